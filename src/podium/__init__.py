@@ -1,0 +1,1 @@
+"""Podium: an open conductor for language models."""

@@ -1,0 +1,187 @@
+"""The budget of a run, and the ledger that keeps it.
+
+A run and every run nested in it share one ledger. Before each call the engine takes a *hold*:
+one call, the tokens and the money that the call may use at most. When the call ends the hold is
+settled to what the provider reported. A hold that would pass a cap is refused, so caps on calls
+and on output hold exactly, under any concurrency; the size of an input is only known roughly
+beforehand (three bytes a token), and a cap on tokens or money can be passed by that error.
+A call whose usage stays unknown is settled at its full hold: the budget assumes the worst.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from podium.errors import BudgetExhausted, ConfigError
+from podium.pool import Pool, WorkerProfile
+from podium.request import Image, Request
+from podium.usage import Usage
+
+DEFAULT_OUTPUT_TOKENS: Final = 4096
+"""The output a capped call may use where neither the request nor the worker says."""
+
+LEAST_OUTPUT_TOKENS: Final = 16
+"""A call that could afford less output than this is not worth making."""
+
+BYTES_A_TOKEN: Final = 3
+TOKENS_AN_IMAGE: Final = 1600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """The caps of a run. None is no cap. `depth` is how deep runs may nest (0: not at all)."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    seconds: float | None = None
+    depth: int = 2
+    allow_unpriced: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("calls", "tokens", "usd", "seconds", "depth"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ConfigError(f"budget.{name} is {value}; a cap cannot be negative")
+
+    def check(self, pool: Pool) -> None:
+        """Refuse a cap on money over workers whose price nobody knows."""
+        if self.usd is None or self.allow_unpriced:
+            return
+        unpriced = [worker.name for worker in pool if worker.price is None]
+        if unpriced:
+            raise ConfigError(
+                f"the budget caps money, but no price is known for {', '.join(unpriced)}; "
+                f"set a price, drop the worker, or set budget.allow_unpriced = true"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run has used so far, as its budget counts it."""
+
+    calls: int = 0
+    tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A reservation for one call. `max_tokens` is the most output it may ask for, if capped."""
+
+    tokens: int = 0
+    usd: float = 0.0
+    max_tokens: int | None = None
+
+
+_UNCAPPED: Final = Hold()
+
+
+class Ledger:
+    """Keeps one budget for a whole tree of runs. Not thread-safe: it lives on one event loop."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        spent: Spent = Spent(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.budget = budget
+        self._clock = clock
+        self._started = clock() - spent.seconds
+        self._calls = spent.calls
+        self._tokens = spent.tokens
+        self._usd = spent.usd
+        self._held_tokens = 0
+        self._held_usd = 0.0
+        self._holds = 0
+
+    def hold(self, profile: WorkerProfile, request: Request) -> Hold | None:
+        """Reserve one call.
+
+        Returns None when the call could be afforded only after calls now in flight have been
+        settled for less than they hold: wait for one of them and try again.
+        """
+        budget = self.budget
+        if budget.calls is not None and self._calls >= budget.calls:
+            raise BudgetExhausted("calls", budget.calls)
+        if budget.seconds is not None and self.seconds_left == 0:
+            raise BudgetExhausted("seconds", budget.seconds)
+        if budget.tokens is None and budget.usd is None:
+            self._calls += 1
+            return _UNCAPPED
+        try:
+            hold = self._afford(profile, request)
+        except BudgetExhausted:
+            if self._holds:
+                return None
+            raise
+        self._calls += 1
+        self._holds += 1
+        self._held_tokens += hold.tokens
+        self._held_usd += hold.usd
+        return hold
+
+    def settle(self, hold: Hold, usage: Usage, cost: float | None) -> None:
+        """Replace a hold by what the call really used."""
+        total = usage.total_tokens
+        if hold is _UNCAPPED:
+            self._tokens += total or 0
+            self._usd += cost or 0.0
+            return
+        self._holds -= 1
+        self._held_tokens -= hold.tokens
+        self._held_usd -= hold.usd
+        self._tokens += hold.tokens if total is None else total
+        self._usd += hold.usd if cost is None else cost
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Wall time until the deadline, or None without one."""
+        if self.budget.seconds is None:
+            return None
+        return max(0.0, self.budget.seconds - (self._clock() - self._started))
+
+    @property
+    def spent(self) -> Spent:
+        """What has been used so far; holds in flight are not in it."""
+        return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
+
+    def _afford(self, profile: WorkerProfile, request: Request) -> Hold:
+        """The largest hold that fits: output is cut down to what is left of each cap."""
+        inputs = estimated_input_tokens(request)
+        wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
+        outputs = wanted
+        if self.budget.tokens is not None:
+            left = self.budget.tokens - self._tokens - self._held_tokens
+            outputs = min(outputs, left - inputs)
+            if outputs < min(wanted, LEAST_OUTPUT_TOKENS):
+                raise BudgetExhausted("tokens", self.budget.tokens)
+        price = profile.price
+        if self.budget.usd is None or price is None:
+            return Hold(inputs + outputs, 0.0, outputs)
+        input_usd = inputs * price.highest_input / 1_000_000
+        left_usd = self.budget.usd - self._usd - self._held_usd
+        if price.highest_output:
+            outputs = min(outputs, int((left_usd - input_usd) * 1_000_000 / price.highest_output))
+        if outputs < min(wanted, LEAST_OUTPUT_TOKENS) or input_usd > left_usd:
+            raise BudgetExhausted("usd", self.budget.usd)
+        usd = input_usd + outputs * price.highest_output / 1_000_000
+        return Hold(inputs + outputs, usd, outputs)
+
+
+def estimated_input_tokens(request: Request) -> int:
+    """Roughly how many tokens the request's words and pictures are, on the high side."""
+    images = sum(isinstance(part, Image) for message in request.messages for part in message.parts)
+    return len(request.text.encode()) // BYTES_A_TOKEN + 1 + images * TOKENS_AN_IMAGE
+
+
+def capped(request: Request, hold: Hold) -> Request:
+    """The request with its output cut down to what the hold allows."""
+    if hold.max_tokens is None or hold.max_tokens == request.max_tokens:
+        return request
+    return replace(request, max_tokens=hold.max_tokens)

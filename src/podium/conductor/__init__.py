@@ -1,0 +1,1 @@
+"""Conductors: they read a situation and write a plan, and never carry one out."""

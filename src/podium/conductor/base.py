@@ -1,0 +1,59 @@
+"""What a conductor is: it reads a situation and writes a plan. It never carries one out.
+
+A conductor is a plain class with a name and one method:
+
+    class AlwaysFirst:
+        name = "always-first"
+
+        async def plan(self, situation: Situation, call: Caller) -> Plan:
+            worker = situation.pool.workers[0]
+            return Plan(Workflow((Step(worker.name, situation.question),)))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from podium.pool import Pool
+from podium.request import Message
+from podium.run import Round
+from podium.worker import Caller
+from podium.workflow import DEFAULT_MAX_STEPS, Workflow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """All that a conductor may know: the question, the pool, the conversation before it, and
+    what earlier rounds of this run did."""
+
+    question: str
+    pool: Pool
+    history: tuple[Message, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    max_steps: int = DEFAULT_MAX_STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A workflow, or None to accept the last round's answer as it is.
+
+    `text` is what the conductor wrote, where it wrote something; `warnings` are what was
+    tolerated in it, in words for a person.
+    """
+
+    workflow: Workflow | None
+    text: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Conductor(Protocol):
+    """Question and pool in, plan out."""
+
+    name: str
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        """Write the plan for the next round. `call` reaches a model within the run's budget;
+        may raise `BudgetExhausted`, or `PlanError` where there is nothing to fall back on."""
+        ...

@@ -1,0 +1,1 @@
+"""The engine: it carries a workflow out, and never plans."""

@@ -1,0 +1,137 @@
+"""Every error that Podium raises on purpose, grouped by who must act.
+
+    PodiumError
+    ├── UsageError            the person calling Podium must change something
+    │   ├── ConfigError           a setting, a key or a file is wrong or missing
+    │   ├── UnknownWorker         a name that is not in the pool
+    │   └── NotFound              no run with that id
+    ├── PlanError             the conductor (or whoever wrote the plan) must change it
+    │   ├── MalformedPlan         the text is not a plan; names the list and the reason
+    │   └── InvalidWorkflow       it is a plan, but not one that can be carried out
+    ├── WorkerError           a worker, or the provider behind it, must act
+    │   ├── AuthenticationFailed  the provider does not accept the key
+    │   ├── RequestRefused        the provider will not serve this request as it is
+    │   ├── RateLimited           too many requests; may say when to come back
+    │   ├── Unavailable           unreachable, overloaded or broken off
+    │   ├── TimedOut              no reply within the worker's time limit
+    │   └── BadReply              a reply that cannot be understood or is too large
+    ├── BudgetExhausted       whoever set the budget must raise it; names the cap
+    └── StoreError            whoever runs the machine must act (disk full, locked, too new)
+
+A message says what was expected, what came, and what to do. Nothing here knows about HTTP,
+databases or terminals; the edges translate into this tree and out of it.
+"""
+
+from __future__ import annotations
+
+
+class PodiumError(Exception):
+    """The root of the tree. `str(error)` is one line that a person can act on."""
+
+
+class UsageError(PodiumError):
+    """The person calling Podium must change something."""
+
+
+class ConfigError(UsageError):
+    """A setting, a key or a file is wrong or missing."""
+
+
+class UnknownWorker(UsageError):
+    """A worker was named that is not in the pool."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"no worker named {name!r} in the pool; it has {', '.join(known)}")
+        self.name = name
+        self.known = known
+
+
+class NotFound(UsageError):
+    """Something was asked for by an id that the store does not hold."""
+
+
+class PlanError(PodiumError):
+    """A plan cannot be used, and its author must change it."""
+
+
+class MalformedPlan(PlanError):
+    """The text is not a plan. `where` names the list at fault, or `plan` for the whole."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where = where
+        self.reason = reason
+
+
+class InvalidWorkflow(PlanError):
+    """The plan was understood, but no engine could carry it out."""
+
+
+class WorkerError(PodiumError):
+    """A call to a worker failed.
+
+    `retryable` says whether the same request may succeed later; `retry_after` is the wait in
+    seconds that the provider asked for, where it did; `billed` is False when the provider
+    certainly charged nothing (it refused before working), so the usage is zero, not unknown.
+    """
+
+    retryable = False
+    billed = False
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class AuthenticationFailed(WorkerError):
+    """The provider does not accept the key."""
+
+
+class RequestRefused(WorkerError):
+    """The provider will not serve this request as it is: too long, not allowed, not supported."""
+
+
+class RateLimited(WorkerError):
+    """Too many requests or tokens in a short time."""
+
+    retryable = True
+
+
+class Unavailable(WorkerError):
+    """Unreachable, overloaded, or broken off in the middle of a reply."""
+
+    retryable = True
+
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, billed: bool = False
+    ) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.billed = billed
+
+
+class TimedOut(WorkerError):
+    """No complete reply within the worker's time limit."""
+
+    retryable = True
+    billed = True
+
+
+class BadReply(WorkerError):
+    """The worker answered, but with something that is not a reply, or far too much of it."""
+
+    retryable = True
+    billed = True
+
+
+class BudgetExhausted(PodiumError):
+    """A cap of the run's budget was reached. `cap` is calls, tokens, usd, seconds or depth."""
+
+    def __init__(self, cap: str, limit: float) -> None:
+        shown = f"${limit:g}" if cap == "usd" else f"{limit:g}"
+        super().__init__(f"the run's budget is spent: {cap} is capped at {shown}")
+        self.cap = cap
+        self.limit = limit
+
+
+class StoreError(PodiumError):
+    """The store cannot read or write: disk full, locked, or made by a newer Podium."""

@@ -1,0 +1,158 @@
+"""One request and one reply: what passes between Podium and any worker.
+
+Every vendor's dialect is translated into these types at the edge and out of them again, so that
+nothing inside Podium knows a wire format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from podium.usage import UNKNOWN_USAGE, Usage
+
+Role = Literal["system", "user", "assistant", "tool"]
+Effort = Literal["none", "minimal", "low", "medium", "high"]
+Finish = Literal["stop", "length", "tool", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words. `kind` tells the parts of a message apart in JSON."""
+
+    text: str
+    kind: Literal["text"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture: either its bytes in base64 with their media type, or an address."""
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    kind: Literal["image"] = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A worker asks for a tool; `arguments` is the JSON text that it wrote."""
+
+    id: str
+    name: str
+    arguments: str
+    kind: Literal["tool_call"] = "tool_call"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool answered to the call with that id."""
+
+    call_id: str
+    text: str
+    is_error: bool = False
+    kind: Literal["tool_result"] = "tool_result"
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """A worker's reasoning. `opaque` is the provider's own state (a signature, an encrypted
+    block): it is handed back only to the model that made it, and to nobody else."""
+
+    text: str
+    opaque: str = ""
+    model: str = ""
+    kind: Literal["thinking"] = "thinking"
+
+
+Part = Text | Image | ToolCall | ToolResult | Thinking
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        """The words of the turn, without pictures, tools and thinking."""
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+
+def system(text: str) -> Message:
+    """A system message of plain words."""
+    return Message("system", (Text(text),))
+
+
+def user(text: str) -> Message:
+    """A user message of plain words."""
+    return Message("user", (Text(text),))
+
+
+def assistant(text: str) -> Message:
+    """An assistant message of plain words."""
+    return Message("assistant", (Text(text),))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that a worker may call; `parameters` is the JSON Schema of its arguments."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Everything a worker is asked. A field left at its default is not sent to the provider.
+
+    `prefill` is how the reply must begin (only sent where the provider can continue a reply;
+    the reply's text then starts with it). `schema` is a JSON Schema that the reply must fit;
+    `grammar` is a GBNF grammar, which only local models can follow.
+    """
+
+    messages: tuple[Message, ...]
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = ""
+    schema: Mapping[str, Any] | None = None
+    grammar: str = ""
+    effort: Effort | None = None
+    prefill: str = ""
+
+    @property
+    def text(self) -> str:
+        """All words of the request, for measuring its length."""
+        return "".join(message.text for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a worker answered, and what the provider says it used."""
+
+    text: str
+    usage: Usage = UNKNOWN_USAGE
+    finish: Finish = "stop"
+    tool_calls: tuple[ToolCall, ...] = ()
+    thinking: tuple[Thinking, ...] = ()
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A piece of a reply as it is produced: words of the answer, or words of thinking."""
+
+    text: str
+    kind: Literal["text", "thinking"] = "text"
+
+
+TOOL_CHOICES: Final = ("", "auto", "none", "required")
+"""The values of `Request.tool_choice` that are not a tool's name."""

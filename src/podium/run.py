@@ -1,0 +1,221 @@
+"""The run: a question and everything that was done to answer it.
+
+A run is a value. The engine builds it, the store keeps it, and every page, table and export is
+made from it. As JSON it carries `version`; `load` reads every version that was ever written.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from podium.budget import Budget, Spent
+from podium.errors import PlanError, StoreError, UsageError
+from podium.pool import Pool
+from podium.request import Message
+from podium.usage import NO_USAGE, Usage, add
+from podium.workflow import Access, Workflow
+
+RUN_VERSION: Final = 1
+
+StepStatus = Literal["done", "failed", "skipped", "cancelled"]
+RunStatus = Literal["running", "answered", "partial", "failed", "exhausted", "interrupted"]
+"""`partial`: not what was planned, but the best answer so far, with the reason in `error`.
+`exhausted`: the budget ended before there was any answer. `interrupted`: stopped from outside,
+and can be resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One call to one worker, whether it succeeded or not. Times count from the run's start."""
+
+    worker: str
+    usage: Usage
+    cost_usd: float | None
+    started_ms: float
+    finished_ms: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """A step that has ended: what was asked, what came back, and what it took.
+
+    `prompt` is the message that the worker received, word for word. `answered_by` differs from
+    `worker` when the fallback took over. `nested` is the run behind a step whose worker was a
+    conductor; its calls are the step's calls.
+    """
+
+    round: int
+    index: int
+    worker: str
+    subtask: str
+    access: Access
+    status: StepStatus
+    reply: str
+    error: str | None
+    started_ms: float
+    finished_ms: float
+    attempts: tuple[Attempt, ...] = ()
+    prompt: str = ""
+    answered_by: str = ""
+    nested: Run | None = None
+
+    @property
+    def calls(self) -> Iterator[Attempt]:
+        """Every call made for this step, those of a nested run included."""
+        yield from self.attempts
+        if self.nested is not None:
+            yield from self.nested.calls
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens over every call of this step."""
+        return total_usage(self.calls)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Money over every call of this step; None when a part is unknown."""
+        return total_cost(self.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One plan-and-execute pass. `workflow` is None when the conductor accepted the answer of
+    the round before. `planning` are the conductor's own calls; `plan_text` what it wrote."""
+
+    index: int
+    workflow: Workflow | None
+    steps: tuple[StepRecord, ...] = ()
+    planning: tuple[Attempt, ...] = ()
+    plan_text: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the conductor took the previous round's answer as it was."""
+        return self.workflow is None
+
+    @property
+    def final(self) -> StepRecord | None:
+        """The last step of the workflow, once it is done."""
+        if self.workflow is None:
+            return None
+        last = len(self.workflow) - 1
+        return next((s for s in self.steps if s.index == last and s.status == "done"), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A question, all its rounds, and how it ended."""
+
+    id: str
+    question: str
+    status: RunStatus
+    pool: Pool
+    conductor: str
+    created_at: str
+    rounds: tuple[Round, ...] = ()
+    answer: str | None = None
+    error: str | None = None
+    tier: str = "ultra"
+    max_steps: int = 5
+    max_rounds: int = 1
+    budget: Budget = field(default_factory=Budget)
+    spent: Spent = field(default_factory=Spent)
+    history: tuple[Message, ...] = ()
+    depth: int = 0
+    prompt_hash: str = ""
+    version: int = RUN_VERSION
+
+    @property
+    def steps(self) -> tuple[StepRecord, ...]:
+        """The steps of every round, in order."""
+        return tuple(step for round_ in self.rounds for step in round_.steps)
+
+    @property
+    def calls(self) -> Iterator[Attempt]:
+        """Every call of the run: planning, steps, and nested runs."""
+        for round_ in self.rounds:
+            yield from round_.planning
+            for step in round_.steps:
+                yield from step.calls
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens over every call, the conductor's included."""
+        return total_usage(self.calls)
+
+    @property
+    def orchestration(self) -> Usage:
+        """The conductor's part of the usage, nested conductors included."""
+        return total_usage(_planning_calls(self))
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Money over every call; None when a part is unknown."""
+        return total_cost(self.calls)
+
+
+def _planning_calls(run: Run) -> Iterator[Attempt]:
+    for round_ in run.rounds:
+        yield from round_.planning
+        for step in round_.steps:
+            if step.nested is not None:
+                yield from _planning_calls(step.nested)
+
+
+def total_usage(calls: Iterator[Attempt]) -> Usage:
+    """The sum of the calls' tokens."""
+    return sum((call.usage for call in calls), NO_USAGE)
+
+
+def total_cost(calls: Iterator[Attempt]) -> float | None:
+    """The sum of the calls' cost, unknown as soon as one is."""
+    total: float | None = 0.0
+    for call in calls:
+        total = add(total, call.cost_usd)
+    return total
+
+
+def new_run_id() -> str:
+    """An id that is short enough to type and never repeats in practice."""
+    return f"run_{secrets.token_hex(8)}"
+
+
+def timestamp() -> str:
+    """Now, in UTC, as stored on a run."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def dump(run: Run) -> dict[str, Any]:
+    """The run as plain JSON values, losing nothing."""
+    document: dict[str, Any] = _adapter().dump_python(run, mode="json")
+    return document
+
+
+def load(document: Mapping[str, Any]) -> Run:
+    """Read what `dump` wrote."""
+    version = document.get("version")
+    if not isinstance(version, int) or version > RUN_VERSION:
+        raise StoreError(
+            f"this run has version {version!r} and this Podium reads up to {RUN_VERSION}; "
+            f"upgrade Podium to read it"
+        )
+    try:
+        return _adapter().validate_python(document)
+    except ValidationError as error:
+        raise StoreError(f"this run cannot be read: {error.errors()[0]['msg']}") from error
+    except (PlanError, UsageError) as error:
+        raise StoreError(f"this run cannot be read: {error}") from error
+
+
+@cache
+def _adapter() -> TypeAdapter[Run]:
+    return TypeAdapter(Run)

@@ -1,0 +1,1 @@
+"""The store: where runs are kept."""

@@ -1,0 +1,107 @@
+"""Tokens and money, as the providers reported them.
+
+Unknown is not zero: a count that a provider did not give is `None`, and a sum with an unknown
+part is unknown. Nothing is ever estimated here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+Number = TypeVar("Number", int, float)
+
+
+def add(one: Number | None, other: Number | None) -> Number | None:
+    """A sum that is unknown as soon as one part is."""
+    return None if one is None or other is None else one + other
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of one call, or the sum over several.
+
+    `input_tokens` counts everything that was read, so `cached_input_tokens` (read from the
+    provider's cache) and `cache_write_tokens` (written to it) are parts of it;
+    `reasoning_tokens` are a part of `output_tokens`.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            add(self.input_tokens, other.input_tokens),
+            add(self.output_tokens, other.output_tokens),
+            add(self.cached_input_tokens, other.cached_input_tokens),
+            add(self.reasoning_tokens, other.reasoning_tokens),
+            add(self.cache_write_tokens, other.cache_write_tokens),
+        )
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Input and output together."""
+        return add(self.input_tokens, self.output_tokens)
+
+
+NO_USAGE: Final = Usage(0, 0, 0, 0, 0)
+"""Nothing was used, and that is known: the sum over no calls, or a call refused unbilled."""
+
+UNKNOWN_USAGE: Final = Usage()
+"""The provider did not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars per million tokens.
+
+    `cached` and `cache_write` default to the input price. `beyond` holds the prices that
+    replace these for the whole call when its input is longer than `beyond.over` tokens.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+    cache_write: float | None = None
+    over: int = 0
+    beyond: Price | None = None
+
+    def cost(self, usage: Usage) -> float | None:
+        """What the usage costs in US dollars, or None where a count that matters is unknown."""
+        if usage.input_tokens is None or usage.output_tokens is None:
+            return None
+        if self.beyond is not None and usage.input_tokens > self.beyond.over:
+            return self.beyond.cost(usage)
+        cached = usage.cached_input_tokens
+        written = usage.cache_write_tokens
+        if (cached is None and self.cached is not None) or (
+            written is None and self.cache_write is not None
+        ):
+            return None
+        cached, written = cached or 0, written or 0
+        plain = usage.input_tokens - cached - written
+        dollars = (
+            plain * self.input
+            + cached * (self.input if self.cached is None else self.cached)
+            + written * (self.input if self.cache_write is None else self.cache_write)
+            + usage.output_tokens * self.output
+        )
+        return dollars / 1_000_000
+
+    @property
+    def highest_input(self) -> float:
+        """The most that one input token can cost, for reserving money before a call."""
+        prices = [self.input, self.cached or 0, self.cache_write or 0]
+        return max(prices + ([self.beyond.highest_input] if self.beyond else []))
+
+    @property
+    def highest_output(self) -> float:
+        """The most that one output token can cost, for reserving money before a call."""
+        return max(self.output, self.beyond.highest_output if self.beyond else 0)
+
+
+FREE: Final = Price(input=0, output=0)
+"""A worker that costs nothing, such as a model on one's own machine."""
