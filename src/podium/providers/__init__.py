@@ -1,1 +1,6 @@
-"""Providers: one file for each vendor protocol, behind the two-method worker protocol."""
+"""Providers: one file per vendor protocol, each a worker behind the two-method protocol."""
+
+from podium.providers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint, connect
+from podium.providers.http import Http
+
+__all__ = ["KNOWN_ENDPOINTS", "Endpoint", "Http", "KnownEndpoint", "connect"]

@@ -1,0 +1,234 @@
+"""Replies of the Chat Completions protocol, whole or streamed, put together the same way.
+
+A streamed chunk and a whole reply have the same shape, with `delta` in the one and `message` in
+the other, so `ChatAssembly` reads both. It takes what real servers send: usage in the last
+chunk, in each or nowhere, thinking under several names, tool calls without an index or an id.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from podium.pool import WorkerProfile
+from podium.providers import faults, wire
+from podium.providers.chat import ChatDialect, prefills
+from podium.providers.wire import Document, Malformed
+from podium.request import Delta, Finish, Reply, Request, Thinking, ToolCall
+from podium.usage import UNKNOWN_USAGE, Usage
+
+_FINISH: Final[Mapping[str, Finish]] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool",
+    "function_call": "tool",
+    "content_filter": "refused",
+}
+
+_THINKING_FIELDS: Final = ("reasoning_content", "reasoning")
+
+
+def read_reply(
+    document: Document, request: Request, profile: WorkerProfile, dialect: ChatDialect, called: str
+) -> Reply:
+    """A reply that came as one document."""
+    assembly = ChatAssembly(request, profile, dialect, called)
+    for _ in assembly.feed("", document):
+        pass
+    return assembly.whole()
+
+
+@dataclass(slots=True)
+class _PartialCall:
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class ChatAssembly:
+    """Puts one reply together. `called` is how error messages name the worker."""
+
+    def __init__(
+        self, request: Request, profile: WorkerProfile, dialect: ChatDialect, called: str
+    ) -> None:
+        self._profile = profile
+        self._dialect = dialect
+        self._called = called
+        self._text: list[str] = []
+        self._unsent_prefill = (
+            request.prefill if prefills(request, profile) and not dialect.echoes_prefill else ""
+        )
+        self._thinking: list[str] = []
+        self._details: list[Document] = []
+        self._calls: list[_PartialCall] = []
+        self._call_at: dict[int, _PartialCall] = {}
+        self._usage = UNKNOWN_USAGE
+        self._finish: Finish | None = None
+        self._model = profile.model
+
+    def feed(self, event: str, document: Document) -> Iterator[Delta]:
+        """Take the next chunk, or the whole reply; the pieces of the answer that it brings."""
+        if document.get("error"):
+            raise faults.from_stream(self._called, document["error"])
+        self._model = wire.text(document, "model") or self._model
+        self._note_usage(document)
+        for choice in wire.members(document, "choices")[:1]:
+            self._note_usage(choice)
+            yield from self._take(wire.member(choice, "delta") or wire.member(choice, "message"))
+            if reason := wire.text(choice, "finish_reason"):
+                if reason == "error":
+                    raise faults.from_stream(self._called, choice.get("error"))
+                # A server's own word for a normal end ("eos", "end_turn") is a stop.
+                self._finish = (
+                    "refused" if self._finish == "refused" else _FINISH.get(reason, "stop")
+                )
+
+    def finish(self) -> Reply:
+        """The whole reply; a stream that never said why it ended was broken off."""
+        if self._finish is None:
+            raise faults.broken_off(self._called)
+        return self.whole()
+
+    def whole(self) -> Reply:
+        """What has arrived so far, as a reply."""
+        calls = tuple(
+            ToolCall(call.id or f"call_{secrets.token_hex(8)}", call.name, call.arguments or "{}")
+            for call in self._calls
+        )
+        finish = self._finish or "stop"
+        text = self._unsent_prefill + "".join(self._text)
+        if self._finish is None and not (text or calls or self._thinking):
+            raise Malformed("expected choices with a message, got none")
+        return Reply(
+            text=text,
+            usage=self._usage,
+            finish="tool" if calls and finish == "stop" else finish,
+            tool_calls=calls,
+            thinking=self._whole_thinking(),
+            model=self._model,
+        )
+
+    def _take(self, delta: Document) -> Iterator[Delta]:
+        thinking = next(
+            (found for name in _THINKING_FIELDS if (found := wire.text(delta, name))), ""
+        )
+        text, more_thinking = _split(delta.get("content"))
+        if refusal := wire.text(delta, "refusal"):
+            text, self._finish = text + refusal, "refused"
+        if thinking := thinking + more_thinking:
+            self._thinking.append(thinking)
+            yield Delta(thinking, "thinking")
+        self._details.extend(wire.members(delta, "reasoning_details"))
+        if text:
+            text, self._unsent_prefill = self._unsent_prefill + text, ""
+            self._text.append(text)
+            yield Delta(text)
+        for fragment in wire.members(delta, "tool_calls"):
+            self._take_call(fragment)
+
+    def _take_call(self, fragment: Document) -> None:
+        function = wire.member(fragment, "function")
+        id_, name = wire.text(fragment, "id"), wire.text(function, "name")
+        call = self._call_of(wire.count(fragment, "index"), id_, name)
+        call.id = call.id or id_
+        call.name = call.name or name
+        arguments = function.get("arguments")
+        if isinstance(arguments, Mapping):
+            arguments = json.dumps(arguments)
+        call.arguments += wire.text({"arguments": arguments}, "arguments")
+
+    def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
+        """The call that a fragment belongs to. Some servers give no index, or the same one to
+        every call; then a new id, or a name, starts a new call."""
+        if index is not None:
+            call = self._call_at.get(index)
+        elif id_:
+            call = next((known for known in self._calls if known.id == id_), None)
+        else:
+            call = self._calls[-1] if self._calls and not name else None
+        if call is None or (id_ and call.id and id_ != call.id):
+            call = _PartialCall()
+            self._calls.append(call)
+            if index is not None:
+                self._call_at[index] = call
+        return call
+
+    def _note_usage(self, document: Document) -> None:
+        """Keep the latest counts: they are cumulative wherever they come more than once."""
+        found = wire.member(document, "usage") or wire.member(
+            wire.member(document, "x_groq"), "usage"
+        )
+        if found:
+            self._usage = usage_of(found, self._dialect)
+
+    def _whole_thinking(self) -> tuple[Thinking, ...]:
+        opaque = json.dumps(merged_details(self._details)) if self._details else ""
+        if not self._thinking and not opaque:
+            return ()
+        return (Thinking("".join(self._thinking), opaque, self._profile.model),)
+
+
+def usage_of(document: Document, dialect: ChatDialect) -> Usage:
+    """The usage object as Podium counts. What a server did not send stays unknown."""
+    prompt = wire.member(document, "prompt_tokens_details")
+    completion = wire.member(document, "completion_tokens_details")
+    inputs = wire.count(document, "prompt_tokens")
+    outputs = wire.count(document, "completion_tokens")
+    reasoning = wire.count(completion, "reasoning_tokens")
+    cached = wire.count(prompt, "cached_tokens")
+    if cached is None:
+        cached = wire.count(document, "prompt_cache_hit_tokens")
+    if (
+        reasoning
+        and inputs is not None
+        and outputs is not None
+        and wire.count(document, "total_tokens") == inputs + outputs + reasoning
+    ):
+        outputs += reasoning  # this server counts thinking beside the completion, not in it
+    return Usage(
+        input_tokens=inputs,
+        output_tokens=outputs,
+        cached_input_tokens=cached,
+        reasoning_tokens=reasoning,
+        cache_write_tokens=wire.count(prompt, "cache_write_tokens") if dialect.cache_writes else 0,
+    )
+
+
+def merged_details(details: list[Document]) -> list[dict[str, Any]]:
+    """Streamed reasoning details: the fragments of one block, in order, made whole again."""
+    blocks: list[dict[str, Any]] = []
+    for detail in details:
+        last = blocks[-1] if blocks else {}
+        same = last.get("index") is not None and all(
+            last.get(key) == detail.get(key) for key in ("index", "type")
+        )
+        if not same:
+            blocks.append(dict(detail))
+            continue
+        for key, value in detail.items():
+            joins = key in ("text", "summary", "data") and isinstance(last.get(key), str)
+            last[key] = (
+                last[key] + value
+                if joins and isinstance(value, str)
+                else (last.get(key) if value is None else value)
+            )
+    return blocks
+
+
+def _split(content: Any) -> tuple[str, str]:
+    """The words and the thinking of a content, which is text or a list of parts."""
+    if content is None or isinstance(content, str):
+        return content or "", ""
+    if not isinstance(content, list):
+        raise Malformed(f"expected text or parts as content, got {type(content).__name__}")
+    words, thoughts = "", ""
+    for part in content:
+        part = wire.as_object(part, "content")
+        if part.get("type") == "thinking":
+            thoughts += "".join(wire.text(item, "text") for item in wire.members(part, "thinking"))
+        else:
+            words += wire.text(part, "text")
+    return words, thoughts

@@ -1,0 +1,58 @@
+"""Any endpoint that speaks OpenAI's Chat Completions: hosted vendors, Ollama, vLLM, your own.
+
+Where a known vendor differs from the rest, `DIALECTS` says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from podium.pool import WorkerProfile
+from podium.providers.base import Endpoint
+from podium.providers.chat import ChatDialect, body_of
+from podium.providers.chat_reply import ChatAssembly, read_reply
+from podium.providers.hosted import Assembly, HostedWorker
+from podium.providers.http import Call, Http
+from podium.providers.wire import Document
+from podium.request import Reply, Request
+
+DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
+    {
+        "openrouter": ChatDialect(thinking="reasoning_details", cache_writes=True),
+        "deepseek": ChatDialect(prefill_message={"prefix": True}, thinking="reasoning_content"),
+        "mistral": ChatDialect(prefill_message={"prefix": True}, echoes_prefill=True),
+        "vllm": ChatDialect(
+            prefill_body={"continue_final_message": True, "add_generation_prompt": False}
+        ),
+    }
+)
+"""How the vendors' Chat Completions differ, by provider name. The others are plain."""
+
+
+class CompatibleWorker(HostedWorker):
+    """A worker behind an OpenAI-compatible endpoint."""
+
+    dialect: ChatDialect
+
+    def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
+        super().__init__(profile, endpoint, http)
+        self.dialect = DIALECTS.get(profile.provider, ChatDialect())
+
+    def call(self, request: Request, *, stream: bool) -> Call:
+        """A POST to the endpoint's chat/completions."""
+        key = self.endpoint.api_key
+        return self.sent(
+            "/chat/completions",
+            body_of(request, self.profile, self.dialect, stream=stream),
+            {"Authorization": f"Bearer {key}"} if key else {},
+        )
+
+    def read(self, document: Document, request: Request) -> Reply:
+        """The whole completion."""
+        return read_reply(document, request, self.profile, self.dialect, self.called)
+
+    def assembly(self, request: Request) -> Assembly:
+        """Where the chunks of a streamed completion are put together."""
+        return ChatAssembly(request, self.profile, self.dialect, self.called)

@@ -1,0 +1,161 @@
+"""What a provider's error means: from a status or an error object to a `WorkerError`.
+
+All vendors use the same status codes and nearly the same JSON, so there is one reading of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from podium.errors import (
+    AuthenticationFailed,
+    RateLimited,
+    RequestRefused,
+    Unavailable,
+    WorkerError,
+)
+
+MESSAGE_CHARACTERS: Final = 300
+
+_MAYBE_BILLED: Final = frozenset({408, 504, 524})
+"""A gateway gave up waiting: the model behind it may have gone on and charged."""
+
+_STATUS_OF: Final[Mapping[str, int]] = {
+    "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "context_length_exceeded": 400,
+    "billing_error": 403,
+    "insufficient_quota": 403,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The status behind the names that vendors give to errors inside a stream."""
+
+
+def from_status(
+    worker: str, status: int, headers: Mapping[str, str], body: bytes, key: str = ""
+) -> WorkerError:
+    """The error that a response with a bad status stands for."""
+    document = _parsed(body)
+    message = _vendor_message(document) or body.decode("utf-8", "replace")
+    said = one_line(message, key)
+    if 300 <= status < 400:
+        said = f"redirected to {headers.get('Location', 'nowhere')}; set base_url to that address"
+    line = f"{worker} answered HTTP {status}" + (f": {said}" if said else "")
+    return _error(status, line, _retry_after(headers, document), billed=status in _MAYBE_BILLED)
+
+
+def from_stream(worker: str, error: Any, key: str = "") -> WorkerError:
+    """The error that a provider reported inside a reply it had begun, or in place of one."""
+    details = error if isinstance(error, Mapping) else {}
+    names = [details.get(field) for field in ("code", "type", "status")]
+    status = next(
+        (
+            found
+            for name in names
+            if (found := name if isinstance(name, int) else _STATUS_OF.get(str(name), 0))
+        ),
+        500,
+    )
+    label = next((name for name in names if isinstance(name, str) and name), "")
+    said = one_line(_vendor_message({"error": error}), key)
+    line = f"{worker} failed in the middle of its reply: " + ": ".join(filter(None, (label, said)))
+    return _error(status, line, _retry_after({}, {"error": error}), billed=True)
+
+
+def broken_off(worker: str) -> WorkerError:
+    """The error of a stream that ended cleanly but before the reply did."""
+    return Unavailable(f"{worker} stopped streaming before its reply was complete", billed=True)
+
+
+def one_line(message: str, key: str = "") -> str:
+    """A vendor's words on one line, cut short, and without the key."""
+    if key:
+        message = message.replace(key, "<key>")
+    line = " ".join(message.split())
+    return line if len(line) <= MESSAGE_CHARACTERS else line[: MESSAGE_CHARACTERS - 1] + "…"
+
+
+def _error(status: int, line: str, retry_after: float | None, *, billed: bool) -> WorkerError:
+    if status in (401, 403):
+        return AuthenticationFailed(f"{line}; check the worker's key and what it may use")
+    if status == 429:
+        return RateLimited(line, retry_after=retry_after)
+    if status in (408, 409, 425) or status >= 500:
+        return Unavailable(line, retry_after=retry_after, billed=billed)
+    return RequestRefused(line)
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _vendor_message(document: Any) -> str:
+    """The words in an error document, whichever of the vendors' shapes it has."""
+    if isinstance(document, list) and document:
+        document = document[0]
+    if not isinstance(document, Mapping):
+        return ""
+    error = document.get("error", document)
+    if isinstance(error, Mapping):
+        error = error.get("message") or error.get("detail") or error.get("msg") or ""
+    return error if isinstance(error, str) else json.dumps(error)
+
+
+def _retry_after(headers: Mapping[str, str], document: Any) -> float | None:
+    """How long the provider asks to wait, in seconds."""
+    waits = [
+        _number(headers.get("retry-after-ms"), 0.001),
+        _number(headers.get("Retry-After"), 1.0),
+        _until(headers.get("Retry-After")),
+        *(_duration(delay) for delay in _retry_delays(document)),
+    ]
+    return next((max(0.0, wait) for wait in waits if wait is not None), None)
+
+
+def _number(value: str | None, scale: float) -> float | None:
+    if value is None or not re.fullmatch(r"\s*\d{1,9}(\.\d*)?\s*", value):
+        return None
+    return float(value) * scale
+
+
+def _until(value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return (when - datetime.now(UTC)).total_seconds()
+
+
+def _retry_delays(document: Any) -> Iterator[Any]:
+    """Google says when to come back in the error's details: `{"retryDelay": "3.5s"}`."""
+    if isinstance(document, list) and document:
+        document = document[0]
+    error = document.get("error") if isinstance(document, Mapping) else None
+    details = error.get("details") if isinstance(error, Mapping) else None
+    for detail in details if isinstance(details, list) else []:
+        if isinstance(detail, Mapping):
+            yield detail.get("retryDelay")
+
+
+def _duration(value: Any) -> float | None:
+    return _number(value.removesuffix("s"), 1.0) if isinstance(value, str) else None

@@ -1,0 +1,98 @@
+"""A worker behind HTTP: sends what its vendor's translation wrote, and reads what comes back.
+
+A vendor's file inherits from `HostedWorker` and only translates: a request into a call, a
+document into a reply, and a stream's events into deltas. All input and output is here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any, ClassVar, Protocol
+
+from podium.errors import ConfigError
+from podium.pool import WorkerProfile
+from podium.providers.base import Endpoint
+from podium.providers.http import Call, Http, boundary
+from podium.providers.wire import Document
+from podium.request import Delta, Reply, Request
+
+
+class Assembly(Protocol):
+    """Puts one streamed reply together."""
+
+    def feed(self, event: str, document: Document) -> Iterable[Delta]:
+        """Take the next event; the pieces of the answer that it brings."""
+        ...
+
+    def finish(self) -> Reply:
+        """The whole reply, once the stream has ended; raises `WorkerError` if it broke off."""
+        ...
+
+
+class HostedWorker(ABC):
+    """What all vendors' workers share. `settings` are the endpoint's options that steer the
+    translation and are not sent."""
+
+    settings: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
+        if not endpoint.base_url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"worker {profile.name!r} needs a base_url that starts with http:// or https://, "
+                f"got {endpoint.base_url!r}"
+            )
+        if not endpoint.api_key.isascii() or not endpoint.api_key.isprintable():
+            raise ConfigError(
+                f"the key of worker {profile.name!r} has a line break or a character that no key "
+                f"has; copy it again"
+            )
+        self.profile = profile
+        self.endpoint = endpoint
+        self.called = f"worker {profile.name!r} ({profile.provider or 'no provider'})"
+        self._http = http
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer the request as a whole."""
+        call = self.call(request, stream=False)
+        with boundary(self.called):
+            return self.read(await self._http.post(call), request)
+
+    async def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
+        """Answer piece by piece, then hand over the whole reply."""
+        call = self.call(request, stream=True)
+        assembly = self.assembly(request)
+        with boundary(self.called):
+            async with aclosing(self._http.events(call)) as events:
+                async for event, document in events:
+                    for delta in assembly.feed(event, document):
+                        yield delta
+            yield assembly.finish()
+
+    @abstractmethod
+    def call(self, request: Request, *, stream: bool) -> Call:
+        """The request in the vendor's words."""
+
+    @abstractmethod
+    def read(self, document: Document, request: Request) -> Reply:
+        """The vendor's whole reply to that request."""
+
+    @abstractmethod
+    def assembly(self, request: Request) -> Assembly:
+        """Where the events of a streamed reply to that request are put together."""
+
+    def sent(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
+        """The call to a path of this endpoint, with its own headers and options on top."""
+        extras = {
+            name: value
+            for name, value in self.endpoint.options.items()
+            if name not in self.settings
+        }
+        return Call(
+            worker=self.called,
+            url=self.endpoint.base_url.rstrip("/") + path,
+            body={**body, **extras},
+            headers={**headers, **self.endpoint.headers},
+            key=self.endpoint.api_key,
+        )

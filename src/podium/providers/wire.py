@@ -1,0 +1,80 @@
+"""Reading a provider's JSON: every value is checked, and a wrong one is named.
+
+Providers leave fields out or send null where they have nothing to say, so a missing field reads
+as its empty value; a field of the wrong type is `Malformed`, which the HTTP border turns into
+`BadReply`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+Document = Mapping[str, Any]
+
+_NOTHING: Final[Document] = {}
+
+
+class Malformed(ValueError):
+    """The provider sent something that is not in its own protocol."""
+
+
+def parse(text: str | bytes) -> Document:
+    """The JSON object in the text."""
+    try:
+        return as_object(json.loads(text), "the reply")
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"expected JSON, got {_shown(text)}") from error
+
+
+def write(document: Any) -> bytes:
+    """A request's JSON. Schemas may be any kind of mapping."""
+    return json.dumps(document, default=dict, allow_nan=False, separators=(",", ":")).encode()
+
+
+def as_object(value: Any, name: str) -> Document:
+    """The value, which must be a JSON object."""
+    if not isinstance(value, Mapping):
+        raise Malformed(f"expected an object as {name}, got {_shown(value)}")
+    return value
+
+
+def member(document: Document, key: str) -> Document:
+    """The object under that key; empty where there is none."""
+    value = document.get(key)
+    return _NOTHING if value is None else as_object(value, key)
+
+
+def members(document: Document, key: str) -> list[Document]:
+    """The objects in the list under that key; empty where there is none."""
+    value = document.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise Malformed(f"expected a list as {key}, got {_shown(value)}")
+    return [as_object(item, key) for item in value]
+
+
+def text(document: Document, key: str) -> str:
+    """The text under that key; empty where there is none."""
+    value = document.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise Malformed(f"expected text as {key}, got {_shown(value)}")
+    return value
+
+
+def count(document: Document, key: str) -> int | None:
+    """The count under that key, or None where the provider did not say."""
+    value = document.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Malformed(f"expected a count as {key}, got {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    return f"{type(value).__name__} {str(value)[:80]!r}"
