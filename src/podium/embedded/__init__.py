@@ -1,0 +1,1 @@
+"""Local models: fetching their weights once, and the pool that needs no key and no file."""

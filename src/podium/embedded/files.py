@@ -1,0 +1,105 @@
+"""Putting a fetched file in its place: one fetcher at a time, and all of the file or none of it.
+
+Where the file comes from is `packages` and `hub`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Final
+
+from podium.errors import StoreError
+
+Progress = Callable[[int, int | None], None]
+"""Told how many bytes have come and how many there will be, None while that is not known."""
+
+LOCK_POLL_SECONDS: Final = 0.2
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def silent(done: int, total: int | None) -> None:
+    """Nobody is watching."""
+
+
+@asynccontextmanager
+async def exclusive(path: Path, poll_seconds: float = LOCK_POLL_SECONDS) -> AsyncIterator[None]:
+    """Hold the lock file at `path`, waiting for whoever has it, in this process or another.
+
+    The system releases it when its holder dies, so there are no stale locks.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        while not _try_lock(descriptor):  # noqa: ASYNC110 - another process sets no event
+            await asyncio.sleep(poll_seconds)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def sha256_of(path: Path) -> str:
+    """The checksum of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file so that a crash leaves the old one or the new one."""
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text(text, "utf-8")
+    place(draft, path)
+
+
+def place(finished: Path, target: Path) -> None:
+    """Move a complete file to where it is looked for, in one step that a crash cannot halve."""
+    with finished.open("rb") as file:
+        os.fsync(file.fileno())
+    finished.replace(target)
+
+
+@contextmanager
+def writing(directory: Path, needed: int) -> Iterator[None]:
+    """Say what to do when `needed` bytes cannot be written under `directory`."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(directory).free < needed:
+            raise full(directory, needed)
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise full(directory, needed) from error
+        raise StoreError(
+            f"cannot write to {directory}: {error.strerror or error}; make it writable, or set "
+            f"PODIUM_HOME to a directory that is"
+        ) from error
+
+
+def full(directory: Path, needed: int) -> StoreError:
+    """The error for a disk with too little room."""
+    return StoreError(
+        f"no room in {directory}: {needed:,} bytes are needed there; free some, or set "
+        f"PODIUM_HOME to a directory on a larger disk"
+    )

@@ -1,0 +1,122 @@
+"""What a local model's name says: where its weights come from.
+
+    smollm2-135m-instruct              one that Podium knows (`models.toml`)
+    hf:owner/repository/file.gguf      a file on the hub
+    file:/path/to/file.gguf            a file that is already here
+
+Nothing is fetched here.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from podium.errors import ConfigError
+
+_HUB_FILE: Final = re.compile(
+    r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>[\w./ -]+\.gguf)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackagedModel:
+    """One entry of `models.toml`: a file, and the package that carries it."""
+
+    name: str
+    file: str
+    package: str
+    version: str
+    member: str
+    sha256: str
+    bytes: int
+    download_bytes: int
+    licence: str
+    description: str
+
+    @property
+    def requirement(self) -> str:
+        """The package as an installer wants it named."""
+        return f"{self.package}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository on the hub, at a revision."""
+
+    repository: str
+    file: str
+    revision: str = "main"
+
+    @property
+    def name(self) -> str:
+        """The name by which this file is pulled."""
+        return f"hf:{self._repository_at_revision}/{self.file}"
+
+    @property
+    def path(self) -> Path:
+        """Where it lies below the directory of models."""
+        return Path("hub", self._repository_at_revision, self.file)
+
+    @property
+    def _repository_at_revision(self) -> str:
+        return self.repository + ("" if self.revision == "main" else f"@{self.revision}")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file that is already on this machine."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name by which this file is located."""
+        return f"file:{self.path}"
+
+
+Source = PackagedModel | HubFile | LocalFile
+
+
+@cache
+def packaged_models() -> tuple[PackagedModel, ...]:
+    """The models of `models.toml`, in its order."""
+    text = resources.files("podium.embedded").joinpath("models.toml").read_text("utf-8")
+    return tuple(PackagedModel(**entry) for entry in tomllib.loads(text)["model"])
+
+
+def source(name: str) -> Source:
+    """Where the model of that name comes from."""
+    if name.startswith("file:"):
+        return LocalFile(Path(name.removeprefix("file:")).expanduser().absolute())
+    if name.startswith("hf:"):
+        return _hub_file(name)
+    return _packaged_model(name)
+
+
+def _hub_file(name: str) -> HubFile:
+    found = _HUB_FILE.fullmatch(name.removeprefix("hf:"))
+    if found is None or not {".", ".."}.isdisjoint(name.removeprefix("hf:").split("/")):
+        raise ConfigError(
+            f"{name} does not name a file on the hub; write hf:owner/repository/file.gguf, "
+            f"or hf:owner/repository@revision/file.gguf"
+        )
+    return HubFile(found["repository"], found["file"], found["revision"] or "main")
+
+
+def _packaged_model(name: str) -> PackagedModel:
+    models = {model.name: model for model in packaged_models()}
+    if name in models:
+        return models[name]
+    close = get_close_matches(name, models, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(models)}."
+    raise ConfigError(
+        f"no local model is named {name!r}; {hint} A file on the hub is named "
+        f"hf:owner/repository/file.gguf, and one on this machine file:/path/to/file.gguf"
+    )
