@@ -10,6 +10,7 @@ A call whose usage stays unknown is settled at its full hold: the budget assumes
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -99,12 +100,13 @@ class Ledger:
         self._held_tokens = 0
         self._held_usd = 0.0
         self._holds = 0
+        self._waiting: list[asyncio.Future[None]] = []
 
     def hold(self, profile: WorkerProfile, request: Request) -> Hold | None:
         """Reserve one call.
 
         Returns None when the call could be afforded only after calls now in flight have been
-        settled for less than they hold: wait for one of them and try again.
+        settled for less than they hold: await `change` and try again.
         """
         budget = self.budget
         if budget.calls is not None and self._calls >= budget.calls:
@@ -138,6 +140,16 @@ class Ledger:
         self._held_usd -= hold.usd
         self._tokens += hold.tokens if total is None else total
         self._usd += hold.usd if cost is None else cost
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def change(self) -> None:
+        """Wait until a hold has been settled."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
 
     @property
     def seconds_left(self) -> float | None:

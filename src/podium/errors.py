@@ -14,7 +14,8 @@
     │   ├── RateLimited           too many requests; may say when to come back
     │   ├── Unavailable           unreachable, overloaded or broken off
     │   ├── TimedOut              no reply within the worker's time limit
-    │   └── BadReply              a reply that cannot be understood or is too large
+    │   ├── BadReply              a reply that cannot be understood or is too large
+    │   └── WorkerCrashed         the worker's own code raised something else
     ├── BudgetExhausted       whoever set the budget must raise it; names the cap
     └── StoreError            whoever runs the machine must act (disk full, locked, too new)
 
@@ -120,6 +121,12 @@ class BadReply(WorkerError):
     """The worker answered, but with something that is not a reply, or far too much of it."""
 
     retryable = True
+    billed = True
+
+
+class WorkerCrashed(WorkerError):
+    """The worker's own code raised something that is not a `WorkerError`."""
+
     billed = True
 
 

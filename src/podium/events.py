@@ -111,7 +111,3 @@ Event = (
 
 Emit = Callable[[Event], None]
 """Where events go. It must return at once: whoever needs to wait keeps a queue."""
-
-
-def silent(event: Event) -> None:
-    """Nobody is watching."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, final
 
+from podium.quick import quick
 from podium.usage import UNKNOWN_USAGE, Usage
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -106,6 +107,8 @@ class Tool:
     parameters: Mapping[str, Any]
 
 
+@final
+@quick
 @dataclass(frozen=True, slots=True)
 class Request:
     """Everything a worker is asked. A field left at its default is not sent to the provider.

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, final
 
 from pydantic import TypeAdapter, ValidationError
 
 from podium.budget import Budget, Spent
 from podium.errors import PlanError, StoreError, UsageError
 from podium.pool import Pool
+from podium.quick import quick
 from podium.request import Message
 from podium.usage import NO_USAGE, Usage, add
 from podium.workflow import Access, Workflow
@@ -31,6 +32,8 @@ RunStatus = Literal["running", "answered", "partial", "failed", "exhausted", "in
 and can be resumed."""
 
 
+@final
+@quick
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One call to one worker, whether it succeeded or not. Times count from the run's start."""
@@ -43,6 +46,8 @@ class Attempt:
     error: str | None = None
 
 
+@final
+@quick
 @dataclass(frozen=True, slots=True)
 class StepRecord:
     """A step that has ended: what was asked, what came back, and what it took.
@@ -87,8 +92,12 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One plan-and-execute pass. `workflow` is None when the conductor accepted the answer of
-    the round before. `planning` are the conductor's own calls; `plan_text` what it wrote."""
+    """One plan-and-execute pass.
+
+    `accepted` is set, and there is no workflow, when the conductor took the answer of the round
+    before as it was; with neither, planning did not come to an end. `planning` are the
+    conductor's own calls, `plan_text` is what it wrote.
+    """
 
     index: int
     workflow: Workflow | None
@@ -96,11 +105,7 @@ class Round:
     planning: tuple[Attempt, ...] = ()
     plan_text: str = ""
     warnings: tuple[str, ...] = ()
-
-    @property
-    def accepted(self) -> bool:
-        """Whether the conductor took the previous round's answer as it was."""
-        return self.workflow is None
+    accepted: bool = False
 
     @property
     def final(self) -> StepRecord | None:
@@ -109,6 +114,12 @@ class Round:
             return None
         last = len(self.workflow) - 1
         return next((s for s in self.steps if s.index == last and s.status == "done"), None)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a step of the workflow is still to be carried out."""
+        done = sum(step.status == "done" for step in self.steps)
+        return self.workflow is not None and done < len(self.workflow)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +193,17 @@ def total_cost(calls: Iterator[Attempt]) -> float | None:
     for call in calls:
         total = add(total, call.cost_usd)
     return total
+
+
+def spent_by(run: Run) -> Spent:
+    """What the run's recorded calls used; a count that is unknown adds nothing here."""
+    calls = list(run.calls)
+    return Spent(
+        calls=len(calls),
+        tokens=sum(call.usage.total_tokens or 0 for call in calls),
+        usd=sum(call.cost_usd or 0.0 for call in calls),
+        seconds=max((call.finished_ms for call in calls), default=0.0) / 1000,
+    )
 
 
 def new_run_id() -> str:

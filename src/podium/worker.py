@@ -15,7 +15,7 @@ time-outs and budgets are the engine's business, never a worker's.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol, runtime_checkable
 
 from podium.pool import WorkerProfile
@@ -33,7 +33,7 @@ class Worker(Protocol):
         """Answer the request as a whole."""
         ...
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Answer piece by piece: any number of deltas, then the whole reply, last."""
         reply = await self.reply(request)
         if reply.text:

@@ -1,1 +1,7 @@
 """The engine: it carries a workflow out, and never plans."""
+
+from podium.engine.calls import Calls, Switchboard
+from podium.engine.execution import Assignment, Execution, Nest, Scope
+from podium.engine.retry import RetryPolicy
+
+__all__ = ["Assignment", "Calls", "Execution", "Nest", "RetryPolicy", "Scope", "Switchboard"]

@@ -1,0 +1,210 @@
+"""One call to one worker, made well: budget, gate, time-out, retries, and a record of each try.
+
+Whatever a worker does wrong becomes a `WorkerError` here; nothing else leaves this module but
+`BudgetExhausted` and cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final
+
+from podium.budget import Hold, Ledger, capped, estimated_input_tokens
+from podium.engine.deadlines import Deadlines
+from podium.engine.gate import Clock, Gate, Sleep
+from podium.engine.retry import RetryPolicy
+from podium.errors import (
+    BadReply,
+    PodiumError,
+    RequestRefused,
+    TimedOut,
+    WorkerCrashed,
+    WorkerError,
+)
+from podium.request import Delta, Reply, Request
+from podium.run import Attempt
+from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.worker import Worker
+
+LONGEST_REPLY: Final = 10_000_000
+"""Characters. A longer reply is a fault of the worker, not an answer."""
+
+OnDelta = Callable[[Delta], None]
+OnRetry = Callable[[str, WorkerError, float], None]
+
+
+class Switchboard:
+    """What all calls of a process share: the retry policy, the clock, each worker's gate."""
+
+    deadlines: Deadlines
+
+    def __init__(
+        self,
+        retry: RetryPolicy | None = None,
+        *,
+        clock: Clock = time.perf_counter,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.retry = retry or RetryPolicy()
+        self.clock = clock
+        self.sleep = sleep
+        self._gates: dict[str, Gate] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def bind(self) -> None:
+        """Call before a run. What waits belongs to its event loop, so on another loop than
+        before the gates and deadlines start afresh."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            self._gates = {}
+            self.deadlines = Deadlines(loop)
+
+    def gate(self, worker: Worker) -> Gate:
+        """The gate of that worker, made on first use."""
+        name = worker.profile.name
+        gate = self._gates.get(name)
+        if gate is None:
+            gate = self._gates[name] = Gate(worker.profile.limits, self.clock, self.sleep)
+        return gate
+
+
+class Calls:
+    """The calls that one step, or one round's planning, makes. `attempts` records each."""
+
+    __slots__ = ("_board", "_ledger", "_started", "attempts")
+
+    def __init__(self, board: Switchboard, ledger: Ledger, started: float) -> None:
+        self._board = board
+        self._ledger = ledger
+        self._started = started
+        self.attempts: list[Attempt] = []
+
+    async def __call__(self, worker: Worker, request: Request) -> Reply:
+        """Call the worker as often as the retry policy allows; raises the last error."""
+        return await self.make(worker, request)
+
+    async def make(
+        self,
+        worker: Worker,
+        request: Request,
+        on_delta: OnDelta | None = None,
+        on_retry: OnRetry | None = None,
+    ) -> Reply:
+        """Call the worker, streaming when somebody listens for deltas."""
+        gate = self._board.gate(worker)
+        attempt = 1
+        while True:
+            try:
+                if gate.is_open:
+                    return await self._attempt(worker, request, on_delta)
+                return await self._pass(gate, worker, request, on_delta)
+            except WorkerError as error:
+                wait = self._board.retry.wait_before(attempt, error)
+                if wait is None:
+                    raise
+                if on_retry is not None:
+                    on_retry(worker.profile.name, error, wait)
+                await self._board.sleep(wait)
+                attempt += 1
+
+    async def _pass(
+        self, gate: Gate, worker: Worker, request: Request, on_delta: OnDelta | None
+    ) -> Reply:
+        estimate = estimated_input_tokens(request)
+        async with gate.passing(estimate):
+            reply = await self._attempt(worker, request, on_delta)
+        gate.correct(estimate, reply.usage.total_tokens)
+        return reply
+
+    async def _attempt(self, worker: Worker, request: Request, on_delta: OnDelta | None) -> Reply:
+        """One try: take a hold, call within the time limit, settle, record."""
+        hold = self._ledger.hold(worker.profile, request)
+        while hold is None:
+            await self._ledger.change()
+            hold = self._ledger.hold(worker.profile, request)
+        board = self._board
+        began = board.clock()
+        task = board.deadlines.start(worker.profile.limits.timeout_seconds)
+        try:
+            if on_delta is None:
+                reply = await worker.reply(capped(request, hold))
+            else:
+                reply = await _streamed(worker, capped(request, hold), on_delta)
+            _check(reply, worker)
+        except BaseException as error:
+            fault = _fault(error, worker, timed_out=board.deadlines.stop(task))
+            unbilled = isinstance(fault, WorkerError) and not fault.billed
+            usage = NO_USAGE if unbilled else UNKNOWN_USAGE
+            self._record(worker, hold, usage, began, str(fault) or "cancelled")
+            if fault is error:
+                raise
+            raise fault from error
+        board.deadlines.stop(task)
+        self._record(worker, hold, reply.usage, began, None)
+        return reply
+
+    def _record(
+        self, worker: Worker, hold: Hold, usage: Usage, began: float, error: str | None
+    ) -> None:
+        profile = worker.profile
+        if usage is NO_USAGE:
+            cost: float | None = 0.0
+        else:
+            cost = profile.price.cost(usage) if profile.price else None
+        self._ledger.settle(hold, usage, cost)
+        started = self._started
+        self.attempts.append(
+            Attempt(
+                profile.name,
+                usage,
+                cost,
+                (began - started) * 1000,
+                (self._board.clock() - started) * 1000,
+                error,
+            )
+        )
+
+
+def _fault(error: BaseException, worker: Worker, *, timed_out: bool) -> BaseException:
+    """The border: whatever a worker raised, as a `WorkerError`; cancellation stays itself."""
+    profile = worker.profile
+    if timed_out:
+        return TimedOut(
+            f"{profile.name}: no reply within {profile.limits.timeout_seconds:g} s; "
+            f"raise limits.timeout_seconds if that is too short"
+        )
+    if isinstance(error, WorkerError) or not isinstance(error, Exception):
+        return error
+    if isinstance(error, PodiumError):
+        return RequestRefused(f"{profile.name}: {error}")
+    return WorkerCrashed(f"{profile.name} raised {type(error).__name__}: {error}")
+
+
+def _check(reply: object, worker: Worker) -> None:
+    """Refuse what is no reply, or far too much of one."""
+    if not isinstance(reply, Reply):
+        raise BadReply(f"{worker.profile.name} returned {type(reply).__name__}, not a Reply")
+    if len(reply.text) > LONGEST_REPLY:
+        raise BadReply(
+            f"{worker.profile.name} replied with {len(reply.text):,} characters; "
+            f"the most that is taken is {LONGEST_REPLY:,}"
+        )
+
+
+async def _streamed(worker: Worker, request: Request, on_delta: OnDelta) -> Reply:
+    length = 0
+    async with aclosing(worker.stream(request)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Reply):
+                return piece
+            length += len(piece.text)
+            if length > LONGEST_REPLY:
+                raise BadReply(
+                    f"{worker.profile.name} streamed more than {LONGEST_REPLY:,} characters"
+                )
+            on_delta(piece)
+    raise BadReply(f"{worker.profile.name} ended its stream without a reply")

@@ -1,0 +1,82 @@
+"""What a worker sees, and nothing else.
+
+A worker receives the conversation before the question, the question (unless the pool keeps it
+back), the (subtask, reply) pairs that its access names, and its own subtask. Everything between
+tags is data: tags are chosen so that no text inside can close them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Final, NamedTuple
+
+TAGS: Final = ("question", "subtask", "reply")
+
+
+class Pair(NamedTuple):
+    """An earlier step as later workers see it; `step` says which one it was."""
+
+    step: str
+    subtask: str
+    reply: str
+
+
+def compose(
+    subtask: str, *, question: str | None, pairs: Sequence[Pair] = (), is_final: bool
+) -> str:
+    """The message for one step. `question` is None where the pool keeps it back.
+
+    There is no ceremony where it would only cost: a worker that is handed the whole question is
+    asked just that, and workers that may not know the question are not told about it.
+    """
+    if question is None:
+        return "\n\n".join([*_sections(pairs, _unused_mark(pairs)), subtask])
+    if is_final and not pairs and subtask == question:
+        return question
+    mark = _unused_mark(pairs, question)
+    parts = [
+        _text("step.txt"),
+        f"<question{mark}>\n{question}\n</question{mark}>",
+        *_sections(pairs, mark),
+        f"Your subtask: {subtask}",
+    ]
+    if is_final:
+        parts.append(_text("final.txt"))
+    return "\n\n".join(parts)
+
+
+def _sections(pairs: Sequence[Pair], mark: str) -> list[str]:
+    return [
+        f'<subtask{mark} step="{step}">\n{subtask}\n</subtask{mark}>\n'
+        f'<reply{mark} step="{step}">\n{reply}\n</reply{mark}>'
+        for step, subtask, reply in pairs
+    ]
+
+
+def _unused_mark(pairs: Sequence[Pair], question: str = "") -> str:
+    """A suffix for the tags such that no text inside contains a closing tag of ours."""
+    inside = [question]
+    for _, subtask, reply in pairs:
+        inside += (subtask, reply)
+    suspects = [text for text in inside if "</" in text]
+    mark = ""
+    number = 0
+    while any(f"</{tag}{mark}" in text for text in suspects for tag in TAGS):
+        number += 1
+        mark = f"-{number}"
+    return mark
+
+
+@cache
+def prompt_hash() -> str:
+    """A fingerprint of the texts that every worker's message is built from."""
+    texts = _text("step.txt") + "\0" + _text("final.txt")
+    return hashlib.sha256(texts.encode()).hexdigest()[:16]
+
+
+@cache
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()

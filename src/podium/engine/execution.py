@@ -1,0 +1,283 @@
+"""Carrying out one workflow: every step starts the moment the steps it may read are done.
+
+The task that finishes a step goes on with the first step that this made ready, and starts new
+tasks only for the others; so a chain runs in one task, and a join costs one task a branch.
+A step that fails ends as a record, never as an exception. The one exception that passes through
+is cancellation, and then `records` holds what was finished before it, and what was cut off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from podium.budget import Ledger
+from podium.engine.calls import Calls, Switchboard
+from podium.engine.context import Pair, compose
+from podium.errors import BudgetExhausted, PodiumError, WorkerError
+from podium.events import Emit, StepDelta, StepDone, StepRetried, StepStarted
+from podium.pool import CONDUCTOR_PROVIDER, Pool
+from podium.request import Delta, Message, Request, assistant, user
+from podium.run import Attempt, Round, Run, StepRecord, StepStatus
+from podium.worker import Worker
+from podium.workflow import Workflow
+
+Nest = Callable[[str, tuple[Message, ...], tuple[str, int], Callable[[Run], None]], Awaitable[None]]
+"""Carries out a nested run: its question, the conversation before it, and the (run id, step)
+above. The last argument takes the run as it ends, even when it ends by being cancelled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The run that a workflow is carried out for.
+
+    `started` is when it began, by the switchboard's clock; `emit` is None when nobody watches;
+    `nest` answers a step whose worker is a conductor.
+    """
+
+    run_id: str
+    ledger: Ledger
+    emit: Emit | None
+    started: float
+    nest: Nest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A workflow and what it works on.
+
+    `previous` is the round before, which a step with access to `all` may read too. `finished`
+    are steps of this very workflow that were carried out before an interruption.
+    """
+
+    workflow: Workflow
+    question: str
+    pool: Pool
+    history: tuple[Message, ...] = ()
+    round: int = 0
+    previous: Round | None = None
+    finished: Mapping[int, StepRecord] = field(default_factory=dict)
+
+
+class Execution:
+    """One workflow being carried out."""
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        workers: Mapping[str, Worker],
+        board: Switchboard,
+        scope: Scope,
+        *,
+        stream: bool,
+    ) -> None:
+        self.records: dict[int, StepRecord] = {}
+        self.exhausted: BudgetExhausted | None = None
+        self.assignment = assignment
+        self.workers = workers
+        self.board = board
+        self.scope = scope
+        self.stream = stream
+        self.last = len(assignment.workflow) - 1
+        self.cut_off: dict[int, tuple[Attempt, ...]] = {}
+        for index, record in assignment.finished.items():
+            if record.status == "done":
+                self.records[index] = record
+            else:
+                self.cut_off[index] = record.attempts
+        self._reads = [assignment.workflow.reads(index) for index in range(self.last + 1)]
+        self._readers: list[list[int]] = [[] for _ in self._reads]
+        self._missing = [0 for _ in self._reads]
+        for index, reads in enumerate(self._reads):
+            for read in reads:
+                if read not in self.records:
+                    self._readers[read].append(index)
+                    self._missing[index] += 1
+
+    async def carry_out(self) -> None:
+        """Run every step that has not been run yet; afterwards `records` is complete."""
+        ready = [
+            index
+            for index, missing in enumerate(self._missing)
+            if not missing and index not in self.records
+        ]
+        if ready:
+            async with asyncio.TaskGroup() as group:
+                await self._go_on(ready, group)
+
+    async def _go_on(self, ready: list[int], group: asyncio.TaskGroup) -> None:
+        """Take the first ready step, give the others to tasks of their own, and repeat."""
+        while ready:
+            for other in ready[1:]:
+                group.create_task(self._go_on([other], group))
+            index = ready[0]
+            await _StepWork(self, index).perform()
+            ready = []
+            for reader in self._readers[index]:
+                self._missing[reader] -= 1
+                if not self._missing[reader]:
+                    ready.append(reader)
+
+    def done(self, record: StepRecord) -> None:
+        """Take the record of a step that has ended."""
+        self.records[record.index] = record
+        if self.scope.emit is not None:
+            self.scope.emit(StepDone(self.scope.run_id, record))
+
+    def has_lost_its_inputs(self, index: int) -> bool:
+        """Whether the step was to read something, and nothing of that is there."""
+        reads = self._reads[index]
+        return bool(reads) and all(self.records[read].status != "done" for read in reads)
+
+    def pairs(self, index: int) -> list[Pair]:
+        """What the step may read: earlier steps of this round, and with `all` the last round."""
+        pairs = []
+        previous = self.assignment.previous
+        if previous is not None and self.assignment.workflow.steps[index].access == "all":
+            pairs = [
+                Pair(f"{step.index} of the round before", step.subtask, step.reply)
+                for step in previous.steps
+                if step.status == "done"
+            ]
+        for read in self._reads[index]:
+            record = self.records[read]
+            if record.status == "done":
+                pairs.append(Pair(str(read), record.subtask, record.reply))
+        return pairs
+
+
+class _StepWork:
+    """One step: its prompt, its calls, its fallback, its record."""
+
+    __slots__ = ("_calls", "_execution", "_index", "_nested", "_prompt", "_started", "_step")
+
+    def __init__(self, execution: Execution, index: int) -> None:
+        self._execution = execution
+        self._index = index
+        self._step = execution.assignment.workflow.steps[index]
+        self._prompt = ""
+        self._nested: Run | None = None
+        self._started = execution.board.clock()
+        self._calls = Calls(execution.board, execution.scope.ledger, execution.scope.started)
+        if index in execution.cut_off:
+            self._calls.attempts.extend(execution.cut_off[index])
+
+    async def perform(self) -> None:
+        """Do the step; however it ends, the execution gets its record."""
+        try:
+            if self._execution.has_lost_its_inputs(self._index):
+                self._end("skipped", error="every step that this one may read has failed")
+                return
+            self._brief()
+            worker = self._step.worker
+            try:
+                reply = await self._ask(worker)
+            except WorkerError as error:
+                fallback = self._execution.assignment.pool[worker].fallback
+                if fallback is None:
+                    raise
+                self._retried(fallback, error, 0.0)
+                worker, reply = fallback, await self._ask(fallback)
+            self._end("done", reply=reply, answered_by=worker)
+        except BudgetExhausted as error:
+            self._execution.exhausted = self._execution.exhausted or error
+            self._end("skipped", error=str(error))
+        except PodiumError as error:
+            self._end("failed", error=str(error))
+        except asyncio.CancelledError:
+            self._end("cancelled", error="cancelled before it was done")
+            raise
+
+    def _brief(self) -> None:
+        """Write the worker's message."""
+        execution = self._execution
+        assignment = execution.assignment
+        self._prompt = compose(
+            self._step.subtask,
+            question=assignment.question if assignment.pool.share_question else None,
+            pairs=execution.pairs(self._index),
+            is_final=self._index == execution.last,
+        )
+        scope = execution.scope
+        if scope.emit is not None:
+            scope.emit(
+                StepStarted(
+                    scope.run_id, assignment.round, self._index, self._step.worker, self._prompt
+                )
+            )
+
+    async def _ask(self, name: str) -> str:
+        execution = self._execution
+        worker = execution.workers[name]
+        if worker.profile.provider == CONDUCTOR_PROVIDER:
+            return await self._nest()
+        reply = await self._calls.make(
+            worker,
+            Request((*execution.assignment.history, user(self._prompt))),
+            self._delta if execution.stream and self._index == execution.last else None,
+            self._retried,
+        )
+        return reply.text
+
+    async def _nest(self) -> str:
+        """A conductor's step is a run of its own: the subtask is its question, and what the
+        step may read comes before it as conversation."""
+        execution = self._execution
+        history = list(execution.assignment.history)
+        for pair in execution.pairs(self._index):
+            history += (user(pair.subtask), assistant(pair.reply))
+        scope = execution.scope
+        await scope.nest(
+            self._step.subtask, tuple(history), (scope.run_id, self._index), self._keep
+        )
+        if self._nested is None or self._nested.answer is None:
+            reason = self._nested.error if self._nested else None
+            raise WorkerError(reason or "the nested run gave no answer")
+        return self._nested.answer
+
+    def _keep(self, nested: Run) -> None:
+        self._nested = nested
+
+    def _end(
+        self,
+        status: StepStatus,
+        *,
+        reply: str = "",
+        error: str | None = None,
+        answered_by: str = "",
+    ) -> None:
+        step = self._step
+        execution = self._execution
+        run_started = execution.scope.started
+        execution.done(
+            StepRecord(
+                execution.assignment.round,
+                self._index,
+                step.worker,
+                step.subtask,
+                step.access,
+                status,
+                reply,
+                error,
+                (self._started - run_started) * 1000,
+                (execution.board.clock() - run_started) * 1000,
+                tuple(self._calls.attempts),
+                self._prompt,
+                answered_by,
+                self._nested,
+            )
+        )
+
+    def _delta(self, delta: Delta) -> None:
+        scope = self._execution.scope
+        if scope.emit is not None:
+            round_ = self._execution.assignment.round
+            thinking = delta.kind == "thinking"
+            scope.emit(StepDelta(scope.run_id, round_, self._index, delta.text, thinking))
+
+    def _retried(self, worker: str, error: WorkerError, wait: float) -> None:
+        scope = self._execution.scope
+        if scope.emit is not None:
+            round_ = self._execution.assignment.round
+            scope.emit(StepRetried(scope.run_id, round_, self._index, worker, str(error), wait))

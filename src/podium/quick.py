@@ -1,0 +1,43 @@
+"""Frozen dataclasses that are quick to build.
+
+A frozen dataclass sets each field through `object.__setattr__`, at about 60 ns a field. The
+engine builds three wide values for every step, and that was a quarter of its time. `quick`
+gives such a class an `__init__` that fills the fields while the instance is of an unfrozen twin
+class with the same layout, and then makes it what it is. Nothing else about the class changes:
+it is as frozen, comparable and hashable as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+def quick(cls: type[Value]) -> type[Value]:
+    """Decorate a final `@dataclass(frozen=True, slots=True)` whose defaults are plain values."""
+    parameters = []
+    names: dict[str, Any] = {
+        "become": object.__setattr__,
+        "frozen": cls,
+        "twin": type(cls.__name__, (), {"__slots__": cls.__slots__}),  # type: ignore[attr-defined]
+    }
+    assignments = []
+    for item in fields(cls):  # type: ignore[arg-type]
+        assert item.default_factory is MISSING, "quick takes plain defaults only"
+        if item.default is MISSING:
+            parameters.append(item.name)
+        else:
+            parameters.append(f"{item.name}=default_{item.name}")
+            names[f"default_{item.name}"] = item.default
+        assignments.append(f"    self.{item.name} = {item.name}")
+    source = (
+        f"def __init__(self, {', '.join(parameters)}):\n"
+        f"    become(self, '__class__', twin)\n"
+        + "\n".join(assignments)
+        + "\n    self.__class__ = frozen\n"
+    )
+    exec(source, names)  # noqa: S102 - as dataclasses does; the text holds field names only
+    cls.__init__ = names["__init__"]  # type: ignore[method-assign]
+    return cls
