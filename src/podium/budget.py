@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from podium.errors import BudgetExhausted, ConfigError
-from podium.pool import Pool, WorkerProfile
+from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.request import Image, Request
 from podium.usage import Usage
 
@@ -52,12 +52,13 @@ class Budget:
         """Refuse a cap on money over workers whose price nobody knows."""
         if self.usd is None or self.allow_unpriced:
             return
-        unpriced = [worker.name for worker in pool if worker.price is None]
+        unpriced = [
+            worker.name
+            for worker in pool
+            if worker.price is None and worker.provider != CONDUCTOR_PROVIDER
+        ]
         if unpriced:
-            raise ConfigError(
-                f"the budget caps money, but no price is known for {', '.join(unpriced)}; "
-                f"set a price, drop the worker, or set budget.allow_unpriced = true"
-            )
+            raise _unpriced(unpriced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,11 @@ class Ledger:
             if outputs < min(wanted, LEAST_OUTPUT_TOKENS):
                 raise BudgetExhausted("tokens", self.budget.tokens)
         price = profile.price
-        if self.budget.usd is None or price is None:
+        if self.budget.usd is None:
+            return Hold(inputs + outputs, 0.0, outputs)
+        if price is None:
+            if not self.budget.allow_unpriced:
+                raise _unpriced([profile.name])
             return Hold(inputs + outputs, 0.0, outputs)
         input_usd = inputs * price.highest_input / 1_000_000
         left_usd = self.budget.usd - self._usd - self._held_usd
@@ -184,6 +189,13 @@ class Ledger:
             raise BudgetExhausted("usd", self.budget.usd)
         usd = input_usd + outputs * price.highest_output / 1_000_000
         return Hold(inputs + outputs, usd, outputs)
+
+
+def _unpriced(names: list[str]) -> ConfigError:
+    return ConfigError(
+        f"the budget caps money, but no price is known for {', '.join(names)}; "
+        f"set a price, drop the worker, or set budget.allow_unpriced = true"
+    )
 
 
 def estimated_input_tokens(request: Request) -> int:

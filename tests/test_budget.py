@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from podium.budget import Budget, Hold, Ledger, Spent, capped
+from podium.errors import BudgetExhausted, ConfigError
+from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.request import Request, user
+from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
+
+ASK = Request((user("a question of about ten tokens"),), max_tokens=1000)
+DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))
+
+
+def taken(ledger: Ledger, profile: WorkerProfile = DEAR, request: Request = ASK) -> Hold:
+    hold = ledger.hold(profile, request)
+    assert hold is not None
+    return hold
+
+
+def test_the_call_after_the_last_one_is_refused() -> None:
+    ledger = Ledger(Budget(calls=2))
+    taken(ledger)
+    taken(ledger)
+    with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
+        ledger.hold(DEAR, ASK)
+
+
+def test_output_is_cut_down_to_the_money_that_is_left() -> None:
+    hold = taken(Ledger(Budget(usd=0.5)))
+    assert hold.max_tokens == 500
+    assert capped(ASK, hold).max_tokens == 500
+
+
+def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
+    ledger = Ledger(Budget(tokens=200))
+    hold = taken(ledger)
+    assert hold.tokens <= 200
+    assert hold.max_tokens is not None
+    assert hold.max_tokens < 200
+
+
+def test_a_call_that_must_wait_for_others_to_settle_is_told_so() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    first = taken(ledger)
+    assert ledger.hold(DEAR, ASK) is None
+    ledger.settle(first, Usage(10, 100, 0, 0, 0), 0.1)
+    assert taken(ledger).max_tokens == 900
+
+
+def test_money_that_is_really_spent_is_refused_not_waited_for() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    ledger.settle(taken(ledger), Usage(10, 1000, 0, 0, 0), 1.0)
+    with pytest.raises(BudgetExhausted, match=r"usd is capped at \$1"):
+        ledger.hold(DEAR, ASK)
+
+
+def test_unknown_usage_is_charged_at_the_full_hold() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    ledger.settle(taken(ledger), UNKNOWN_USAGE, None)
+    assert ledger.spent.usd == pytest.approx(1.0)
+
+
+async def test_settling_wakes_those_who_wait() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    first = taken(ledger)
+    waiting = asyncio.create_task(ledger.change())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    ledger.settle(first, NO_USAGE, 0.0)
+    await asyncio.wait_for(waiting, 1)
+
+
+def test_the_deadline_counts_what_was_spent_before_a_resume() -> None:
+    now = 100.0
+    ledger = Ledger(Budget(seconds=10), Spent(seconds=4), clock=lambda: now)
+    assert ledger.seconds_left == 6
+    now = 107.0
+    with pytest.raises(BudgetExhausted, match="seconds is capped at 10"):
+        ledger.hold(DEAR, ASK)
+
+
+def test_a_cap_on_money_needs_prices() -> None:
+    pool = Pool((DEAR, WorkerProfile(name="mystery")))
+    with pytest.raises(ConfigError, match="no price is known for mystery"):
+        Budget(usd=1.0).check(pool)
+    Budget(usd=1.0, allow_unpriced=True).check(pool)
+    with pytest.raises(ConfigError, match="no price is known for mystery"):
+        Ledger(Budget(usd=1.0)).hold(pool["mystery"], ASK)
+
+
+def test_a_conductor_in_the_pool_needs_no_price_of_its_own() -> None:
+    nested = WorkerProfile(name="conductor", provider=CONDUCTOR_PROVIDER)
+    Budget(usd=1.0).check(Pool((DEAR, nested)))
+
+
+def test_a_negative_cap_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"budget\.calls is -1"):
+        Budget(calls=-1)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from podium.errors import StoreError
+from podium.pool import Pool, WorkerProfile
+from podium.request import Image, Message, Text, Thinking, ToolCall, ToolResult
+from podium.run import Attempt, Round, Run, StepRecord, dump, load, spent_by
+from podium.usage import UNKNOWN_USAGE, Usage
+from podium.workflow import Step, Workflow
+
+CALL = Attempt("a", Usage(10, 5, 0, 0, 0), 0.25, 0.0, 8.0)
+PLANNING = Attempt("boss", Usage(100, 20, 0, 0, 0), 1.0, 0.0, 4.0)
+
+
+def step(index: int, *attempts: Attempt, nested: Run | None = None) -> StepRecord:
+    return StepRecord(
+        0, index, "a", "do it", (), "done", "reply", None, 0.0, 9.0, attempts, "prompt", "a", nested
+    )
+
+
+def run(*steps: StepRecord, planning: tuple[Attempt, ...] = ()) -> Run:
+    plan = Workflow(tuple(Step("a", "do it") for _ in steps))
+    return Run(
+        id="run_1",
+        question="why?",
+        status="answered",
+        pool=Pool((WorkerProfile(name="a"),)),
+        conductor="test",
+        created_at="2026-01-01T00:00:00+00:00",
+        rounds=(Round(0, plan, steps, planning),),
+        answer="reply",
+    )
+
+
+def test_totals_are_the_sum_over_every_call_nested_ones_and_planning_included() -> None:
+    inner = run(step(0, CALL), planning=(PLANNING,))
+    outer = run(step(0, CALL, CALL), step(1, nested=inner), planning=(PLANNING,))
+    assert outer.usage == Usage(230, 55, 0, 0, 0)
+    assert outer.orchestration == Usage(200, 40, 0, 0, 0)
+    assert outer.cost_usd == pytest.approx(2.75)
+    assert spent_by(outer).calls == 5
+
+
+def test_one_call_of_unknown_usage_makes_the_totals_unknown() -> None:
+    unknown = Attempt("a", UNKNOWN_USAGE, None, 0.0, 1.0, "broken off")
+    result = run(step(0, unknown, CALL))
+    assert result.usage.total_tokens is None
+    assert result.cost_usd is None
+
+
+def test_a_run_survives_json_with_every_kind_of_part() -> None:
+    history = (
+        Message("user", (Text("look"), Image("image/png", "QUJD"), Image(url="https://x/y"))),
+        Message("assistant", (Thinking("hm", "sig", "m"), ToolCall("1", "f", "{}"))),
+        Message("tool", (ToolResult("1", "42", True),)),
+    )
+    original = replace(run(step(0, CALL, nested=run(step(0, CALL)))), history=history)
+    assert load(json.loads(json.dumps(dump(original)))) == original
+
+
+def test_a_run_of_a_newer_podium_is_refused_with_the_remedy() -> None:
+    with pytest.raises(StoreError, match="version 99.*upgrade Podium"):
+        load(dump(run(step(0, CALL))) | {"version": 99})
+
+
+def test_a_damaged_run_is_refused_as_such() -> None:
+    document = dump(run(step(0, CALL)))
+    document["rounds"][0]["workflow"]["steps"][0]["access"] = [7]
+    with pytest.raises(StoreError, match="cannot be read: step 0 may not read step 7"):
+        load(document)
+    with pytest.raises(StoreError, match="cannot be read"):
+        load({"version": 1})
