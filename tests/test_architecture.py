@@ -1,0 +1,160 @@
+"""The arrows between the rooms of the package, as a table that the code is held to.
+
+A room is a module or a package of `podium`. It may import itself, the rooms named beside it,
+and nothing else of Podium. A module that falls into no room fails: give it a row.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import podium
+
+DOMAIN: Final = (
+    "errors",
+    "quick",
+    "usage",
+    "workflow",
+    "request",
+    "pool",
+    "worker",
+    "budget",
+    "run",
+    "events",
+)
+"""Plain types that do no I/O. They may import each other, and nothing above."""
+
+CONDUCTOR: Final = ("conductor", "conductor.base")
+SET_UP: Final = ("providers", "catalogue", "embedded", "config")
+BELOW_THE_ENTRY_POINTS: Final = (
+    *DOMAIN,
+    *CONDUCTOR,
+    *SET_UP,
+    "_version",
+    "paths",
+    "plan",
+    "engine",
+    "engine.retry",
+    "runner",
+    "store",
+    "api",
+)
+
+MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(DOMAIN, DOMAIN),
+    "_version": (),
+    "paths": DOMAIN,
+    "plan": DOMAIN,
+    # A conductor plans and never executes; the engine executes and never plans; they meet in
+    # the runner, which knows of conductors the protocol alone.
+    "conductor.base": DOMAIN,
+    "conductor": (*DOMAIN, "conductor.base", "plan"),
+    "engine.retry": DOMAIN,
+    "engine": (*DOMAIN, "engine.retry"),
+    "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry"),
+    "providers": DOMAIN,
+    "store": (*DOMAIN, "paths"),
+    # What sets a pool and a conductor up.
+    "catalogue": (*DOMAIN, "paths", "providers"),
+    "embedded": (*DOMAIN, *CONDUCTOR, "paths", "plan", "providers"),
+    "config": (*DOMAIN, *CONDUCTOR, *SET_UP, "engine.retry", "paths", "plan"),
+    # The Python API and the package's own front door.
+    "api": BELOW_THE_ENTRY_POINTS,
+    "": BELOW_THE_ENTRY_POINTS,
+    # Entry points know everything below, and nothing of each other.
+    "cli": (*BELOW_THE_ENTRY_POINTS, ""),
+    "server": (*BELOW_THE_ENTRY_POINTS, ""),
+    "evals": (*BELOW_THE_ENTRY_POINTS, ""),
+    "train": (*BELOW_THE_ENTRY_POINTS, ""),
+}
+
+LEFT_TO_THOSE_WHO_NEED_IT: Final = {
+    "torch",
+    "sqlalchemy",
+    "aiohttp",
+    "typer",
+    "rich",
+    "fastapi",
+    "xllamacpp",
+}
+"""What `import podium` must not load: it would make every start slow."""
+
+PACKAGE: Final = Path(podium.__file__).parent
+SOURCES: Final = sorted(PACKAGE.rglob("*.py"))
+
+
+def room_of(module: str) -> str | None:
+    """The most specific room that the module is in; `podium` itself is the room ""."""
+    inner = module.removeprefix("podium").removeprefix(".")
+    while inner not in MAY_IMPORT and "." in inner:
+        inner = inner.rpartition(".")[0]
+    return inner if inner in MAY_IMPORT else None
+
+
+def module_of(source: Path) -> str:
+    parts = ("podium", *source.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def imports(source: Path) -> Iterator[str]:
+    """Every module of Podium that the file imports, at its top or inside a function."""
+    for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("podium"))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{source.name}: write imports in full, as everywhere else"
+            base = node.module or ""
+            if base == "podium" or base.startswith("podium."):
+                for alias in node.names:
+                    name = f"{base}.{alias.name}"
+                    yield name if is_module(name) else base
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=module_of)
+def test_a_module_imports_only_from_the_rooms_below_it(source: Path) -> None:
+    module = module_of(source)
+    room = room_of(module)
+    assert room is not None, f"{module} is in no room; give it a row in MAY_IMPORT"
+    allowed = {room, *MAY_IMPORT[room]}
+    forbidden = sorted(name for name in imports(source) if room_of(name) not in allowed)
+    assert not forbidden, f"{module} (room {room!r}) imports {', '.join(forbidden)}"
+
+
+def test_the_table_itself_has_no_arrow_that_points_both_ways() -> None:
+    domain = set(DOMAIN)
+    both_ways = [
+        (room, other)
+        for room, others in MAY_IMPORT.items()
+        for other in others
+        if room != other and room in MAY_IMPORT[other] and not {room, other} <= domain
+    ]
+    assert not both_ways
+
+
+def test_a_module_belongs_to_the_most_specific_room() -> None:
+    assert room_of("podium") == ""
+    assert room_of("podium.run") == "run"
+    assert room_of("podium.conductor.base") == "conductor.base"
+    assert room_of("podium.conductor.rules") == "conductor"
+    assert room_of("podium.nowhere") is None
+
+
+def test_importing_podium_loads_nothing_heavy() -> None:
+    code = "import sys, podium; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "podium" in loaded
+    assert LEFT_TO_THOSE_WHO_NEED_IT.isdisjoint(loaded)
