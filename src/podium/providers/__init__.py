@@ -2,5 +2,6 @@
 
 from podium.providers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint, connect
 from podium.providers.http import Http
+from podium.providers.scripted import ScriptedWorker
 
-__all__ = ["KNOWN_ENDPOINTS", "Endpoint", "Http", "KnownEndpoint", "connect"]
+__all__ = ["KNOWN_ENDPOINTS", "Endpoint", "Http", "KnownEndpoint", "ScriptedWorker", "connect"]

@@ -91,16 +91,16 @@ KNOWN_ENDPOINTS: Final[Mapping[str, KnownEndpoint]] = MappingProxyType(
 )
 """Vendors by the name that a worker's `provider` may have."""
 
-_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
+_MAKERS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "openai": "podium.providers.openai:OpenAIWorker",
+        "openai": "podium.providers.openai:openai_worker",
         "anthropic": "podium.providers.anthropic:AnthropicWorker",
         "google": "podium.providers.google:GoogleWorker",
         "openai-compatible": "podium.providers.compatible:CompatibleWorker",
         "llamacpp": "podium.providers.llamacpp:LlamaCppWorker",
     }
 )
-"""Protocols by name, and the class that speaks each: `Class(profile, endpoint, http)`."""
+"""Protocols by name, and what makes a worker of each from profile, endpoint and client."""
 
 _PACKAGES: Final[Mapping[str, str]] = MappingProxyType({"llamacpp": "xllamacpp"})
 """The package that a protocol needs beyond Podium's own core."""
@@ -116,7 +116,7 @@ def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:
     if known is not None:
         endpoint = _completed(profile, endpoint, known)
     protocol = known.protocol if known is not None else profile.provider
-    module_name, _, class_name = _class_of(profile, protocol).partition(":")
+    module_name, _, maker_name = _maker_of(profile, protocol).partition(":")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -126,7 +126,7 @@ def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:
         raise ConfigError(
             f"worker {profile.name!r} needs the package {package}; pip install {package}"
         ) from error
-    worker: Worker = getattr(module, class_name)(profile, endpoint, http)
+    worker: Worker = getattr(module, maker_name)(profile, endpoint, http)
     return worker
 
 
@@ -141,10 +141,10 @@ def _completed(profile: WorkerProfile, endpoint: Endpoint, known: KnownEndpoint)
     return replace(endpoint, base_url=known.base_url)
 
 
-def _class_of(profile: WorkerProfile, protocol: str) -> str:
-    if protocol in _CLASSES:
-        return _CLASSES[protocol]
-    valid = sorted({*_CLASSES, *KNOWN_ENDPOINTS})
+def _maker_of(profile: WorkerProfile, protocol: str) -> str:
+    if protocol in _MAKERS:
+        return _MAKERS[protocol]
+    valid = sorted({*_MAKERS, *KNOWN_ENDPOINTS})
     nearest = difflib.get_close_matches(protocol, valid, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"use one of {', '.join(valid)}"
     raise ConfigError(f"worker {profile.name!r} has the unknown provider {protocol!r}; {hint}")

@@ -8,14 +8,13 @@ chunk, in each or nowhere, thinking under several names, tool calls without an i
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from podium.pool import WorkerProfile
-from podium.providers import faults, wire
-from podium.providers.chat import ChatDialect, prefills
+from podium.providers import faults, parts, wire
+from podium.providers.chat import ChatDialect
 from podium.providers.wire import Document, Malformed
 from podium.request import Delta, Finish, Reply, Request, Thinking, ToolCall
 from podium.usage import UNKNOWN_USAGE, Usage
@@ -45,7 +44,7 @@ def read_reply(
 class _PartialCall:
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: list[str] = field(default_factory=list)
 
 
 class ChatAssembly:
@@ -59,7 +58,9 @@ class ChatAssembly:
         self._called = called
         self._text: list[str] = []
         self._unsent_prefill = (
-            request.prefill if prefills(request, profile) and not dialect.echoes_prefill else ""
+            request.prefill
+            if parts.prefills(request, profile) and not dialect.echoes_prefill
+            else ""
         )
         self._thinking: list[str] = []
         self._details: list[Document] = []
@@ -95,7 +96,7 @@ class ChatAssembly:
     def whole(self) -> Reply:
         """What has arrived so far, as a reply."""
         calls = tuple(
-            ToolCall(call.id or f"call_{secrets.token_hex(8)}", call.name, call.arguments or "{}")
+            ToolCall(call.id or parts.new_call_id(), call.name, "".join(call.arguments) or "{}")
             for call in self._calls
         )
         finish = self._finish or "stop"
@@ -138,7 +139,7 @@ class ChatAssembly:
         arguments = function.get("arguments")
         if isinstance(arguments, Mapping):
             arguments = json.dumps(arguments)
-        call.arguments += wire.text({"arguments": arguments}, "arguments")
+        call.arguments.append(wire.text({"arguments": arguments}, "arguments"))
 
     def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
         """The call that a fragment belongs to. Some servers give no index, or the same one to

@@ -9,20 +9,26 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from podium.pool import WorkerProfile
-from podium.providers.base import Endpoint
 from podium.providers.chat import ChatDialect, body_of
 from podium.providers.chat_reply import ChatAssembly, read_reply
 from podium.providers.hosted import Assembly, HostedWorker
-from podium.providers.http import Call, Http
+from podium.providers.http import Call
 from podium.providers.wire import Document
 from podium.request import Reply, Request
 
+PLAIN: Final = ChatDialect()
+
 DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
     {
+        "openai": ChatDialect(max_tokens="max_completion_tokens", cache_writes=True),
         "openrouter": ChatDialect(thinking="reasoning_details", cache_writes=True),
         "deepseek": ChatDialect(prefill_message={"prefix": True}, thinking="reasoning_content"),
-        "mistral": ChatDialect(prefill_message={"prefix": True}, echoes_prefill=True),
+        "mistral": ChatDialect(
+            seed="random_seed",
+            streams_usage=False,  # it refuses the question, and answers unasked
+            prefill_message={"prefix": True},
+            echoes_prefill=True,
+        ),
         "vllm": ChatDialect(
             prefill_body={"continue_final_message": True, "add_generation_prompt": False}
         ),
@@ -34,11 +40,10 @@ DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
 class CompatibleWorker(HostedWorker):
     """A worker behind an OpenAI-compatible endpoint."""
 
-    dialect: ChatDialect
-
-    def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
-        super().__init__(profile, endpoint, http)
-        self.dialect = DIALECTS.get(profile.provider, ChatDialect())
+    @property
+    def dialect(self) -> ChatDialect:
+        """How this vendor's protocol differs."""
+        return DIALECTS.get(self.profile.provider, PLAIN)
 
     def call(self, request: Request, *, stream: bool) -> Call:
         """A POST to the endpoint's chat/completions."""

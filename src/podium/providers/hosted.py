@@ -7,7 +7,7 @@ document into a reply, and a stream's events into deltas. All input and output i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any, ClassVar, Protocol
 
@@ -32,10 +32,13 @@ class Assembly(Protocol):
 
 
 class HostedWorker(ABC):
-    """What all vendors' workers share. `settings` are the endpoint's options that steer the
-    translation and are not sent."""
+    """What all vendors' workers share.
 
-    settings: ClassVar[tuple[str, ...]] = ()
+    `settings` are the endpoint's options that steer the translation and are not sent: their
+    names, and the values that each may have, its default first.
+    """
+
+    settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
         if not endpoint.base_url.startswith(("http://", "https://")):
@@ -48,6 +51,12 @@ class HostedWorker(ABC):
                 f"the key of worker {profile.name!r} has a line break or a character that no key "
                 f"has; copy it again"
             )
+        for name, values in self.settings.items():
+            if endpoint.options.get(name, values[0]) not in values:
+                raise ConfigError(
+                    f"worker {profile.name!r} has {name} = {endpoint.options[name]!r}; "
+                    f"use one of {', '.join(values)}"
+                )
         self.profile = profile
         self.endpoint = endpoint
         self.called = f"worker {profile.name!r} ({profile.provider or 'no provider'})"
@@ -59,7 +68,7 @@ class HostedWorker(ABC):
         with boundary(self.called):
             return self.read(await self._http.post(call), request)
 
-    async def stream(self, request: Request) -> AsyncIterator[Delta | Reply]:
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Answer piece by piece, then hand over the whole reply."""
         call = self.call(request, stream=True)
         assembly = self.assembly(request)
@@ -81,6 +90,10 @@ class HostedWorker(ABC):
     @abstractmethod
     def assembly(self, request: Request) -> Assembly:
         """Where the events of a streamed reply to that request are put together."""
+
+    def setting(self, name: str) -> str:
+        """What the endpoint's options say of that setting, or its default."""
+        return str(self.endpoint.options.get(name, self.settings[name][0]))
 
     def sent(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
         """The call to a path of this endpoint, with its own headers and options on top."""

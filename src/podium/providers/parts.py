@@ -1,0 +1,79 @@
+"""What the vendors' translations share about messages and their parts."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any, TypeVar
+
+from podium.errors import RequestRefused
+from podium.pool import WorkerProfile
+from podium.request import Image, Message, Part, Request, Thinking, ToolCall
+
+Kind = TypeVar("Kind", bound=Part)
+
+
+def of_kind(message: Message, kind: type[Kind]) -> list[Kind]:
+    """The message's parts of that kind, in order."""
+    return [part for part in message.parts if isinstance(part, kind)]
+
+
+def own_thinking(message: Message, profile: WorkerProfile) -> list[Thinking]:
+    """The thinking that this very model did. What another model thought is nobody else's, and
+    its opaque state would be refused."""
+    return [part for part in of_kind(message, Thinking) if part.model == profile.model]
+
+
+def arguments_of(call: ToolCall, profile: WorkerProfile) -> dict[str, Any]:
+    """A tool call's arguments as an object, for vendors that do not take them as text."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise RequestRefused(
+            f"worker {profile.name!r} needs the arguments of tool {call.name!r} as a JSON object, "
+            f"got {call.arguments[:80]!r}; leave that call out"
+        )
+    return arguments
+
+
+def data_url(image: Image) -> str:
+    """The picture's address, or the picture itself written as one."""
+    return image.url or f"data:{image.media_type};base64,{image.data}"
+
+
+def prefills(request: Request, profile: WorkerProfile) -> bool:
+    """Whether Podium begins this reply itself."""
+    return bool(request.prefill) and "prefill" in profile.capabilities
+
+
+def sampling_of(request: Request, profile: WorkerProfile, **names: str) -> dict[str, Any]:
+    """The request's sampling parameters under the vendor's names, where the model takes any."""
+    if "sampling" not in profile.capabilities:
+        return {}
+    values = {vendors: getattr(request, ours) for ours, vendors in names.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def refuse_grammar(request: Request, profile: WorkerProfile) -> None:
+    """Only local models can follow a grammar."""
+    if request.grammar:
+        raise RequestRefused(
+            f"worker {profile.name!r} cannot follow a grammar; use a local model, or a schema"
+        )
+
+
+def unsupported(part: Part, message: Message, profile: WorkerProfile) -> RequestRefused:
+    """The refusal of a part that the vendor has no place for."""
+    what = part.kind.replace("_", " ")
+    return RequestRefused(
+        f"worker {profile.name!r} cannot be sent a {what} in a {message.role} message; "
+        f"leave it out or give the step to another worker"
+    )
+
+
+def new_call_id() -> str:
+    """An id for a tool call that came without one. Never the same twice, so that the calls of
+    two turns cannot be mistaken for each other."""
+    return f"call_{secrets.token_hex(8)}"

@@ -1,0 +1,102 @@
+"""The public test double: a worker that answers from a script.
+
+    worker = ScriptedWorker("solver", ["42"])
+    worker = ScriptedWorker("echo", lambda request: request.messages[-1].text)
+    worker = ScriptedWorker("flaky", [Unavailable("busy"), "42"])
+
+It implements the worker protocol and nothing else, sends nothing anywhere, and is fit for
+testing one's own pools, conductors and budgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+
+from podium.errors import WorkerError
+from podium.pool import WorkerProfile
+from podium.request import Delta, Reply, Request
+from podium.usage import UNKNOWN_USAGE, Price, Usage
+
+Line = str | Reply | WorkerError
+"""What a script holds: words, a whole reply, or an error to raise."""
+
+Script = Line | Sequence[Line] | Callable[[Request], Line]
+
+
+class ScriptedWorker:
+    """Answers from a script: lines in turn, the last one again and again, or a function.
+
+    `usage` is what each reply reports; without it the words of the request and of the reply
+    are counted as tokens. `delay_seconds` passes before each reply. A stream hands out `chunk`
+    words at a time. `requests` are the last `keep_requests` that were received, all of them
+    with None, and `calls` is how many there were.
+    """
+
+    def __init__(
+        self,
+        profile: WorkerProfile | str,
+        replies: Script,
+        *,
+        description: str = "",
+        price: Price | None = None,
+        usage: Usage | None = None,
+        delay_seconds: float = 0.0,
+        chunk: int = 1,
+        keep_requests: int | None = 1000,
+    ) -> None:
+        if isinstance(profile, str):
+            profile = WorkerProfile(name=profile, provider="scripted", model=profile)
+        if description:
+            profile = replace(profile, description=description)
+        if price is not None:
+            profile = replace(profile, price=price)
+        self.profile = profile
+        self.calls = 0
+        self.requests: deque[Request] = deque(maxlen=keep_requests)
+        self._script = replies
+        self._usage = usage
+        self._delay_seconds = delay_seconds
+        self._chunk = chunk
+
+    async def reply(self, request: Request) -> Reply:
+        """The next line of the script."""
+        line = self._next_line(request)
+        if self._delay_seconds:
+            await asyncio.sleep(self._delay_seconds)
+        if isinstance(line, WorkerError):
+            raise line
+        return line
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """The next line of the script, a few words at a time."""
+        reply = await self.reply(request)
+        words = re.findall(r"\s*\S+|\s+$", reply.text)
+        for start in range(0, len(words), self._chunk):
+            yield Delta("".join(words[start : start + self._chunk]))
+        yield reply
+
+    def _next_line(self, request: Request) -> Reply | WorkerError:
+        self.requests.append(request)
+        self.calls += 1
+        script = self._script
+        if callable(script):
+            line = script(request)
+        elif isinstance(script, str | Reply | WorkerError):
+            line = script
+        else:
+            line = script[min(self.calls, len(script)) - 1]
+        if isinstance(line, WorkerError):
+            return line
+        reply = Reply(line) if isinstance(line, str) else line
+        if reply.usage != UNKNOWN_USAGE:
+            return reply
+        counted = Usage(_words(request.text), _words(reply.text), 0, 0, 0)
+        return replace(reply, usage=self._usage or counted, model=reply.model or self.profile.model)
+
+
+def _words(text: str) -> int:
+    return len(text.split())
