@@ -15,11 +15,19 @@ from functools import partial
 from podium.budget import Budget, Ledger
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.engine import Assignment, Calls, Execution, Scope, Switchboard, context
-from podium.errors import BudgetExhausted, ConfigError, PlanError, RequestRefused, UnknownWorker
+from podium.errors import (
+    BudgetExhausted,
+    ConfigError,
+    PlanError,
+    PodiumError,
+    RequestRefused,
+    UnknownWorker,
+    WorkerError,
+)
 from podium.events import Emit, Event, Planned, RoundDone, RunDone, RunStarted
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.request import Message, Reply, Request
-from podium.run import Round, Run, RunStatus, new_run_id, spent_by, timestamp
+from podium.run import Attempt, Round, Run, RunStatus, new_run_id, spent_by, timestamp
 from podium.worker import Worker
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -213,7 +221,10 @@ class _Performance:
         self._board = runner.board
         self._started = self._board.clock() - ledger.spent.seconds
         self._rounds = list(run.rounds)
-        self._stopped_by: BudgetExhausted | PlanError | UnknownWorker | None = None
+        self._planning_cut_off: tuple[Attempt, ...] = ()
+        if self._rounds and self._rounds[-1].workflow is None:
+            self._planning_cut_off = self._rounds.pop().planning
+        self._stopped_by: PodiumError | None = None
 
     async def all_rounds(self) -> None:
         """Plan and carry out, round after round; a spent budget or a bad plan ends it."""
@@ -226,7 +237,7 @@ class _Performance:
                     await self._carry_out()
         except TimeoutError:
             self._stopped_by = BudgetExhausted("seconds", self._run.budget.seconds or 0.0)
-        except (BudgetExhausted, PlanError, UnknownWorker) as error:
+        except (BudgetExhausted, PlanError, WorkerError, UnknownWorker) as error:
             self._stopped_by = error
 
     def _may_plan(self) -> bool:
@@ -235,8 +246,8 @@ class _Performance:
     async def _plan(self) -> bool:
         """Have the next round planned; False when the last answer was accepted instead."""
         calls = Calls(self._board, self._ledger, self._started)
-        if self._rounds and self._rounds[-1].workflow is None:
-            calls.attempts.extend(self._rounds.pop().planning)
+        calls.attempts.extend(self._planning_cut_off)
+        self._planning_cut_off = ()
         index = len(self._rounds)
         situation = Situation(
             question=self._run.question,

@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from podium.budget import Budget, Ledger
+from podium.engine import Calls, RetryPolicy, Switchboard
+from podium.engine import calls as calls_module
+from podium.errors import (
+    BadReply,
+    BudgetExhausted,
+    ConfigError,
+    RateLimited,
+    RequestRefused,
+    TimedOut,
+    Unavailable,
+    WorkerCrashed,
+)
+from podium.pool import Limits, WorkerProfile
+from podium.request import Delta, Reply, Request, user
+from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
+from podium.worker import Worker
+
+ASK = Request((user("hello"),))
+
+
+class Telling(Worker):
+    """Does what it is told, one outcome a call; the last one again and again."""
+
+    def __init__(self, *outcomes: str | Reply | Exception, **limits: float) -> None:
+        self.profile = WorkerProfile(
+            name="w",
+            price=Price(input=1.0, output=2.0),
+            limits=Limits(**limits),  # type: ignore[arg-type]
+        )
+        self.outcomes = list(outcomes)
+        self.requests: list[Request] = []
+
+    async def reply(self, request: Request) -> Reply:
+        self.requests.append(request)
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        if isinstance(outcome, Reply):
+            return outcome
+        return Reply(outcome, Usage(1_000_000, 1_000_000, 0, 0, 0))
+
+
+class Hanging(Telling):
+    async def reply(self, request: Request) -> Reply:
+        await asyncio.Event().wait()
+        raise AssertionError("never reached")
+
+
+def make_calls(budget: Budget | None = None) -> tuple[Calls, list[float]]:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    board = Switchboard(RetryPolicy(jitter=lambda: 1.0), sleep=sleep)
+    board.bind()
+    return Calls(board, Ledger(budget or Budget()), board.clock()), slept
+
+
+async def test_a_call_is_recorded_with_usage_cost_and_time() -> None:
+    calls, _ = make_calls()
+    reply = await calls(Telling("hi"), ASK)
+    (attempt,) = calls.attempts
+    assert reply.text == "hi"
+    assert attempt.usage == reply.usage
+    assert attempt.cost_usd == 3.0
+    assert 0 <= attempt.started_ms <= attempt.finished_ms
+    assert attempt.error is None
+
+
+async def test_a_failed_call_is_made_again_after_the_wait_and_both_are_recorded() -> None:
+    calls, slept = make_calls()
+    reply = await calls(Telling(RateLimited("busy", retry_after=9.0), "hi"), ASK)
+    assert reply.text == "hi"
+    assert slept == [9.0]
+    assert [attempt.error for attempt in calls.attempts] == ["busy", None]
+
+
+async def test_a_refused_call_costs_nothing_and_a_broken_one_an_unknown_amount() -> None:
+    calls, _ = make_calls()
+    with pytest.raises(RequestRefused):
+        await calls(Telling(RequestRefused("too long")), ASK)
+    with pytest.raises(Unavailable):
+        await calls(Telling(Unavailable("cut off", billed=True)), ASK)
+    refused, *broken = calls.attempts
+    assert (refused.usage, refused.cost_usd) == (NO_USAGE, 0.0)
+    assert [(a.usage, a.cost_usd) for a in broken] == [(UNKNOWN_USAGE, None)] * 4
+
+
+async def test_a_worker_that_takes_too_long_times_out_and_is_retried() -> None:
+    calls, _ = make_calls()
+    with pytest.raises(TimedOut, match=r"no reply within 0.001 s"):
+        await calls(Hanging("never", timeout_seconds=0.001), ASK)
+    assert len(calls.attempts) == 4
+    current = asyncio.current_task()
+    assert current is not None
+    assert current.cancelling() == 0
+
+
+async def test_cancellation_is_not_mistaken_for_a_time_out() -> None:
+    calls, _ = make_calls()
+    task = asyncio.create_task(calls.make(Hanging("never", timeout_seconds=60), ASK))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (attempt,) = calls.attempts
+    assert attempt.error == "cancelled"
+    assert attempt.usage is UNKNOWN_USAGE
+
+
+async def test_many_deadlines_share_one_timer_and_the_right_call_times_out() -> None:
+    board = Switchboard(RetryPolicy(attempts=1))
+    board.bind()
+
+    async def outcome(seconds: float) -> str:
+        calls = Calls(board, Ledger(Budget()), 0.0)
+        try:
+            await calls(Hanging("never", timeout_seconds=seconds), ASK)
+        except TimedOut:
+            return "timed out"
+        return "?"
+
+    slow = asyncio.create_task(outcome(3600))
+    assert await asyncio.wait_for(outcome(0.002), 5) == "timed out"
+    assert await asyncio.wait_for(outcome(0.001), 5) == "timed out"
+    assert not slow.done()
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
+
+
+async def test_whatever_a_workers_own_code_raises_is_its_fault_and_not_a_crash() -> None:
+    calls, slept = make_calls()
+    with pytest.raises(WorkerCrashed, match="w raised ZeroDivisionError: oops"):
+        await calls(Telling(ZeroDivisionError("oops")), ASK)
+    with pytest.raises(RequestRefused, match="w: no weights"):
+        await calls(Telling(ConfigError("no weights")), ASK)
+    assert slept == []
+
+
+async def test_what_is_no_reply_is_refused() -> None:
+    class Odd(Telling):
+        async def reply(self, request: Request) -> Reply:
+            return "just words"  # type: ignore[return-value]
+
+    calls, _ = make_calls()
+    with pytest.raises(BadReply, match="w returned str, not a Reply"):
+        await calls(Odd(""), ASK)
+
+
+async def test_a_gigantic_reply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls_module, "LONGEST_REPLY", 100)
+    calls, _ = make_calls()
+    with pytest.raises(BadReply, match="replied with 101 characters"):
+        await calls(Telling("x" * 101), ASK)
+    with pytest.raises(BadReply, match="streamed more than 100"):
+        await calls.make(Telling("x" * 101), ASK, on_delta=lambda delta: None)
+
+
+async def test_deltas_are_handed_on_and_the_stream_is_closed() -> None:
+    closed = False
+
+    class Streaming(Telling):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            nonlocal closed
+            try:
+                yield Delta("a")
+                yield Delta("b")
+                yield Reply("ab")
+                yield Delta("never seen")
+            finally:
+                closed = True
+
+    calls, _ = make_calls()
+    seen: list[str] = []
+    reply = await calls.make(Streaming(""), ASK, on_delta=lambda delta: seen.append(delta.text))
+    assert (reply.text, seen, closed) == ("ab", ["a", "b"], True)
+
+
+async def test_a_stream_without_an_end_is_a_bad_reply() -> None:
+    class Endless(Telling):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            yield Delta("a")
+
+    calls, _ = make_calls()
+    with pytest.raises(BadReply, match="ended its stream without a reply"):
+        await calls.make(Endless(""), ASK, on_delta=lambda delta: None)
+
+
+async def test_the_budget_counts_every_try() -> None:
+    calls, _ = make_calls(Budget(calls=2))
+    with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
+        await calls(Telling(Unavailable("down")), ASK)
+    assert len(calls.attempts) == 2
+
+
+async def test_output_is_limited_to_what_the_budget_can_pay() -> None:
+    calls, _ = make_calls(Budget(usd=0.001))
+    worker = Telling("hi")
+    await calls(worker, ASK)
+    assert worker.requests[0].max_tokens is not None
+    assert worker.requests[0].max_tokens * 2.0 / 1_000_000 <= 0.001
+
+
+async def test_calls_wait_for_each_others_holds_instead_of_failing() -> None:
+    calls, _ = make_calls(Budget(tokens=5000))
+    small = Reply("hi", Usage(5, 5, 0, 0, 0))
+    replies = await asyncio.gather(*(calls(Telling(small), ASK) for _ in range(20)))
+    assert [reply.text for reply in replies] == ["hi"] * 20
+
+
+def test_gates_and_deadlines_start_afresh_on_another_event_loop() -> None:
+    board = Switchboard()
+    worker = Telling("hi", concurrency=1)
+
+    async def use() -> str:
+        board.bind()
+        calls = Calls(board, Ledger(Budget()), 0.0)
+        replies = await asyncio.gather(*(calls(worker, ASK) for _ in range(3)))
+        return replies[-1].text
+
+    assert [asyncio.run(use()), asyncio.run(use())] == ["hi", "hi"]

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import asyncio
+
+from podium.engine.gate import Allowance, Gate
+from podium.pool import Limits
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+def test_an_allowance_lets_a_minutes_worth_through_and_then_spaces_calls_evenly() -> None:
+    time = Time()
+    allowance = Allowance(60, time)
+    assert [allowance.take(1) for _ in range(60)] == [0.0] * 60
+    assert allowance.take(1) == 1.0
+    assert allowance.take(1) == 2.0
+    time.now = 2.0
+    assert allowance.take(1) == 1.0
+
+
+def test_an_allowance_never_saves_up_more_than_a_minute() -> None:
+    time = Time()
+    allowance = Allowance(60, time)
+    time.now = 1e6
+    assert allowance.take(60) == 0.0
+    assert allowance.take(1) == 1.0
+
+
+def test_a_request_larger_than_the_allowance_waits_a_minute_not_for_ever() -> None:
+    allowance = Allowance(60, Time())
+    allowance.take(60)
+    assert allowance.take(1_000_000) == 60.0
+
+
+async def test_tokens_that_were_not_used_are_given_back() -> None:
+    time = Time()
+    gate = Gate(Limits(tokens_per_minute=600), time, time.sleep)
+    async with gate.passing(600):
+        pass
+    gate.correct(600, 100)
+    async with gate.passing(500):
+        pass
+    assert time.slept == []
+    async with gate.passing(10):
+        pass
+    assert time.slept == [1.0]
+
+
+async def test_no_more_calls_are_in_flight_than_the_limit_allows() -> None:
+    time = Time()
+    gate = Gate(Limits(concurrency=2), time, time.sleep)
+    inside = most = 0
+
+    async def call() -> None:
+        nonlocal inside, most
+        async with gate.passing(1):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(call() for _ in range(20)))
+    assert most == 2
+
+
+async def test_a_place_is_given_back_when_the_wait_for_it_is_cancelled() -> None:
+    time = Time()
+    gate = Gate(Limits(concurrency=1), time, time.sleep)
+
+    async def hold() -> None:
+        async with gate.passing(1):
+            await asyncio.Event().wait()
+
+    holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    for task in (waiter, holder):
+        task.cancel()
+    await asyncio.gather(holder, waiter, return_exceptions=True)
+    async with asyncio.timeout(1), gate.passing(1):
+        pass
+
+
+def test_a_worker_without_limits_has_an_open_gate() -> None:
+    time = Time()
+    assert Gate(Limits(), time, time.sleep).is_open
+    assert not Gate(Limits(requests_per_minute=1), time, time.sleep).is_open

@@ -1,0 +1,73 @@
+"""No worker ever receives the reply of a step outside its access."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.run import Round, StepRecord
+from podium.workflow import Access, Step, Workflow
+from support.stage import Actor, Stage
+
+
+@st.composite
+def workflows(draw: st.DrawFn, longest: int = 7) -> Workflow:
+    steps = []
+    for index in range(draw(st.integers(1, longest))):
+        access: Access = draw(
+            st.one_of(
+                st.just("all"),
+                st.sets(st.integers(0, max(0, index - 1))).map(lambda s: tuple(sorted(s))),
+            )
+            if index
+            else st.sampled_from(["all", ()])
+        )
+        steps.append(Step(draw(st.sampled_from("abc")), f"subtask-{index}", access))
+    return Workflow(tuple(steps))
+
+
+def secret(round_: int, index: int) -> str:
+    return f"SECRET-{round_}-{index}-END"
+
+
+@given(plan=workflows(), failing=st.sets(st.integers(0, 6)), second_round=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_a_worker_receives_the_replies_its_access_names_and_no_others(
+    plan: Workflow, failing: set[int], second_round: bool
+) -> None:
+    def answer(request: object) -> str | Exception:
+        text = request.messages[-1].text  # type: ignore[attr-defined]
+        index = int(re.findall(r"Your subtask: subtask-(\d+)", text)[-1])
+        return RuntimeError("out") if index in failing else secret(1, index)
+
+    before = tuple(
+        StepRecord(0, i, "a", f"old-{i}", (), "done", secret(0, i), None, 0, 1) for i in range(3)
+    )
+    stage = Stage(watch=False)
+    actors = [Actor(name, answer) for name in "abc"]
+    execution = asyncio.run(
+        stage.carry_out(
+            plan,
+            *actors,
+            round=1,
+            previous=Round(0, plan, before) if second_round else None,
+        )
+    )
+    for index, step in enumerate(plan.steps):
+        record = execution.records[index]
+        if record.status == "skipped":
+            continue
+        allowed = {secret(1, i) for i in plan.reads(index) if i not in failing}
+        allowed -= {secret(1, i) for i in range(7) if execution_lost(execution.records, i)}
+        if second_round and step.access == "all":
+            allowed |= {secret(0, i) for i in range(3)}
+        assert set(re.findall(r"SECRET-\d-\d-END", record.prompt)) == allowed
+    received = {text for actor in actors for text in actor.asked}
+    assert received == {r.prompt for r in execution.records.values() if r.status != "skipped"}
+
+
+def execution_lost(records: dict[int, StepRecord], index: int) -> bool:
+    return index in records and records[index].status != "done"

@@ -1,0 +1,113 @@
+"""Small workers, and a stage on which the engine lets them act."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+
+from podium.budget import Budget, Ledger
+from podium.engine import Assignment, Execution, RetryPolicy, Scope, Switchboard
+from podium.events import Event
+from podium.pool import Limits, Pool, WorkerProfile
+from podium.request import Delta, Message, Reply, Request
+from podium.run import Run
+from podium.usage import Usage
+from podium.worker import Worker
+from podium.workflow import Workflow
+
+Behaviour = Callable[[Request], str | Reply | Exception]
+
+
+class Actor(Worker):
+    """A worker that does what the test says, and remembers what it was asked."""
+
+    def __init__(
+        self,
+        name: str,
+        behaviour: Behaviour = lambda request: "ok",
+        *,
+        fallback: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.profile = WorkerProfile(name=name, fallback=fallback, limits=limits or Limits())
+        self.behaviour = behaviour
+        self.asked: list[str] = []
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.gate: asyncio.Event | None = None
+
+    async def reply(self, request: Request) -> Reply:
+        self.asked.append(request.messages[-1].text)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        try:
+            if self.gate is not None:
+                await self.gate.wait()
+            outcome = self.behaviour(request)
+        finally:
+            self.in_flight -= 1
+        if isinstance(outcome, Exception):
+            raise outcome
+        if isinstance(outcome, Reply):
+            return outcome
+        return Reply(outcome, Usage(1, 1, 0, 0, 0))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        reply = await self.reply(request)
+        for word in reply.text.split(" "):
+            yield Delta(word)
+        yield reply
+
+
+@dataclass
+class Stage:
+    """Carries out workflows over actors, with time that passes only when told to."""
+
+    budget: Budget = field(default_factory=Budget)
+    retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(jitter=lambda: 1.0))
+    events: list[Event] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    watch: bool = True
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+    def prepare(
+        self, workflow: Workflow, *actors: Worker, question: str = "q", **more: object
+    ) -> Execution:
+        self.board = Switchboard(self.retry, sleep=self._sleep)
+        self.board.bind()
+        self.ledger = Ledger(self.budget)
+        workers: Mapping[str, Worker] = {actor.profile.name: actor for actor in actors}
+        assignment = Assignment(
+            workflow=workflow,
+            question=question,
+            pool=Pool(tuple(actor.profile for actor in actors)),
+            **more,  # type: ignore[arg-type]
+        )
+        scope = Scope(
+            run_id="run_test",
+            ledger=self.ledger,
+            emit=self.events.append if self.watch else None,
+            started=self.board.clock(),
+            nest=_no_nesting,
+        )
+        return Execution(assignment, workers, self.board, scope, stream=self.watch)
+
+    async def carry_out(
+        self, workflow: Workflow, *actors: Worker, question: str = "q", **more: object
+    ) -> Execution:
+        execution = self.prepare(workflow, *actors, question=question, **more)
+        await execution.carry_out()
+        return execution
+
+
+async def _no_nesting(
+    question: str,
+    history: tuple[Message, ...],
+    parent: tuple[str, int],
+    keep: Callable[[Run], None],
+) -> None:
+    raise AssertionError("no conductor in this pool")

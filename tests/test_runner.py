@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from podium.budget import Budget
+from podium.conductor.base import Plan, Situation
+from podium.engine import RetryPolicy, Switchboard
+from podium.errors import ConfigError, MalformedPlan, RequestRefused, UnknownWorker
+from podium.events import Event, Planned, RunDone, RunStarted
+from podium.request import Request, user
+from podium.run import Run, dump, load
+from podium.runner import ConductorWorker, Options, Runner
+from podium.worker import Caller
+from podium.workflow import Step, Workflow
+from support.stage import Actor
+
+ONE = Workflow((Step("a", "do it"),))
+
+
+class Planner:
+    """Writes the given plans in turn; None accepts."""
+
+    name = "planner"
+
+    def __init__(self, *plans: Workflow | Exception | None, asks: Actor | None = None) -> None:
+        self.plans = list(plans)
+        self.asks = asks
+        self.situations: list[Situation] = []
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        self.situations.append(situation)
+        if self.asks is not None:
+            await call(self.asks, Request((user("plan, please"),)))
+        plan = self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
+        if isinstance(plan, Exception):
+            raise plan
+        return Plan(plan, "the plan's text", ("a warning",))
+
+
+def runner(planner: Planner, *actors: Actor | ConductorWorker) -> Runner:
+    async def no_sleep(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    return Runner(planner, actors, board=Switchboard(RetryPolicy(), sleep=no_sleep))
+
+
+async def test_a_run_plans_carries_out_and_answers() -> None:
+    events: list[Event] = []
+    run = await runner(Planner(ONE), Actor("a", lambda _: "42")).run("why?", emit=events.append)
+    assert (run.status, run.answer, run.error) == ("answered", "42", None)
+    assert run.rounds[0].plan_text == "the plan's text"
+    assert run.rounds[0].warnings == ("a warning",)
+    assert isinstance(events[0], RunStarted)
+    assert isinstance(events[1], Planned)
+    assert isinstance(events[-1], RunDone)
+    assert events[-1].run == run
+
+
+async def test_the_conductors_calls_are_metered_and_kept_apart() -> None:
+    run = await runner(Planner(ONE, asks=Actor("boss")), Actor("a")).run("why?")
+    assert [call.worker for call in run.calls] == ["boss", "a"]
+    assert run.orchestration.total_tokens == 2
+    assert run.usage.total_tokens == 4
+    assert run.spent.calls == 2
+
+
+async def test_a_second_round_sees_the_first_and_may_accept_it() -> None:
+    planner = Planner(ONE, None)
+    run = await runner(planner, Actor("a", lambda _: "42")).run("why?", options=Options(rounds=3))
+    assert [round_.accepted for round_ in run.rounds] == [False, True]
+    assert planner.situations[1].rounds[0].steps[0].reply == "42"
+    assert (run.status, run.answer) == ("answered", "42")
+
+
+async def test_a_second_round_may_plan_again_and_its_answer_counts() -> None:
+    replies = iter(["first", "second"])
+    run = await runner(Planner(ONE), Actor("a", lambda _: next(replies))).run(
+        "why?", options=Options(rounds=2)
+    )
+    assert len(run.rounds) == 2
+    assert run.answer == "second"
+    assert [step.round for step in run.steps] == [0, 1]
+
+
+async def test_the_best_answer_so_far_is_returned_when_the_last_step_fails() -> None:
+    plan = Workflow((Step("a", "x"), Step("bad", "y", (0,))))
+    bad = Actor("bad", lambda _: RequestRefused("no"))
+    run = await runner(Planner(plan), Actor("a", lambda _: "draft"), bad).run("why?")
+    assert (run.status, run.answer) == ("partial", "draft")
+    assert run.error == "step 1 (bad) failed: no"
+
+
+async def test_a_later_round_that_fails_leaves_the_earlier_answer_standing() -> None:
+    bad = Actor("bad", lambda _: RequestRefused("no"))
+    planner = Planner(ONE, Workflow((Step("bad", "better"),)))
+    run = await runner(planner, Actor("a", lambda _: "42"), bad).run(
+        "why?", options=Options(rounds=2)
+    )
+    assert (run.status, run.answer) == ("answered", "42")
+    assert run.error == "step 0 (bad) failed: no"
+
+
+async def test_a_run_without_any_reply_has_failed() -> None:
+    bad = Actor("a", lambda _: RequestRefused("no"))
+    run = await runner(Planner(ONE), bad).run("why?")
+    assert (run.status, run.answer) == ("failed", None)
+
+
+async def test_a_budget_that_ends_before_any_answer_is_exhausted() -> None:
+    run = await runner(Planner(ONE, asks=Actor("boss")), Actor("a")).run(
+        "why?", options=Options(budget=Budget(calls=1))
+    )
+    assert (run.status, run.answer) == ("exhausted", None)
+    assert run.error == "the run's budget is spent: calls is capped at 1"
+    assert len(list(run.calls)) == 1
+
+
+async def test_a_budget_that_ends_in_mid_run_returns_the_best_so_far() -> None:
+    plan = Workflow((Step("a", "x"), Step("a", "y", (0,))))
+    run = await runner(Planner(plan), Actor("a", lambda _: "draft")).run(
+        "why?", options=Options(budget=Budget(calls=1))
+    )
+    assert (run.status, run.answer) == ("partial", "draft")
+
+
+async def test_the_deadline_ends_the_run_and_keeps_what_is_done() -> None:
+    slow = Actor("slow")
+    slow.gate = asyncio.Event()
+    plan = Workflow((Step("a", "x"), Step("slow", "y", (0,))))
+    run = await runner(Planner(plan), Actor("a", lambda _: "draft"), slow).run(
+        "why?", options=Options(budget=Budget(seconds=0.02))
+    )
+    assert (run.status, run.answer) == ("partial", "draft")
+    assert run.error == "the run's budget is spent: seconds is capped at 0.02"
+    assert [step.status for step in run.steps] == ["done", "cancelled"]
+
+
+async def test_a_plan_that_cannot_be_used_fails_the_run_with_its_reason() -> None:
+    actors = (Actor("a"),)
+    unknown = await runner(Planner(Workflow((Step("nobody", "x"),))), *actors).run("why?")
+    assert unknown.status == "failed"
+    assert unknown.error == "no worker named 'nobody' in the pool; it has a"
+    malformed = await runner(Planner(MalformedPlan("subtasks", "missing")), *actors).run("why?")
+    assert malformed.error == "subtasks: missing"
+    unplanned = await runner(Planner(RequestRefused("no model to plan with")), *actors).run("why?")
+    assert (unplanned.status, unplanned.error) == ("failed", "no model to plan with")
+    long = await runner(Planner(Workflow((Step("a", "x"),) * 3)), *actors).run(
+        "why?", options=Options(max_steps=2)
+    )
+    assert long.error is not None
+    assert "at most 2 are allowed" in long.error
+
+
+async def test_excluded_workers_are_not_in_the_conductors_pool() -> None:
+    planner = Planner(Workflow((Step("b", "x"),)))
+    run = await runner(planner, Actor("a"), Actor("b")).run(
+        "why?", options=Options(exclude=frozenset({"a"}))
+    )
+    assert planner.situations[0].pool.names == ("b",)
+    assert run.status == "answered"
+
+
+async def test_planning_alone_carries_nothing_out() -> None:
+    actor = Actor("a")
+    round_ = await runner(Planner(ONE), actor).plan("why?")
+    assert round_.workflow == ONE
+    assert actor.asked == []
+
+
+async def interrupted(planner: Planner, *actors: Actor, when: Callable[[], bool]) -> Run:
+    """Start a run and cancel it when the condition holds."""
+    runs: list[Run] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, RunDone):
+            runs.append(event.run)
+
+    task = asyncio.create_task(runner(planner, *actors).run("why?", emit=emit))
+    while not when():
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return runs[-1]
+
+
+async def test_an_interrupted_run_resumes_without_repeating_finished_steps() -> None:
+    plan = Workflow((Step("a", "x"), Step("slow", "y", (0,)), Step("a", "z", (0, 1))))
+    slow = Actor("slow")
+    slow.gate = asyncio.Event()
+    cut = await interrupted(Planner(plan), Actor("a"), slow, when=lambda: slow.in_flight == 1)
+    assert cut.status == "interrupted"
+    assert [step.status for step in cut.steps] == ["done", "cancelled"]
+
+    planner, again = Planner(plan), Actor("a", lambda _: "end")
+    run = await runner(planner, again, Actor("slow")).resume(load(dump(cut)))
+    assert (run.status, run.answer, run.id) == ("answered", "end", cut.id)
+    assert len(again.asked) == 1
+    assert planner.situations == []
+    assert run.spent.calls == 4
+
+
+async def test_a_run_that_was_cut_off_while_planning_plans_again() -> None:
+    boss = Actor("boss")
+    boss.gate = asyncio.Event()
+    cut = await interrupted(Planner(ONE, asks=boss), Actor("a"), when=lambda: boss.in_flight == 1)
+    assert cut.rounds[0].workflow is None
+    run = await runner(Planner(ONE), Actor("a")).resume(cut)
+    assert run.status == "answered"
+    assert len(run.rounds) == 1
+    assert [call.worker for call in run.rounds[0].planning] == ["boss"]
+
+
+async def test_resuming_an_answered_run_is_refused() -> None:
+    made = runner(Planner(ONE), Actor("a"))
+    run = await made.run("why?")
+    with pytest.raises(ConfigError, match="answered already"):
+        await made.resume(run)
+
+
+async def test_resuming_needs_the_workers_of_the_run() -> None:
+    run = await runner(Planner(MalformedPlan("plan", "no")), Actor("a")).run("why?")
+    with pytest.raises(UnknownWorker, match="no worker named 'a'"):
+        await runner(Planner(ONE), Actor("b")).resume(run)
+
+
+NESTING = Workflow((Step("a", "gather"), Step("conductor", "solve the hard part", (0,))))
+
+
+async def test_a_conductor_in_the_pool_answers_by_a_nested_run() -> None:
+    events: list[Event] = []
+    planner = Planner(NESTING, ONE)
+    actor = Actor("a", lambda request: f"{len(request.messages)} messages")
+    run = await runner(planner, actor, ConductorWorker()).run("why?", emit=events.append)
+    nested = run.steps[1].nested
+    assert nested is not None
+    assert nested.question == "solve the hard part"
+    assert nested.depth == 1
+    assert run.answer == nested.answer == "3 messages"
+    inner = planner.situations[1]
+    assert [message.text for message in inner.history] == ["gather", "1 messages"]
+    started = [event for event in events if isinstance(event, RunStarted)]
+    assert [event.parent for event in started] == [None, (run.id, 1)]
+    assert run.spent.calls == 2
+    assert run.usage.total_tokens == 4
+
+
+async def test_runs_nest_no_deeper_than_the_budget_says() -> None:
+    planner = Planner(NESTING, NESTING, ONE)
+    made = runner(planner, Actor("a"), ConductorWorker())
+    await made.run("why?", options=Options(budget=Budget(depth=2)))
+    assert [("conductor" in s.pool.names) for s in planner.situations] == [True, True, False]
+
+
+async def test_with_no_depth_the_conductor_is_not_in_the_pool() -> None:
+    planner = Planner(ONE)
+    made = runner(planner, Actor("a"), ConductorWorker())
+    await made.run("why?", options=Options(budget=Budget(depth=0)))
+    assert planner.situations[0].pool.names == ("a",)
+
+
+async def test_a_nested_run_that_fails_falls_back() -> None:
+    planner = Planner(Workflow((Step("conductor", "x"),)), MalformedPlan("plan", "no"))
+    made = runner(planner, Actor("a", lambda _: "saved"), ConductorWorker(fallback="a"))
+    run = await made.run("why?")
+    assert (run.status, run.answer) == ("answered", "saved")
+    assert run.steps[0].nested is not None
+    assert run.steps[0].nested.status == "failed"
+
+
+async def test_the_calls_of_a_cancelled_nested_run_are_not_lost() -> None:
+    slow = Actor("slow")
+    slow.gate = asyncio.Event()
+    planner = Planner(
+        Workflow((Step("conductor", "x"),)), Workflow((Step("a", "y"), Step("slow", "z", (0,))))
+    )
+    made = runner(planner, Actor("a"), slow, ConductorWorker())
+    run = await made.run("why?", options=Options(budget=Budget(seconds=0.02)))
+    assert run.status == "exhausted"
+    assert [call.worker for call in run.calls] == ["a", "slow"]
+
+
+def test_options_must_make_sense() -> None:
+    with pytest.raises(ConfigError, match="rounds is 0"):
+        Options(rounds=0)
