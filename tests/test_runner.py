@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from podium.errors import ConfigError, MalformedPlan, RequestRefused, UnknownWor
 from podium.events import Event, Planned, RunDone, RunStarted
 from podium.request import Request, user
 from podium.run import Run, dump, load
-from podium.runner import ConductorWorker, Options, Runner
+from podium.runner import NESTED, ConductorWorker, Options, Runner
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
 from support.stage import Actor
@@ -264,7 +265,7 @@ async def test_with_no_depth_the_conductor_is_not_in_the_pool() -> None:
 
 async def test_a_nested_run_that_fails_falls_back() -> None:
     planner = Planner(Workflow((Step("conductor", "x"),)), MalformedPlan("plan", "no"))
-    made = runner(planner, Actor("a", lambda _: "saved"), ConductorWorker(fallback="a"))
+    made = runner(planner, Actor("a", lambda _: "saved"), ConductorWorker(replace(NESTED, fallback="a")))
     run = await made.run("why?")
     assert (run.status, run.answer) == ("answered", "saved")
     assert run.steps[0].nested is not None

@@ -1,1 +1,72 @@
-"""Podium: an open conductor for language models."""
+"""Podium: an open conductor for language models.
+
+A small model, the conductor, reads a question and a list of workers and writes a workflow in
+plain language; an engine carries it out as concurrently as the workflow allows.
+
+    from podium import Podium
+
+    with Podium() as podium:
+        print(podium.ask("What is the capital of Japan?").answer)
+"""
+
+from podium._version import __version__
+from podium.api import AsyncPodium
+from podium.budget import Budget
+from podium.conductor import (
+    Conductor,
+    FixedConductor,
+    ModelConductor,
+    Plan,
+    RouterConductor,
+    RulesConductor,
+    Situation,
+)
+from podium.engine import RetryPolicy
+from podium.errors import PodiumError
+from podium.pool import Limits, Pool, WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.request import Delta, Message, Reply, Request
+from podium.run import Round, Run, StepRecord
+from podium.runner import ConductorWorker, Options
+from podium.store import RunStore, open_store
+from podium.sync import Podium
+from podium.usage import Price, Usage
+from podium.worker import Caller, Worker
+from podium.workflow import Step, Workflow
+
+__all__ = [
+    "AsyncPodium",
+    "Budget",
+    "Caller",
+    "Conductor",
+    "ConductorWorker",
+    "Delta",
+    "FixedConductor",
+    "Limits",
+    "Message",
+    "ModelConductor",
+    "Options",
+    "Plan",
+    "Podium",
+    "PodiumError",
+    "Pool",
+    "Price",
+    "Reply",
+    "Request",
+    "RetryPolicy",
+    "Round",
+    "RouterConductor",
+    "RulesConductor",
+    "Run",
+    "RunStore",
+    "ScriptedWorker",
+    "Situation",
+    "Step",
+    "StepRecord",
+    "Usage",
+    "Worker",
+    "WorkerProfile",
+    "Workflow",
+    "__version__",
+    "open_store",
+]

@@ -25,6 +25,9 @@ from podium.workflow import Access, Workflow
 
 RUN_VERSION: Final = 1
 
+Tier = Literal["mini", "podium", "ultra"]
+"""How much conducting a question gets: none, as much as it seems to need, or all of it."""
+
 StepStatus = Literal["done", "failed", "skipped", "cancelled"]
 RunStatus = Literal["running", "answered", "partial", "failed", "exhausted", "interrupted"]
 """`partial`: not what was planned, but the best answer so far, with the reason in `error`.
@@ -135,7 +138,7 @@ class Run:
     rounds: tuple[Round, ...] = ()
     answer: str | None = None
     error: str | None = None
-    tier: str = "ultra"
+    tier: Tier = "ultra"
     max_steps: int = 5
     max_rounds: int = 1
     budget: Budget = field(default_factory=Budget)

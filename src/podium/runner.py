@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from podium.budget import Budget, Ledger
 from podium.conductor.base import Conductor, Plan, Situation
@@ -27,7 +28,7 @@ from podium.errors import (
 from podium.events import Emit, Event, Planned, RoundDone, RunDone, RunStarted
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.request import Message, Reply, Request
-from podium.run import Attempt, Round, Run, RunStatus, new_run_id, spent_by, timestamp
+from podium.run import Attempt, Round, Run, RunStatus, Tier, new_run_id, spent_by, timestamp
 from podium.worker import Worker
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -44,7 +45,7 @@ class Options:
     max_steps: int = DEFAULT_MAX_STEPS
     rounds: int = 1
     budget: Budget = field(default_factory=Budget)
-    tier: str = "ultra"
+    tier: Tier = "ultra"
     exclude: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -53,18 +54,17 @@ class Options:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
 
+NESTED: Final = WorkerProfile(
+    name="conductor",
+    description="splits a hard subtask further and leads other workers through it",
+)
+
+
 class ConductorWorker(Worker):
     """The conductor as a worker of its own pool: a step given to it is a nested run."""
 
-    def __init__(
-        self,
-        name: str = "conductor",
-        description: str = "splits a hard subtask further and leads other workers through it",
-        fallback: str | None = None,
-    ) -> None:
-        self.profile = WorkerProfile(
-            name=name, description=description, provider=CONDUCTOR_PROVIDER, fallback=fallback
-        )
+    def __init__(self, profile: WorkerProfile = NESTED) -> None:
+        self.profile = replace(profile, provider=CONDUCTOR_PROVIDER)
 
     async def reply(self, request: Request) -> Reply:
         """Never called by the engine, which nests a run instead."""
@@ -97,8 +97,10 @@ class Runner:
         history: tuple[Message, ...] = (),
         options: Options = Options(),
         emit: Emit | None = None,
+        stream: bool = False,
     ) -> Run:
-        """Answer the question. With `emit`, events come as they happen and the answer streams."""
+        """Answer the question. `emit` gets the events as they happen; with `stream` the final
+        step's reply is among them, piece by piece."""
         pool = self._pool_for(options)
         run = Run(
             id=new_run_id(),
@@ -115,10 +117,15 @@ class Runner:
             prompt_hash=_prompt_hash(self.conductor),
         )
         self.board.bind()
-        return await self._perform(run, Ledger(options.budget), emit)
+        return await self._perform(run, Ledger(options.budget), emit, stream)
 
     async def resume(
-        self, run: Run, *, budget: Budget | None = None, emit: Emit | None = None
+        self,
+        run: Run,
+        *,
+        budget: Budget | None = None,
+        emit: Emit | None = None,
+        stream: bool = False,
     ) -> Run:
         """Go on with a run that was cut off; steps that are done are not asked again."""
         if run.status == "answered":
@@ -129,7 +136,7 @@ class Runner:
         budget = budget or run.budget
         again = replace(run, status="running", answer=None, error=None, budget=budget)
         self.board.bind()
-        return await self._perform(again, Ledger(budget, spent_by(run)), emit)
+        return await self._perform(again, Ledger(budget, spent_by(run)), emit, stream)
 
     async def plan(
         self,
@@ -163,13 +170,14 @@ class Runner:
         run: Run,
         ledger: Ledger,
         emit: Emit | None,
+        stream: bool,
         parent: tuple[str, int] | None = None,
         keep: Callable[[Run], None] | None = None,
     ) -> Run:
         """Carry a run through to its end, whatever that is; `keep` gets it even if cancelled."""
         if emit is not None:
             emit(RunStarted(run, parent))
-        performance = _Performance(self, run, ledger, emit)
+        performance = _Performance(self, run, ledger, emit, stream)
         try:
             await performance.all_rounds()
             run = performance.ended()
@@ -188,6 +196,7 @@ class Runner:
         above: Run,
         ledger: Ledger,
         emit: Emit | None,
+        stream: bool,
         question: str,
         history: tuple[Message, ...],
         parent: tuple[str, int],
@@ -207,17 +216,20 @@ class Runner:
             rounds=(),
             depth=depth,
         )
-        await self._perform(run, ledger, emit, parent, keep)
+        await self._perform(run, ledger, emit, stream, parent, keep)
 
 
 class _Performance:
     """One run being performed: its rounds so far, and why it ended early, if it did."""
 
-    def __init__(self, runner: Runner, run: Run, ledger: Ledger, emit: Emit | None) -> None:
+    def __init__(
+        self, runner: Runner, run: Run, ledger: Ledger, emit: Emit | None, stream: bool
+    ) -> None:
         self._runner = runner
         self._run = run
         self._ledger = ledger
         self._emit = emit
+        self._stream = stream
         self._board = runner.board
         self._started = self._board.clock() - ledger.spent.seconds
         self._rounds = list(run.rounds)
@@ -289,9 +301,11 @@ class _Performance:
                 ledger=self._ledger,
                 emit=self._emit,
                 started=self._started,
-                nest=partial(self._runner.nested, self._run, self._ledger, self._emit),
+                nest=partial(
+                    self._runner.nested, self._run, self._ledger, self._emit, self._stream
+                ),
             ),
-            stream=self._emit is not None,
+            stream=self._stream,
         )
         try:
             await execution.carry_out()
