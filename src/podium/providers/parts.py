@@ -68,8 +68,8 @@ def unsupported(part: Part, message: Message, profile: WorkerProfile) -> Request
     """The refusal of a part that the vendor has no place for."""
     what = part.kind.replace("_", " ")
     return RequestRefused(
-        f"worker {profile.name!r} cannot be sent a {what} in a {message.role} message; "
-        f"leave it out or give the step to another worker"
+        f"worker {profile.name!r} takes no {what} in {message.role} messages; "
+        f"leave it out, or ask another worker"
     )
 
 
