@@ -1,0 +1,64 @@
+"""The settings in force: from the file, else from the environment, else the embedded pool."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from podium.catalogue import Catalogue
+from podium.config.environment import find_workers
+from podium.config.files import find, read
+from podium.config.resolve import resolve
+from podium.config.schema import ConfigFile, WorkerTable
+from podium.config.settings import Settings
+
+
+async def current_settings(
+    environment: Mapping[str, str],
+    *,
+    config: Path | None = None,
+    pool: Path | None = None,
+    directory: Path = Path(),
+    today: datetime.date | None = None,
+) -> Settings:
+    """What Podium works with here.
+
+    The configuration is the file named by `config`, else by `PODIUM_CONFIG`, else `podium.toml`
+    in the directory, else the user's own. Every table of a `pool` file takes the place of the
+    configuration's; who plans there still plans. Where neither names a worker, the workers are
+    those that the environment has keys for, and without any key, the embedded ones.
+    """
+    files = [path for path in (find(environment, config=config, directory=directory), pool) if path]
+    tables, planner = ConfigFile(), None
+    for path in files:
+        tables = tables.overlaid(read(path))
+        planner = tables.planner or planner
+    sources = [str(path) for path in files]
+    warnings: tuple[str, ...] = ()
+    if not tables.worker:
+        found = await find_workers(environment, Catalogue.load())
+        if found.workers:
+            tables = tables.model_copy(update={"worker": found.workers})
+            sources.append(f"the environment ({', '.join(found.variables)})")
+        else:
+            tables = embedded(tables)
+            sources.append("the embedded pool")
+        warnings = found.warnings
+    settings = resolve(tables, " with ".join(sources), planner=planner, today=today)
+    return replace(settings, warnings=(*settings.warnings, *warnings))
+
+
+def embedded(tables: ConfigFile) -> ConfigFile:
+    """The tables with the embedded pool in them, and a prompt that very small models can read."""
+    from podium.embedded.sources import packaged_models
+
+    workers = tuple(
+        WorkerTable(name=model.name, provider="llamacpp", description=model.description)
+        for model in packaged_models()
+    )
+    conductor = tables.conductor
+    if "prompt" not in conductor.model_fields_set:
+        conductor = conductor.model_copy(update={"prompt": "compact"})
+    return tables.model_copy(update={"worker": workers, "conductor": conductor})

@@ -1,0 +1,158 @@
+"""What is wrong with a configuration file, in one line that a person can act on.
+
+A line names the file, the key, what was expected, what came, and the nearest valid key where
+one was misspelt. It never repeats a long text: a key in the wrong place would be shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from podium.errors import ConfigError
+
+SECRET_KEYS: Final = ("api_key", "apikey", "key", "token", "secret", "password", "authorization")
+"""What people call the key that must not stand in a file."""
+
+LONGEST_SHOWN: Final = 24
+"""A longer text might be a key, so only its length is told."""
+
+
+def syntax_problem(file: Path, error: tomllib.TOMLDecodeError) -> ConfigError:
+    """The file is not TOML; the parser says where."""
+    return ConfigError(f"{file}: not valid TOML: {error}")
+
+
+def form_problem(file: Path, error: ValidationError, form: type[BaseModel]) -> ConfigError:
+    """The first thing that is wrong with the file's form."""
+    details = min(error.errors(), key=_misspellings_first)
+    return ConfigError(f"{file}: {_said(details, form)}")
+
+
+def secret_in(options: Mapping[str, Any], path: str) -> str | None:
+    """The path of an option that would hold a secret, however deep."""
+    for name, value in options.items():
+        here = f"{path}.{name}"
+        if _is_secret(name):
+            return here
+        if isinstance(value, Mapping) and (found := secret_in(value, here)):
+            return found
+    return None
+
+
+def secret_problem(path: str) -> str:
+    """Keys come from the environment and from nowhere else."""
+    return (
+        f"{path}: a key must not stand in a file; put it into an environment variable and name "
+        f'that with key_env = "…"'
+    )
+
+
+def nearest(word: str, valid: Iterable[str]) -> str:
+    """A hint at what was meant, or at what there is."""
+    words = sorted(valid)
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(words)}"
+
+
+def shown(value: object) -> str:
+    """A value as it may be printed."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return repr(value)
+        case str() if len(value) <= LONGEST_SHOWN:
+            return f"the text {value!r}"
+        case str():
+            return f"a text of {len(value)} characters"
+        case list():
+            return f"a list of {len(value)}"
+        case Mapping():
+            return "a table"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def _misspellings_first(details: ErrorDetails) -> bool:
+    """A misspelt key is also a missing one; the misspelling is what the person must see."""
+    return details["type"] != "extra_forbidden"
+
+
+def _said(details: ErrorDetails, form: type[BaseModel]) -> str:
+    path = _path(details["loc"])
+    last = str(details["loc"][-1]) if details["loc"] else ""
+    if details["type"] == "extra_forbidden":
+        if _is_secret(last):
+            return secret_problem(path)
+        keys = _keys_at(form, details["loc"][:-1])
+        return f"unknown key {path}; {nearest(last, keys)}"
+    if details["type"] == "missing":
+        return f"{path} is missing, and it is required"
+    if last == "key_env":
+        return f"{path}: expected the name of an environment variable, such as OPENAI_API_KEY"
+    return f"{path}: expected {_expected(details)}, got {shown(details['input'])}"
+
+
+def _expected(details: ErrorDetails) -> str:
+    limits = details.get("ctx", {})
+    match details["type"]:
+        case "literal_error":
+            return f"one of {limits['expected']}"
+        case "string_type":
+            return "a text"
+        case "string_pattern_mismatch" | "string_too_short":
+            return "a text without spaces around it"
+        case "int_type" | "int_from_float":
+            return "a whole number"
+        case "float_type":
+            return "a number"
+        case "bool_type":
+            return "true or false"
+        case "model_type" | "dict_type":
+            return "a table"
+        case "tuple_type":
+            return f"tables written [[{details['loc'][-1]}]]"
+        case "frozen_set_type":
+            return "a list"
+        case "greater_than":
+            return f"more than {limits['gt']:g}"
+        case "greater_than_equal":
+            return f"{limits['ge']:g} or more"
+        case "less_than_equal":
+            return f"{limits['le']:g} or less"
+        case _:
+            return details["msg"]
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """`worker[0].price.input`, counted from 0 as ids are."""
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def _keys_at(form: type[BaseModel], location: tuple[int | str, ...]) -> Iterable[str]:
+    """The keys that the table at that place may have."""
+    for part in location:
+        if isinstance(part, str):
+            form = _table_of(form.model_fields[part].annotation)
+    return form.model_fields
+
+
+def _table_of(annotation: Any) -> type[BaseModel]:
+    """The table inside `Table`, `Table | None` or `list[Table]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(_table_of(part) for part in get_args(annotation) if part is not type(None))
+
+
+def _is_secret(name: str) -> bool:
+    return name.lower().replace("-", "_").removeprefix("x_") in SECRET_KEYS

@@ -1,0 +1,110 @@
+"""The reference of every configuration key, made from the schema.
+
+    python -m podium.config.reference docs/configuration.md
+
+writes it into the page, between its two marks. The test suite checks that the page is current.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from podium.config.schema import ConfigFile
+
+BEGIN: Final = "<!-- reference: made by python -m podium.config.reference, not by hand -->"
+END: Final = "<!-- end of the reference -->"
+
+_TYPES: Final = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}
+
+
+def reference() -> str:
+    """All tables of a configuration file, in Markdown."""
+    return "\n".join(line for name in ConfigFile.model_fields for line in _section(name))
+
+
+def updated(page: str) -> str:
+    """The page with the reference between its marks brought up to date."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"the page needs the marks {BEGIN!r} and {END!r}")
+    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+
+
+def _section(name: str) -> Iterator[str]:
+    annotation = ConfigFile.model_fields[name].annotation
+    table = _table_in(annotation)
+    assert table is not None, "a configuration file consists of tables"
+    heading = f"[[{name}]]" if get_origin(annotation) is tuple else f"[{name}]"
+    yield from (f"### `{heading}`", "", f"{table.__doc__}", "")
+    yield from ("| key | type | default | meaning |", "|---|---|---|---|")
+    yield from (_row(key, field) for key, field in _keys(table))
+    yield ""
+
+
+def _keys(table: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """The keys of a table and of the tables in it."""
+    for name, field in table.model_fields.items():
+        yield prefix + name, field
+        inner = _table_in(field.annotation)
+        if inner is not None:
+            yield from _keys(inner, f"{prefix}{name}.")
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    return f"| `{key}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    match field.default:
+        case None | BaseModel():
+            return ""
+        case dict() as empty if not empty:
+            return ""
+        case bool() as flag:
+            return f"`{str(flag).lower()}`"
+        case str() as text:
+            return f'`"{text}"`'
+        case value:
+            return f"`{value}`"
+
+
+def _type(annotation: Any) -> str:
+    """What a person writes there."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type(parts[0])
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in parts)
+    if origin is frozenset:
+        return f"list of {_type(parts[0])}"
+    if origin is dict or _table_in(annotation) is not None:
+        return "table"
+    if len(parts) > 1 and type(None) in parts:
+        return _type(next(part for part in parts if part is not type(None)))
+    return _TYPES[annotation]
+
+
+def _table_in(annotation: Any) -> type[BaseModel] | None:
+    """The table inside `Table`, `Table | None` or `tuple[Table, ...]`, if it is one of these."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_table_in, get_args(annotation))), None)
+
+
+def main() -> None:
+    """Bring the page named on the command line up to date."""
+    page = Path(sys.argv[1])
+    page.write_text(updated(page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""From a file's tables to settings: the catalogue fills in what they leave out.
+
+What a file says always wins. Nothing here reads a file, the environment or the network.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from podium.budget import Budget
+from podium.catalogue import Catalogue, CatalogueEntry
+from podium.config.problems import nearest, secret_in, secret_problem
+from podium.config.schema import ConductorTable, ConfigFile, StoreTable, WorkerTable
+from podium.config.settings import (
+    ConductorSettings,
+    Settings,
+    StoreSettings,
+    WorkerSettings,
+)
+from podium.engine.retry import RetryPolicy
+from podium.errors import ConfigError
+from podium.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.providers.base import KNOWN_ENDPOINTS
+from podium.usage import FREE, Price
+
+OWN_ADDRESS: Final = "openai-compatible"
+"""The provider that is nobody in particular, so that its address must be given."""
+
+LOCAL_PROVIDERS: Final = ("ollama", "vllm", "llamacpp", "scripted")
+"""Providers whose tokens nobody bills."""
+
+PROVIDERS: Final = (*KNOWN_ENDPOINTS, OWN_ADDRESS, "llamacpp", "scripted", CONDUCTOR_PROVIDER)
+"""Everything that a worker's `provider` may say in a file."""
+
+
+def resolve(
+    tables: ConfigFile,
+    source: str,
+    *,
+    planner: WorkerTable | None = None,
+    today: datetime.date | None = None,
+) -> Settings:
+    """The settings that the tables mean, complete and checked.
+
+    `source` is where they were read, for messages. `planner` is a worker that may plan without
+    being in the pool. Models that are retired by `today` are warned of.
+    """
+    resolver = _Resolver(
+        source=source,
+        catalogue=Catalogue.load(),
+        planner=planner,
+        today=today or datetime.datetime.now(datetime.UTC).date(),
+    )
+    try:
+        return resolver.settings(tables)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resolver:
+    """What resolving a file needs to know besides the file."""
+
+    source: str
+    catalogue: Catalogue
+    planner: WorkerTable | None
+    today: datetime.date
+
+    def settings(self, config: ConfigFile) -> Settings:
+        workers = tuple(self._worker(index, table) for index, table in enumerate(config.worker))
+        settings = Settings(
+            source=self.source,
+            workers=workers,
+            share_question=config.pool.share_question,
+            mask_names=config.pool.mask_names,
+            budget=Budget(**config.budget.model_dump()),
+            retry=RetryPolicy(**config.retry.model_dump()),
+            store=_store(config.store),
+            warnings=self._retired(workers),
+        )
+        conductor = self._conductor(config.conductor, settings.pool, workers)
+        settings = replace(settings, conductor=conductor)
+        settings.check()
+        return settings
+
+    def _worker(self, index: int, table: WorkerTable) -> WorkerSettings:
+        where = f"worker[{index}]"
+        if table.provider not in PROVIDERS:
+            raise ConfigError(
+                f"{where}.provider: no provider is called {table.provider!r}; "
+                f"{nearest(table.provider, PROVIDERS)}"
+            )
+        if table.provider == OWN_ADDRESS and not table.base_url:
+            raise ConfigError(
+                f"{where}.base_url is missing; {OWN_ADDRESS!r} needs the server's address, such "
+                f'as "http://127.0.0.1:8000/v1"'
+            )
+        if table.base_url and urlsplit(table.base_url).password:
+            raise ConfigError(secret_problem(f"{where}.base_url"))
+        if secret := secret_in(table.options, f"{where}.options"):
+            raise ConfigError(secret_problem(secret))
+        return worker_settings(table, self.catalogue)
+
+    def _conductor(
+        self, table: ConductorTable, pool: Pool, workers: Sequence[WorkerSettings]
+    ) -> ConductorSettings:
+        if table.kind == "fixed" and table.workflow is None:
+            raise ConfigError('conductor.workflow is missing; kind = "fixed" needs one')
+        return ConductorSettings(
+            worker=self._planner(table.model, pool, workers) if table.kind == "model" else None,
+            workflow=Path(table.workflow) if table.workflow else None,
+            **table.model_dump(exclude={"model", "workflow"}),
+        )
+
+    def _planner(
+        self, model: str | None, pool: Pool, workers: Sequence[WorkerSettings]
+    ) -> WorkerSettings:
+        if model is None:
+            return best_planner(workers, self.catalogue)
+        if model in pool.names:
+            return workers[pool.index(model)]
+        if self.planner is not None and model == self.planner.name:
+            return worker_settings(self.planner, self.catalogue)
+        provider, slash, vendor_id = model.partition("/")
+        if not slash or provider not in PROVIDERS:
+            raise ConfigError(
+                f"conductor.model: {model!r} is neither a worker of this pool nor provider/model; "
+                f"{nearest(model, pool.names)}"
+            )
+        described = WorkerTable(name=model, provider=provider, model=vendor_id)
+        return worker_settings(described, self.catalogue)
+
+    def _retired(self, workers: Sequence[WorkerSettings]) -> tuple[str, ...]:
+        known = (
+            (worker.profile, self.catalogue.lookup(worker.profile.provider, worker.profile.model))
+            for worker in workers
+        )
+        return tuple(
+            f"worker {profile.name!r}: {profile.provider} retired {entry.id} on {entry.retires}"
+            for profile, entry in known
+            if entry is not None and entry.retires is not None and entry.retires <= self.today
+        )
+
+
+def worker_settings(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
+    """One worker, with what the catalogue knows wherever the table says nothing."""
+    model = table.model or table.name
+    entry = catalogue.lookup(table.provider, model)
+    capabilities = entry.capabilities if entry else catalogue.assumed(table.provider)
+    profile = WorkerProfile(
+        name=table.name,
+        provider=table.provider,
+        model=entry.id if entry and model in entry.aliases else model,
+        description=_description(table, entry),
+        price=_price(table, entry),
+        limits=_limits(table, entry),
+        capabilities=capabilities if table.capabilities is None else table.capabilities,
+        fallback=table.fallback,
+    )
+    return WorkerSettings(
+        profile=profile,
+        base_url=table.base_url or "",
+        key_env=table.key_env or "",
+        options={**(entry.options if entry else {}), **table.options},
+    )
+
+
+def best_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> WorkerSettings:
+    """Who plans when nobody was named: the catalogue's choice, else the pool's best worker."""
+    ranked = [
+        (entry.conductor, place)
+        for place, worker in enumerate(workers)
+        if (entry := catalogue.lookup(worker.profile.provider, worker.profile.model))
+        and entry.conductor is not None
+    ]
+    if ranked:
+        return workers[min(ranked)[1]]
+    profiles = tuple(worker.profile for worker in workers)
+    return workers[profiles.index(Pool(profiles).best)]
+
+
+def _description(table: WorkerTable, entry: CatalogueEntry | None) -> str:
+    if table.description is not None:
+        return table.description
+    return entry.description if entry else ""
+
+
+def _price(table: WorkerTable, entry: CatalogueEntry | None) -> Price | None:
+    if table.price is not None:
+        return table.price.price()
+    if entry is not None and entry.price is not None:
+        return entry.price.price()
+    # A conductor's own calls are billed one by one where they are made.
+    return FREE if table.provider in (*LOCAL_PROVIDERS, CONDUCTOR_PROVIDER) else None
+
+
+def _limits(table: WorkerTable, entry: CatalogueEntry | None) -> Limits:
+    known = {
+        "context_window": entry.context_window if entry else None,
+        "max_output_tokens": entry.max_output_tokens if entry else None,
+    }
+    return Limits(**{**known, **table.limits.model_dump(exclude_none=True)})
+
+
+def _store(table: StoreTable) -> StoreSettings:
+    if table.path and table.url:
+        raise ConfigError("store.path and store.url exclude each other; keep one")
+    return StoreSettings(path=Path(table.path) if table.path else None, url=table.url or "")

@@ -1,0 +1,197 @@
+"""The form of `podium.toml` and of pool files: every table and key, and what each may hold.
+
+Only what can be said of one key by itself is checked here. What keys mean together (a fallback
+that is in the pool, a provider's address) is settled in `resolve`; how a mistake is put into
+words is `problems`. The descriptions are the documentation: `reference` prints them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
+from podium.workflow import DEFAULT_MAX_STEPS
+
+ConductorKind = Literal["model", "rules", "router", "fixed"]
+PromptLength = Literal["full", "compact"]
+
+Count = Annotated[int, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class ConductorTable(Table):
+    """Who plans, and how much."""
+
+    kind: ConductorKind = Field(
+        default="model",
+        description="`model`: a model is asked to plan; `rules`: three workflows chosen by words "
+        "in the question; `router`: one worker, no plan; `fixed`: always the same workflow",
+    )
+    model: Name | None = Field(
+        default=None,
+        description="with `model`: who plans, a worker's name or `provider/model`; when left "
+        "out, the worker that the catalogue ranks first, else the pool's best",
+    )
+    workflow: Name | None = Field(
+        default=None, description="with `fixed`: the workflow's JSON file, relative to this one"
+    )
+    max_steps: Count = Field(
+        default=DEFAULT_MAX_STEPS, description="the most steps that a plan may have"
+    )
+    rounds: Count = Field(
+        default=1,
+        description="the most rounds: after each, the conductor accepts the answer or replans",
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] = Field(
+        default=0.2, description="with `model`: sent where the model accepts it"
+    )
+    prompt: PromptLength = Field(
+        default="full",
+        description="with `model`: `compact` is a short prompt for very small models",
+    )
+    few_shot: bool = Field(default=True, description="with `model`: show worked examples")
+
+
+class BudgetTable(Table):
+    """The caps of each run, nested runs included. A cap that is left out does not exist."""
+
+    usd: Dollars | None = Field(default=None, description="US dollars")
+    seconds: Seconds | None = Field(default=None, description="wall time")
+    calls: Count | None = Field(
+        default=None, description="calls to models, planning and retries included"
+    )
+    tokens: Tokens | None = Field(default=None, description="input and output tokens together")
+    depth: Annotated[int, Field(ge=0)] = Field(
+        default=2, description="how deep runs may nest; 0: not at all"
+    )
+    allow_unpriced: bool = Field(
+        default=False, description="allow `usd` although some worker's price is unknown"
+    )
+
+
+class PoolTable(Table):
+    """What workers and the conductor may see."""
+
+    share_question: bool = Field(
+        default=True, description="workers see the question itself; `false`: only their subtask"
+    )
+    mask_names: bool = Field(
+        default=False, description="hide the workers' names from the conductor, as in the paper"
+    )
+
+
+class RetryTable(Table):
+    """When a failed call is made again."""
+
+    attempts: Count = Field(default=4, description="the most calls to one worker for one step")
+    first_wait: Seconds = Field(
+        default=0.5, description="seconds before the second; each wait doubles"
+    )
+    longest_wait: Seconds = Field(
+        default=30.0, description="the longest of these waits, in seconds"
+    )
+    longest_requested_wait: Seconds = Field(
+        default=60.0,
+        description="a provider that asks for a longer wait than this counts as failed",
+    )
+
+
+class StoreTable(Table):
+    """Where runs are kept."""
+
+    path: Name | None = Field(
+        default=None,
+        description="an SQLite file, relative to this one; when left out, in the user's data "
+        "directory",
+    )
+    url: Name | None = Field(default=None, description="a database address, instead of `path`")
+
+
+class LimitsTable(Table):
+    """What a worker can take."""
+
+    concurrency: Count | None = Field(default=None, description="calls at the same time")
+    requests_per_minute: Count | None = Field(default=None, description="calls a minute")
+    tokens_per_minute: Tokens | None = Field(default=None, description="tokens a minute")
+    timeout_seconds: Seconds | None = Field(
+        default=None, description="the longest that a reply may take; 300 when left out"
+    )
+    context_window: Tokens | None = Field(
+        default=None, description="tokens of input and output together; else the catalogue's"
+    )
+    max_output_tokens: Tokens | None = Field(
+        default=None, description="the most output tokens; else the catalogue's"
+    )
+
+
+class WorkerTable(Table):
+    """One worker of the pool. The order of workers is the order of their ids in plans."""
+
+    name: Name = Field(description="how plans and people call it; unique in the pool")
+    provider: Name = Field(
+        description="who serves it: a vendor's name (`openai`, `anthropic`, `google`, "
+        "`openrouter`, `ollama`, …), `openai-compatible`, `llamacpp`, `scripted`, or `podium` for "
+        "the conductor itself, whose steps are nested runs"
+    )
+    model: Name | None = Field(default=None, description="the vendor's id; `name` when left out")
+    description: str | None = Field(
+        default=None, description="the one line by which a conductor chooses; else the catalogue's"
+    )
+    price: PriceTable | None = Field(
+        default=None, description="USD per million tokens; else the catalogue's, else unknown"
+    )
+    limits: LimitsTable = Field(default=LimitsTable(), description="what it can take")
+    capabilities: Capabilities | None = Field(
+        default=None, description="what it can do, as a whole; else the catalogue's"
+    )
+    fallback: Name | None = Field(
+        default=None, description="the worker that takes over a step when this one fails"
+    )
+    base_url: Name | None = Field(
+        default=None,
+        description="its address, where it is not the vendor's own; the vendor's key is "
+        "then sent only if `key_env` says so",
+    )
+    key_env: VariableName | None = Field(
+        default=None,
+        description="the environment variable that holds its key; else the vendor's usual one",
+    )
+    options: dict[str, Any] = Field(
+        default={}, description="the vendor's own extras, added to every request"
+    )
+
+
+class ConfigFile(Table):
+    """A whole file."""
+
+    conductor: ConductorTable = ConductorTable()
+    budget: BudgetTable = BudgetTable()
+    pool: PoolTable = PoolTable()
+    retry: RetryTable = RetryTable()
+    store: StoreTable = StoreTable()
+    worker: tuple[WorkerTable, ...] = Field(default=(), strict=False)
+
+    @property
+    def planner(self) -> WorkerTable | None:
+        """The worker of this file that plans, where one is named."""
+        return next((worker for worker in self.worker if worker.name == self.conductor.model), None)
+
+    def overlaid(self, pool: ConfigFile) -> ConfigFile:
+        """This file with every table that a pool file has in place of its own."""
+        return self.model_copy(update={name: getattr(pool, name) for name in pool.model_fields_set})
+
+    def anchored(self, directory: Path) -> ConfigFile:
+        """This file with the paths in it counted from the directory it lies in."""
+        anchored = self
+        for table, key in (("conductor", "workflow"), ("store", "path")):
+            path = getattr(getattr(self, table), key)
+            if path is not None:
+                absolute = str(directory / Path(path).expanduser())
+                changed = getattr(self, table).model_copy(update={key: absolute})
+                anchored = anchored.model_copy(update={table: changed})
+        return anchored

@@ -1,0 +1,103 @@
+"""The ready pools in `pools/`, which people use as they are."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from podium.catalogue import Catalogue
+from podium.conductor.rules import PROOF_OF_CONCEPT
+from podium.config import Settings, load
+from podium.providers.base import KNOWN_ENDPOINTS
+
+POOLS = Path(__file__).parents[2] / "pools"
+TODAY = datetime.date(2026, 11, 15)
+KEYS = {variable: "key" for known in KNOWN_ENDPOINTS.values() for variable in known.key_variables}
+
+
+def loaded(name: str) -> Settings:
+    return load(POOLS / f"{name}.toml", today=TODAY)
+
+
+pools = pytest.mark.parametrize("path", sorted(POOLS.glob("*.toml")), ids=lambda path: path.stem)
+
+
+@pools
+def test_every_pool_loads_and_every_worker_can_be_reached(path: Path) -> None:
+    settings = load(path, today=TODAY)
+    assert len(settings.workers) >= 3
+    for worker in settings.workers:
+        endpoint = worker.endpoint(KEYS)
+        assert endpoint.base_url or worker.profile.provider == "scripted"
+
+
+@pools
+def test_every_model_is_in_the_catalogue_or_described_in_full(path: Path) -> None:
+    for worker in load(path, today=TODAY).workers:
+        profile = worker.profile
+        if Catalogue.load().lookup(profile.provider, profile.model) is None:
+            assert profile.price is not None, profile.name
+            assert profile.capabilities or profile.provider == "scripted", profile.name
+        assert profile.description, profile.name
+
+
+@pools
+def test_every_pool_is_in_the_table(path: Path) -> None:
+    assert f"| `{path.name}` |" in (POOLS / "README.md").read_text("utf-8")
+
+
+def test_the_papers_workers_have_its_ids_and_settings() -> None:
+    settings = loaded("paper")
+    assert settings.pool.names == (
+        "gemini-2.5-pro",
+        "claude-sonnet-4",
+        "gpt-5",
+        "qwen3-32b-direct",
+        "gemma-3-27b-it",
+        "qwen3-32b-reasoning",
+        "deepseek-r1-distill-qwen-32b",
+    )
+    assert settings.pool.mask_names
+    assert all(profile.limits.max_output_tokens == 4096 for profile in settings.pool)
+    assert settings["gpt-5"].options["reasoning_effort"] == "minimal"
+    assert settings["qwen3-32b-direct"].options["top_k"] == 20
+    assert settings["qwen3-32b-direct"].options["reasoning"] == {"enabled": False}
+    assert settings["qwen3-32b-reasoning"].options["reasoning"] == {"enabled": True}
+
+
+def test_the_paper_pool_says_that_a_vendor_has_retired_one_of_its_models() -> None:
+    assert any("claude-sonnet-4" in warning for warning in loaded("paper").warnings)
+
+
+@pytest.mark.parametrize("name", ["proof-of-concept", "scripted"])
+def test_the_proof_of_concepts_workers_play_the_parts_of_its_rules(name: str) -> None:
+    settings = loaded(name)
+    cast = {
+        PROOF_OF_CONCEPT.lead,
+        PROOF_OF_CONCEPT.planner,
+        PROOF_OF_CONCEPT.implementer,
+        PROOF_OF_CONCEPT.technical,
+        PROOF_OF_CONCEPT.practical,
+    }
+    assert set(settings.pool.names) == cast
+    assert settings.conductor.kind == "rules"
+
+
+def test_no_current_pool_has_a_retired_model() -> None:
+    for name in ("cheap", "frontier", "openrouter"):
+        assert loaded(name).warnings == ()
+
+
+def test_the_cheap_pool_keeps_its_word() -> None:
+    settings = loaded("cheap")
+    assert settings.budget.usd == 0.05
+    assert all(profile.price and profile.price.output <= 2.5 for profile in settings.pool)
+
+
+def test_the_frontier_is_three_vendors_and_a_planner_of_its_own() -> None:
+    settings = loaded("frontier")
+    assert {profile.provider for profile in settings.pool} == {"openai", "anthropic", "google"}
+    assert settings.conductor.worker is not None
+    assert settings.conductor.worker.profile.name not in settings.pool.names

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podium.catalogue import Catalogue
+from podium.config import load
+from podium.config.reference import reference, updated
+from podium.config.schema import ConfigFile
+from podium.providers.base import KNOWN_ENDPOINTS
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def test_the_page_is_what_the_command_makes() -> None:
+    page = PAGE.read_text("utf-8")
+    assert page == updated(page), "run: python -m podium.config.reference docs/configuration.md"
+
+
+def test_the_example_on_the_page_can_be_loaded(tmp_path: Path) -> None:
+    example = PAGE.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
+    path = tmp_path / "podium.toml"
+    path.write_text(example, "utf-8")
+    settings = load(path)
+    assert settings.pool.names == ("gpt-6.1-terra", "claude", "in-house", "deeper")
+    assert settings.conductor.worker is settings["gpt-6.1-terra"]
+
+
+def test_the_page_names_every_variable_that_gives_workers() -> None:
+    page = PAGE.read_text("utf-8")
+    for provider in {entry.provider for entry in Catalogue.load().entries} | {"ollama"}:
+        known = KNOWN_ENDPOINTS[provider]
+        for variable in filter(None, (*known.key_variables, known.address_variable)):
+            assert f"`{variable}`" in page
+
+
+def test_every_key_has_a_type_and_a_meaning() -> None:
+    rows = [line.split(" | ") for line in reference().splitlines() if line.startswith("| `")]
+    assert len(rows) > 40
+    for key, type_, _, meaning in rows:
+        assert type_, key
+        assert meaning not in ("None |", " |"), key
+
+
+def test_every_table_is_in_it() -> None:
+    text = reference()
+    for name in ConfigFile.model_fields:
+        assert f"[{name}]" in text
+    assert "| `price.beyond.over` | whole number | required |" in text
+
+
+def test_a_page_without_the_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the marks"):
+        updated("# A page")
