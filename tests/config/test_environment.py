@@ -66,6 +66,10 @@ async def test_no_key_gives_no_worker() -> None:
     )
 
 
+async def test_a_key_of_a_vendor_without_defaults_gives_no_worker() -> None:
+    assert await found("FIREWORKS_API_KEY") == Found(workers=())
+
+
 async def test_an_ollama_that_does_not_answer_is_a_warning_beside_other_workers() -> None:
     some = await find_workers({"OLLAMA_HOST": "127.0.0.1:1", "GROQ_API_KEY": "key"}, CATALOGUE)
     assert names(some) == VENDORS["GROQ_API_KEY"]

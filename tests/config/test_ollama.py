@@ -67,9 +67,10 @@ async def test_the_environments_address_is_asked(server: Server) -> None:
     assert found.variables == ("OLLAMA_HOST",)
 
 
-async def test_a_server_with_no_models_gives_no_workers(server: Server) -> None:
-    server.tags = {"models": []}
-    assert await discover_ollama(f"http://{server.address}/v1") == ()
+async def test_a_server_with_no_model_says_how_to_get_one(server: Server) -> None:
+    server.tags = {"models": [{"name": "nomic-embed-text"}]}
+    with pytest.raises(ConfigError, match="has no model; pull one, such as `ollama pull llama3"):
+        await discover_ollama(f"http://{server.address}/v1")
 
 
 @pytest.mark.parametrize("tags", [{}, [], {"models": [{"name": ""}]}, {"models": "many"}])

@@ -40,7 +40,8 @@ async def find_workers(environment: Mapping[str, str], catalogue: Catalogue) -> 
         except ConfigError as error:
             warnings.append(str(error))
             continue
-        variables.append(variable)
+        if found:
+            variables.append(variable)
         for worker in found:
             workers.setdefault(worker.name, worker)
     if warnings and not workers:

@@ -47,6 +47,11 @@ async def discover_ollama(base_url: str) -> tuple[WorkerTable, ...]:
             f"unset OLLAMA_HOST"
         ) from error
     answering = [model for model in tags.models if "embed" not in model.name]
+    if not answering:
+        raise ConfigError(
+            f"Ollama at {server} (OLLAMA_HOST) has no model; pull one, such as "
+            f"`ollama pull llama3.2`, or unset OLLAMA_HOST"
+        )
     return tuple(
         WorkerTable(
             name=model.name.removesuffix(":latest"),
