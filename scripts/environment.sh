@@ -40,7 +40,7 @@ prepare() {
     if command -v uv >/dev/null 2>&1; then
         uv pip install --quiet --python "$python" --require-hashes -r "$lock" >&2
     else
-        "$python" -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+        "$python" -m pip install -qq --disable-pip-version-check --require-hashes --no-deps \
             -r "$lock" >&2
     fi || {
         say "could not install the dependencies; is there a network, or a mirror set up for pip?"

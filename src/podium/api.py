@@ -234,11 +234,8 @@ class _Opened:
 
 
 @asynccontextmanager
-async def _journalled(store: RunStore, emit: Emit | None) -> AsyncIterator[Emit | None]:
+async def _journalled(store: RunStore, emit: Emit | None) -> AsyncIterator[Emit]:
     """Where a run's events go: into the store, and to whoever watches."""
-    if isinstance(store, NullStore):
-        yield emit
-        return
     journal = Journal(store)
 
     def both(event: Event) -> None:
