@@ -249,13 +249,14 @@ def fits() -> Fits:
     """Whether a document is of a vendor's own type, with no field that the type lacks."""
 
     def fits(kind: Any, document: Any) -> bool:
-        return bool(_thawed(TypeAdapter(kind).validate_python(document)) == document)
+        adapter = TypeAdapter(kind)  # lists are read lazily, and need it until they are read
+        return bool(_thawed(adapter.validate_python(document)) == document)
 
     return fits
 
 
 def _thawed(value: Any) -> Any:
-    """SDK types read lists lazily; only reading them checks their members."""
+    """The document with its lazy lists read, which is what checks their members."""
     if isinstance(value, Mapping):
         return {key: _thawed(member) for key, member in value.items()}
     if isinstance(value, list | tuple | Iterator) or type(value).__name__ == "ValidatorIterator":

@@ -106,23 +106,35 @@ class ResponsesWorker(HostedWorker):
 
     def _items(self, message: Message) -> Iterator[dict[str, Any]]:
         """A message's items: its words and pictures are one, everything else is its own."""
-        ours = message.role == "assistant"
-        own = parts.own_thinking(message, self.profile) if ours else []
-        yield from (json.loads(thinking.opaque) for thinking in own if thinking.opaque)
+        if message.role == "assistant":
+            yield from self._said(message)
+            return
         content = []
         for part in message.parts:
             if isinstance(part, Text):
-                content.append({"type": "output_text" if ours else "input_text", "text": part.text})
-            elif isinstance(part, Image) and message.role in ("user", "tool"):
-                content.append({"type": "input_image", "image_url": parts.data_url(part)})
-            elif isinstance(part, ToolResult) and message.role in ("user", "tool"):
+                content.append({"type": "input_text", "text": part.text})
+            elif isinstance(part, Image) and message.role != "system":
+                url = parts.data_url(part)
+                content.append({"type": "input_image", "image_url": url, "detail": "auto"})
+            elif isinstance(part, ToolResult) and message.role != "system":
                 text = f"Error: {part.text}" if part.is_error else part.text
                 yield {"type": "function_call_output", "call_id": part.call_id, "output": text}
-            elif not (ours and isinstance(part, ToolCall | Thinking)):
+            else:
                 raise parts.unsupported(part, message, self.profile)
         if content:
             role = "user" if message.role == "tool" else message.role
             yield {"type": "message", "role": role, "content": content}
+
+    def _said(self, message: Message) -> Iterator[dict[str, Any]]:
+        """What the assistant thought, said and called, in that order."""
+        for part in message.parts:
+            if not isinstance(part, Text | ToolCall | Thinking):
+                raise parts.unsupported(part, message, self.profile)
+        for thinking in parts.own_thinking(message, self.profile):
+            if thinking.opaque:
+                yield json.loads(thinking.opaque)
+        if message.text:
+            yield {"type": "message", "role": "assistant", "content": message.text}
         for call in parts.of_kind(message, ToolCall):
             yield {
                 "type": "function_call",
