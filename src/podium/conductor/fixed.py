@@ -1,0 +1,22 @@
+"""The fixed conductor: a workflow that was written beforehand, by a person or another program.
+
+Whether the workflow fits the pool is checked by the runner, as for every other plan.
+"""
+
+from __future__ import annotations
+
+from podium.conductor.base import Plan, Situation
+from podium.worker import Caller
+from podium.workflow import Workflow
+
+
+class FixedConductor:
+    """Plans the given workflow, whatever the question, and accepts what comes of it."""
+
+    def __init__(self, workflow: Workflow, *, name: str = "fixed") -> None:
+        self.workflow = workflow
+        self.name = name
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        """The given workflow in the first round; acceptance afterwards."""
+        return Plan(None if situation.rounds else self.workflow)

@@ -1,0 +1,127 @@
+"""The model conductor: any worker, asked in words to write the plan.
+
+It asks, reads what was written, asks once more where that is no plan, and falls back to what
+needs no plan. The words are `podium.conductor.prompt`, reading them is `podium.plan`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from podium import plan
+from podium.conductor.base import Plan, Situation
+from podium.conductor.prompt import Form, Length, Prompt
+from podium.errors import MalformedPlan, WorkerError
+from podium.pool import WorkerProfile
+from podium.request import Request
+from podium.worker import Caller, Worker
+from podium.workflow import Step, Workflow
+
+ATTEMPTS: Final = 2
+"""A malformed plan is asked for once more, and no oftener: a model that cannot write a plan
+after being told what was wrong with it will not learn it from a third turn."""
+
+
+class ModelConductor:
+    """Plans by asking a worker.
+
+    `prompt` is `full` (the paper's structure, with worked examples unless `few_shot` is False)
+    or `compact` (a few lines, for very small models). `structured` is how the plan is written;
+    None takes what suits the worker, see `form_for`.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        prompt: Length = "full",
+        few_shot: bool = True,
+        structured: Form | None = None,
+        temperature: float | None = 0.2,
+        max_tokens: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.worker = worker
+        self.name = name or f"model({worker.profile.name})"
+        self._prompt = Prompt(prompt, structured or form_for(worker.profile), few_shot)
+        self._temperature = temperature
+        self._max_tokens = max_tokens
+
+    @property
+    def prompt_hash(self) -> str:
+        """A fingerprint of the prompt files in use; it belongs to every run made with them."""
+        return self._prompt.hash
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        """Ask for a plan; `BudgetExhausted` is all that passes through."""
+        request = self._request(situation)
+        text = ""
+        warnings: list[str] = []
+        try:
+            for _ in range(ATTEMPTS):
+                reply = await call(self.worker, request)
+                text = _begun(reply.text, request.prefill)
+                try:
+                    return _read(text, situation, warnings)
+                except MalformedPlan as problem:
+                    warnings.append(f"{self.name} wrote a malformed plan: {problem}")
+                    turns = self._prompt.reask(text, problem)
+                    request = replace(request, messages=request.messages + turns, prefill="")
+        except WorkerError as error:
+            warnings.append(f"{self.name} could not plan: {error}")
+        return _fall_back(situation, text, warnings)
+
+    def _request(self, situation: Situation) -> Request:
+        request = Request(
+            self._prompt.messages(situation),
+            temperature=self._temperature,
+            max_tokens=self._max_tokens,
+        )
+        pool, max_steps = situation.pool, situation.max_steps
+        if self._prompt.form == "grammar":
+            grammar = plan.grammar(pool, max_steps, may_accept=bool(situation.rounds))
+            return replace(request, grammar=grammar)
+        if self._prompt.form == "json":
+            return replace(request, schema=plan.schema(pool, max_steps))
+        if "prefill" in self.worker.profile.capabilities:
+            return replace(request, prefill=self._prompt.opener(situation))
+        return request
+
+
+def form_for(profile: WorkerProfile) -> Form:
+    """How a worker writes plans best.
+
+    A local model is held to the lists by a grammar, so that even a tiny one cannot go wrong. A
+    model that continues what was begun thinks first and then writes the lists, as in the
+    paper. Of the others, those that can follow a JSON Schema do, and the rest write lists.
+    """
+    if profile.provider == "llamacpp":
+        return "grammar"
+    if "json" in profile.capabilities and "prefill" not in profile.capabilities:
+        return "json"
+    return "lists"
+
+
+def _begun(text: str, prefill: str) -> str:
+    """The reply from its beginning, also from a worker that returns only its continuation."""
+    return text if text.startswith(prefill) else prefill + text
+
+
+def _read(text: str, situation: Situation, warnings: list[str]) -> Plan:
+    parsed = plan.parse(
+        text,
+        situation.pool,
+        max_steps=situation.max_steps,
+        may_accept=bool(situation.rounds),
+    )
+    return Plan(parsed.workflow, text, (*warnings, *parsed.warnings))
+
+
+def _fall_back(situation: Situation, text: str, warnings: list[str]) -> Plan:
+    """What needs no plan: the answer there is, or the whole question for the best worker."""
+    if situation.rounds:
+        return Plan(None, text, (*warnings, "so the answer of the round before was accepted"))
+    best = situation.pool.best.name
+    workflow = Workflow((Step(best, situation.question),))
+    return Plan(workflow, text, (*warnings, f"so {best} answers the question alone"))

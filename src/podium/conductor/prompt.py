@@ -1,0 +1,332 @@
+"""The words with which a model is asked to conduct.
+
+The words themselves are the text files in `prompts/`; this module fills them in, and asks
+nobody. Texts that users and workers wrote are put between tags that no text inside can close,
+and each file is filled in one pass, so that nothing inside such a text is ever taken for a part
+of the prompt. Every prompt is a pure function of the situation: the same question gives the
+same words, which is what replay and caches need.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from string import Template
+from typing import Any, Final, Literal, NamedTuple
+
+from podium import plan
+from podium.conductor.base import Situation
+from podium.errors import MalformedPlan
+from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.request import Message, assistant, system, user
+from podium.run import Round, StepRecord
+from podium.workflow import Shape, Step, Workflow
+
+Length = Literal["full", "compact"]
+"""`full` is the paper's structure; `compact` is for models so small that reading costs more
+than it teaches."""
+
+Form = Literal["lists", "json", "grammar"]
+"""How the plan is to be written: free thinking and then the three lists; a JSON object that a
+schema holds to its form; or the three lists alone, which a grammar holds to theirs."""
+
+PLANNING_CAPABILITIES: Final = ("vision", "tools", "long_context", "reasoning")
+"""What a conductor should know of a worker; the other capabilities concern the wire alone."""
+
+
+EMPTY_REPLY: Final = "(no text)"
+"""Stands for an empty reply when it is quoted back: providers refuse an empty turn."""
+
+
+class Limits(NamedTuple):
+    """How many characters of other people's text a prompt of each length may carry."""
+
+    answer: int
+    conversation: int
+
+
+LIMITS: Final[dict[Length, Limits]] = {
+    "full": Limits(answer=16_000, conversation=8_000),
+    "compact": Limits(answer=1_500, conversation=600),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A question and the plan that answers it well, over a pool of its own."""
+
+    shape: Shape
+    question: str
+    reasoning: str
+    pool: Pool
+    workflow: Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """How to ask for a plan: which words, which form, with or without worked examples."""
+
+    length: Length = "full"
+    form: Form = "lists"
+    few_shot: bool = True
+
+    def messages(self, situation: Situation) -> tuple[Message, ...]:
+        """The conversation that asks for the next round's plan."""
+        mark = _unused_mark(situation)
+        opening = (system(_text("system.txt")), user(self._question(situation, mark)))
+        previous = _previous_round(situation)
+        if previous is None or previous.workflow is None:
+            return opening
+        return (
+            *opening,
+            assistant(self._said(previous, previous.workflow, situation.pool)),
+            user(self._revision(situation, previous, mark)),
+        )
+
+    def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
+        """The turns that ask for a corrected plan: what was written, and the parser's words."""
+        written = _end_of(text, LIMITS[self.length].answer)
+        return (
+            assistant(written if written.strip() else EMPTY_REPLY),
+            user(_fill("reask.txt", problem=str(problem), output=_text(self._output_file))),
+        )
+
+    def opener(self, situation: Situation) -> str:
+        """How a reply should begin, for models that continue a reply which was begun."""
+        return _text("opener_again.txt" if situation.rounds else "opener.txt")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The prompt files that this prompt may use, by name."""
+        common = ("answer.txt", "conversation.txt", "no_answer.txt", "reask.txt", "system.txt")
+        if self.length == "compact":
+            own: tuple[str, ...] = ("compact.txt", "compact_revise.txt", "compact_withheld.txt")
+        else:
+            own = ("full.txt", "question_shared.txt", "question_withheld.txt", "revise.txt")
+            if self.few_shot:
+                own += ("example.txt", "examples.toml", "examples.txt")
+                own += ("examples_shared.txt", "examples_withheld.txt")
+        if self.form == "lists":
+            own += ("opener.txt", "opener_again.txt")
+        return tuple(sorted({*common, *own, self._output_file, self._acceptance_file}))
+
+    @property
+    def hash(self) -> str:
+        """A fingerprint of the words: any change in a file that is used changes it."""
+        digest = hashlib.sha256()
+        for name in self.files:
+            digest.update(f"{name}\0{_text(name)}\0".encode())
+        return digest.hexdigest()[:16]
+
+    @property
+    def _output_file(self) -> str:
+        return f"output_{self.form}.txt"
+
+    @property
+    def _acceptance_file(self) -> str:
+        return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
+
+    def _question(self, situation: Situation, mark: str) -> str:
+        pool = situation.pool
+        shared = {
+            "question": situation.question,
+            "mark": mark,
+            "models": model_list(pool),
+            "max_steps": str(situation.max_steps),
+            "conversation": self._conversation(situation.history, mark),
+        }
+        if self.length == "compact":
+            visibility = "" if pool.share_question else " " + _text("compact_withheld.txt")
+            return _fill("compact.txt", visibility=visibility, **shared)
+        return _fill(
+            "full.txt",
+            visibility=_text(f"question_{_seen(pool)}.txt"),
+            output=_text(self._output_file),
+            examples=self._examples(situation),
+            **shared,
+        )
+
+    def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
+        turns = _last_turns(history, LIMITS[self.length].conversation)
+        return _fill("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
+
+    def _examples(self, situation: Situation) -> str:
+        fitting = [e for e in examples() if len(e.workflow) <= situation.max_steps]
+        if not self.few_shot or not fitting:
+            return ""
+        masked = situation.pool.mask_names
+        shown = [
+            self._example(number, example, replace(example.pool, mask_names=masked))
+            for number, example in enumerate(fitting, start=1)
+        ]
+        visibility = _text(f"examples_{_seen(situation.pool)}.txt")
+        filled = _fill("examples.txt", visibility=visibility, examples="\n\n".join(shown))
+        return filled + "\n\n"
+
+    def _example(self, number: int, example: Example, pool: Pool) -> str:
+        return _fill(
+            "example.txt",
+            number=str(number),
+            models=model_list(pool),
+            question=example.question,
+            reply=self._written(example.workflow, pool, example.reasoning),
+        )
+
+    def _written(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
+        """The plan as a model writes it in this prompt's form."""
+        if self.form == "json":
+            document = plan.workflow_document(workflow, pool)
+            return json.dumps({"reasoning": reasoning, **document}, ensure_ascii=False)
+        lists = plan.write(workflow, pool)
+        return f"{reasoning}\n{lists}" if reasoning and self.form == "lists" else lists
+
+    def _said(self, previous: Round, workflow: Workflow, pool: Pool) -> str:
+        """What the conductor wrote for the previous round, or the bare plan where what it wrote
+        was not the plan that was carried out."""
+        text, is_later = previous.plan_text, previous.index > 0
+        try:
+            parsed = plan.parse(text, pool, max_steps=len(workflow), may_accept=is_later)
+        except MalformedPlan:
+            return self._written(workflow, pool, "")
+        if parsed.workflow != workflow:
+            return self._written(workflow, pool, "")
+        return _end_of(text, LIMITS[self.length].answer)
+
+    def _revision(self, situation: Situation, previous: Round, mark: str) -> str:
+        shared = {
+            "result": self._result(previous, mark),
+            "acceptance": _text(self._acceptance_file),
+        }
+        if self.length == "compact":
+            return _fill("compact_revise.txt", **shared)
+        return _fill(
+            "revise.txt",
+            steps="\n".join(_fate(step, situation.pool) for step in previous.steps),
+            max_steps=str(situation.max_steps),
+            **shared,
+        )
+
+    def _result(self, previous: Round, mark: str) -> str:
+        answer = _best_answer(previous)
+        if answer is None:
+            return _text("no_answer.txt")
+        return _fill("answer.txt", answer=_end_of(answer, LIMITS[self.length].answer), mark=mark)
+
+
+def _seen(pool: Pool) -> Literal["shared", "withheld"]:
+    return "shared" if pool.share_question else "withheld"
+
+
+def model_list(pool: Pool) -> str:
+    """The pool in words, one line for each worker, under the ids that plans use."""
+    return "\n".join(_line(index, worker, pool.mask_names) for index, worker in enumerate(pool))
+
+
+def _line(index: int, worker: WorkerProfile, masked: bool) -> str:
+    description = " ".join(worker.description.split())
+    if masked:
+        return f"Model id {index}: {description}" if description else f"Model id {index}"
+    named = f"{index}: {worker.name} — {description}" if description else f"{index}: {worker.name}"
+    traits = _traits(worker)
+    return f"{named} [{', '.join(traits)}]" if traits else named
+
+
+def _traits(worker: WorkerProfile) -> list[str]:
+    traits = [c.replace("_", " ") for c in PLANNING_CAPABILITIES if c in worker.capabilities]
+    if worker.provider == CONDUCTOR_PROVIDER:
+        traits.append("leads a team of its own")
+    if worker.price is not None:
+        traits.append(_price_band(worker.price.output))
+    return traits
+
+
+def _price_band(dollars: float) -> str:
+    """Roughly what a worker costs, from its price for a million tokens of output."""
+    if dollars == 0:
+        return "free"
+    return "cheap" if dollars < 2 else "medium price" if dollars < 12 else "expensive"
+
+
+@cache
+def examples() -> tuple[Example, ...]:
+    """The worked examples of the full prompt."""
+    document = tomllib.loads(_text("examples.toml"))
+    return tuple(_example(entry) for entry in document["example"])
+
+
+def _example(entry: dict[str, Any]) -> Example:
+    return Example(
+        shape=Shape(entry["shape"]),
+        question=entry["question"],
+        reasoning=entry["reasoning"],
+        pool=Pool(tuple(WorkerProfile(**worker) for worker in entry["workers"])),
+        workflow=Workflow(
+            tuple(
+                Step(
+                    step["worker"],
+                    step["subtask"],
+                    "all" if step["access"] == "all" else tuple(step["access"]),
+                )
+                for step in entry["steps"]
+            )
+        ),
+    )
+
+
+def _previous_round(situation: Situation) -> Round | None:
+    """The last round that carried a workflow out, if there was one."""
+    return next((r for r in reversed(situation.rounds) if r.workflow is not None), None)
+
+
+def _best_answer(round_: Round) -> str | None:
+    """What the round came to: the last step's reply, else that of the last step that is done."""
+    done = (step for step in round_.steps if step.status == "done")
+    last = max(done, key=lambda step: step.index, default=None)
+    return None if last is None else last.reply
+
+
+def _fate(step: StepRecord, pool: Pool) -> str:
+    return f"step {step.index} (model {pool.index(step.worker)}): {step.status}"
+
+
+def _last_turns(history: Iterable[Message], limit: int) -> str:
+    """The conversation's last turns, as many characters of them as the limit allows."""
+    turns = [f"{turn.role}: {turn.text}" for turn in history if turn.text.strip()]
+    return _end_of("\n".join(turns), limit)
+
+
+def _end_of(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"[…]{text[-limit:]}"
+
+
+def _unused_mark(situation: Situation) -> str:
+    """A suffix for the tags of this prompt, such that no text inside can close them.
+
+    It is empty as long as nobody writes such a tag; otherwise it is taken from the texts' own
+    hash, which their author cannot write into them.
+    """
+    replies = (step.reply for round_ in situation.rounds for step in round_.steps)
+    turns = (turn.text for turn in situation.history)
+    inside = "\0".join((situation.question, *turns, *replies))
+    if not _TAG.search(inside):
+        return ""
+    return "-" + hashlib.sha256(inside.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+_TAG: Final = re.compile(r"<[\s/]*(?:question|conversation|answer)", re.IGNORECASE)
+
+
+def _fill(name: str, **values: str) -> str:
+    """The named prompt file with its placeholders filled in, in one pass."""
+    return Template(_text(name)).substitute(values)
+
+
+@cache
+def _text(name: str) -> str:
+    return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()

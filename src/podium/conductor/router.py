@@ -1,0 +1,63 @@
+"""The router: one worker gets the question as it is, and nobody is asked to plan.
+
+By default the worker is the cheapest of those that can take the question; `choose` puts any
+other judgement in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from podium.budget import estimated_input_tokens
+from podium.conductor.base import Plan, Situation
+from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.request import Image, Request, user
+from podium.worker import Caller
+from podium.workflow import Step, Workflow
+
+Choose = Callable[[Situation], str]
+"""Names the worker that answers."""
+
+ROOM_FOR_AN_ANSWER: Final = 1024
+"""Tokens that must be left in a worker's window after reading the question."""
+
+
+class RouterConductor:
+    """Hands the unaltered question to one worker, without a planning call."""
+
+    def __init__(self, choose: Choose | None = None, *, name: str = "router") -> None:
+        self._choose = choose or cheapest_capable
+        self.name = name
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        """One step in the first round; acceptance afterwards."""
+        if situation.rounds:
+            return Plan(None)
+        worker = situation.pool[self._choose(situation)]
+        return Plan(Workflow((Step(worker.name, situation.question),)))
+
+
+def cheapest_capable(situation: Situation) -> str:
+    """The name of the cheapest worker that can take the question.
+
+    A worker can take it when the conversation and the question fit its window with some room
+    for an answer, and when it can see, should the conversation hold a picture. A worker that is
+    a conductor itself would plan, so it is passed over. When nobody qualifies, the cheapest of
+    all is as good a choice as any: the provider will say what is wrong.
+    """
+    pool = situation.pool
+    request = Request((*situation.history, user(situation.question)))
+    capable = tuple(replace(worker, fallback=None) for worker in pool if _can_take(worker, request))
+    return (Pool(capable) if capable else pool).cheapest.name
+
+
+def _can_take(worker: WorkerProfile, request: Request) -> bool:
+    if worker.provider == CONDUCTOR_PROVIDER:
+        return False
+    pictured = any(isinstance(part, Image) for turn in request.messages for part in turn.parts)
+    if pictured and "vision" not in worker.capabilities:
+        return False
+    window = worker.limits.context_window
+    return window is None or estimated_input_tokens(request) + ROOM_FOR_AN_ANSWER <= window

@@ -1,0 +1,45 @@
+"""Tiers: how much conducting a question gets, from the model name that a client asks for.
+
+`mini` answers with the least latency, `ultra` plans with whatever conductor is configured, and
+`podium` decides between the two for each question.
+"""
+
+from __future__ import annotations
+
+from podium.conductor.base import Conductor, Plan, Situation
+from podium.conductor.router import RouterConductor
+from podium.conductor.rules import verdict
+from podium.run import Tier
+from podium.worker import Caller
+
+
+def for_tier(tier: Tier, configured: Conductor) -> Conductor:
+    """The conductor that serves a tier, where `configured` is the one set up for this pool."""
+    if tier == "mini":
+        return RouterConductor()
+    if tier == "podium":
+        return ByQuestion(configured)
+    return configured
+
+
+class ByQuestion:
+    """Routes what is simple by its words, and has the rest conducted."""
+
+    def __init__(self, configured: Conductor) -> None:
+        self._configured = configured
+        self._router = RouterConductor()
+        self.name = f"podium({configured.name})"
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        """Leave the question to the router or to the configured conductor.
+
+        The verdict depends on the question alone, so every round of a run goes the same way.
+        """
+        simple = verdict(situation.question) == "simple"
+        conductor = self._router if simple else self._configured
+        return await conductor.plan(situation, call)
+
+    @property
+    def prompt_hash(self) -> str:
+        """The fingerprint of the configured conductor's prompts, where it has any."""
+        return str(getattr(self._configured, "prompt_hash", ""))

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.conductor import (
+    KINDS,
+    FixedConductor,
+    ModelConductor,
+    RouterConductor,
+    RulesConductor,
+    build,
+)
+from podium.errors import ConfigError
+from podium.pool import WorkerProfile
+from podium.request import Reply, Request
+from podium.worker import Worker
+from podium.workflow import Step, Workflow
+
+
+class Planner(Worker):
+    profile = WorkerProfile(name="planner")
+
+    async def reply(self, request: Request) -> Reply:
+        return Reply("")
+
+
+WORKFLOW = Workflow((Step("a", "do it"),))
+
+
+def test_every_kind_can_be_built() -> None:
+    built = [build(kind, worker=Planner(), workflow=WORKFLOW) for kind in KINDS]
+    assert [type(conductor) for conductor in built] == [
+        ModelConductor,
+        RulesConductor,
+        FixedConductor,
+        RouterConductor,
+    ]
+
+
+def test_a_model_is_built_with_the_prompt_that_was_asked_for() -> None:
+    compact = build("model", worker=Planner(), prompt="compact")
+    assert isinstance(compact, ModelConductor)
+    assert compact.prompt_hash == ModelConductor(Planner(), prompt="compact").prompt_hash
+
+
+def test_an_unknown_kind_is_refused_with_the_kinds_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"'evolved'; expected one of model, rules, fixed, rou"):
+        build("evolved")
+
+
+@pytest.mark.parametrize(("kind", "setting"), [("model", "model"), ("fixed", "workflow")])
+def test_what_a_kind_needs_is_asked_for_by_its_setting(kind: str, setting: str) -> None:
+    with pytest.raises(ConfigError, match=f"set conductor.{setting}"):
+        build(kind)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.conductor import RouterConductor, Situation
+from podium.conductor.router import cheapest_capable
+from podium.errors import UnknownWorker
+from podium.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.request import Image, Message, user
+from podium.run import Round
+from podium.usage import Price
+from podium.worker import Caller
+from podium.workflow import Step, Workflow
+
+STRONG = WorkerProfile(name="strong", price=Price(input=5, output=25))
+SEEING = WorkerProfile(
+    name="seeing", price=Price(input=1, output=5), capabilities=frozenset({"vision"})
+)
+SMALL = WorkerProfile(
+    name="small",
+    price=Price(input=0.1, output=0.4),
+    limits=Limits(context_window=2048),
+    fallback="strong",
+)
+UNPRICED = WorkerProfile(name="unpriced")
+POOL = Pool((STRONG, SEEING, SMALL, UNPRICED))
+
+
+async def test_the_question_goes_unaltered_to_one_worker_without_a_planning_call(
+    nobody: Caller,
+) -> None:
+    question = "  What is 2 + 2?\nAnswer briefly. "
+    plan = await RouterConductor().plan(Situation(question=question, pool=POOL), nobody)
+    assert plan.workflow == Workflow((Step("small", question),))
+
+
+async def test_a_choice_of_ones_own_decides(nobody: Caller) -> None:
+    router = RouterConductor(lambda situation: situation.pool.best.name, name="strongest")
+    plan = await router.plan(Situation(question="q", pool=POOL), nobody)
+    assert plan.workflow == Workflow((Step("strong", "q"),))
+    assert router.name == "strongest"
+
+
+async def test_a_choice_outside_the_pool_is_refused_by_name(nobody: Caller) -> None:
+    router = RouterConductor(lambda situation: "nobody")
+    with pytest.raises(UnknownWorker, match="no worker named 'nobody'"):
+        await router.plan(Situation(question="q", pool=POOL), nobody)
+
+
+async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
+    rounds = (Round(0, Workflow((Step("small", "q"),))),)
+    plan = await RouterConductor().plan(Situation(question="q", pool=POOL, rounds=rounds), nobody)
+    assert plan.workflow is None
+
+
+def test_a_worker_whose_window_is_too_small_is_passed_over() -> None:
+    situation = Situation(question="word " * 2000, pool=POOL)
+    assert cheapest_capable(situation) == "seeing"
+
+
+def test_the_conversation_counts_towards_the_window() -> None:
+    situation = Situation(question="And now?", pool=POOL, history=(user("word " * 2000),))
+    assert cheapest_capable(situation) == "seeing"
+
+
+def test_a_picture_in_the_conversation_needs_a_worker_that_sees() -> None:
+    pictured = Message("user", (Image(url="https://example.org/cat.png"),))
+    situation = Situation(question="What is this?", pool=POOL, history=(pictured,))
+    assert cheapest_capable(situation) == "seeing"
+
+
+def test_a_conductor_in_the_pool_is_passed_over() -> None:
+    free = Price(input=0, output=0)
+    nested = WorkerProfile(name="nested", provider=CONDUCTOR_PROVIDER, price=free)
+    assert cheapest_capable(Situation(question="q", pool=Pool((nested, STRONG)))) == "strong"
+
+
+def test_when_nobody_qualifies_the_cheapest_of_all_is_chosen() -> None:
+    situation = Situation(question="word " * 2000, pool=Pool((SMALL, STRONG)).without({"strong"}))
+    assert cheapest_capable(situation) == "small"

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.conductor import FixedConductor, Plan, Situation, for_tier
+from podium.pool import Pool, WorkerProfile
+from podium.run import Round
+from podium.usage import Price
+from podium.worker import Caller
+from podium.workflow import Step, Workflow
+
+POOL = Pool(
+    (
+        WorkerProfile(name="strong", price=Price(input=5, output=25)),
+        WorkerProfile(name="quick", price=Price(input=0.1, output=0.4)),
+    )
+)
+PLANNED = Workflow((Step("quick", "draft"), Step("strong", "polish", access=(0,))))
+SIMPLE = "What is the capital of Japan?"
+HARD = "Implement a segmented sieve"
+
+
+class Tireless:
+    """Plans again in every round, so that a test sees who was asked."""
+
+    name = "tireless"
+    prompt_hash = "0123456789abcdef"
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        return Plan(PLANNED)
+
+
+@pytest.mark.parametrize("question", [SIMPLE, HARD])
+async def test_mini_routes_every_question_to_the_cheapest_worker(
+    question: str, nobody: Caller
+) -> None:
+    conductor = for_tier("mini", Tireless())
+    plan = await conductor.plan(Situation(question=question, pool=POOL), nobody)
+    assert plan.workflow == Workflow((Step("quick", question),))
+
+
+def test_ultra_is_the_configured_conductor_itself() -> None:
+    configured = Tireless()
+    assert for_tier("ultra", configured) is configured
+
+
+async def test_podium_routes_the_simple_and_conducts_the_rest(nobody: Caller) -> None:
+    conductor = for_tier("podium", Tireless())
+    simple = await conductor.plan(Situation(question=SIMPLE, pool=POOL), nobody)
+    assert simple.workflow == Workflow((Step("quick", SIMPLE),))
+    hard = await conductor.plan(Situation(question=HARD, pool=POOL), nobody)
+    assert hard.workflow == PLANNED
+
+
+async def test_every_round_of_a_run_goes_the_same_way(nobody: Caller) -> None:
+    conductor = for_tier("podium", Tireless())
+    rounds = (Round(0, PLANNED),)
+    simple = await conductor.plan(Situation(question=SIMPLE, pool=POOL, rounds=rounds), nobody)
+    assert simple.workflow is None
+    hard = await conductor.plan(Situation(question=HARD, pool=POOL, rounds=rounds), nobody)
+    assert hard.workflow == PLANNED
+
+
+def test_podium_names_the_conductor_it_may_use_and_carries_its_prompt_hash() -> None:
+    conductor = for_tier("podium", Tireless())
+    assert conductor.name == "podium(tireless)"
+    assert getattr(conductor, "prompt_hash", None) == Tireless.prompt_hash
+    without_prompts = for_tier("podium", FixedConductor(PLANNED))
+    assert getattr(without_prompts, "prompt_hash", None) == ""
