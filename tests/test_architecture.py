@@ -33,7 +33,7 @@ DOMAIN: Final = (
 
 CONDUCTOR: Final = ("conductor", "conductor.base")
 SET_UP: Final = ("providers", "catalogue", "embedded", "config")
-BELOW_THE_ENTRY_POINTS: Final = (
+BELOW_THE_API: Final = (
     *DOMAIN,
     *CONDUCTOR,
     *SET_UP,
@@ -44,8 +44,8 @@ BELOW_THE_ENTRY_POINTS: Final = (
     "engine.retry",
     "runner",
     "store",
-    "api",
 )
+BELOW_THE_ENTRY_POINTS: Final = (*BELOW_THE_API, "assembly", "api", "sync", "")
 
 MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(DOMAIN, DOMAIN),
@@ -65,14 +65,17 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "catalogue": (*DOMAIN, "paths", "providers"),
     "embedded": (*DOMAIN, *CONDUCTOR, "paths", "plan", "providers"),
     "config": (*DOMAIN, *CONDUCTOR, *SET_UP, "engine.retry", "paths", "plan"),
-    # The Python API and the package's own front door.
-    "api": BELOW_THE_ENTRY_POINTS,
-    "": BELOW_THE_ENTRY_POINTS,
+    # The library, and `podium` itself, which is its front door.
+    "assembly": BELOW_THE_API,
+    "api": (*BELOW_THE_API, "assembly"),
+    "sync": (*BELOW_THE_API, "assembly", "api"),
+    "": (*BELOW_THE_API, "assembly", "api", "sync"),
     # Entry points know everything below, and nothing of each other.
-    "cli": (*BELOW_THE_ENTRY_POINTS, ""),
-    "server": (*BELOW_THE_ENTRY_POINTS, ""),
-    "evals": (*BELOW_THE_ENTRY_POINTS, ""),
-    "train": (*BELOW_THE_ENTRY_POINTS, ""),
+    "cli": BELOW_THE_ENTRY_POINTS,
+    "bench": BELOW_THE_ENTRY_POINTS,
+    "server": BELOW_THE_ENTRY_POINTS,
+    "evals": BELOW_THE_ENTRY_POINTS,
+    "train": BELOW_THE_ENTRY_POINTS,
 }
 
 LEFT_TO_THOSE_WHO_NEED_IT: Final = {
