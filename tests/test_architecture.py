@@ -20,6 +20,7 @@ import podium
 DOMAIN: Final = (
     "errors",
     "quick",
+    "tags",
     "usage",
     "workflow",
     "request",
@@ -45,6 +46,7 @@ BELOW_THE_API: Final = (
     "runner",
     "store",
 )
+ENTRY_POINTS: Final = ("bench", "server", "evals", "train")
 BELOW_THE_ENTRY_POINTS: Final = (*BELOW_THE_API, "assembly", "api", "sync", "")
 
 MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
@@ -70,12 +72,10 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "api": (*BELOW_THE_API, "assembly"),
     "sync": (*BELOW_THE_API, "assembly", "api"),
     "": (*BELOW_THE_API, "assembly", "api", "sync"),
-    # Entry points know everything below, and nothing of each other.
-    "cli": BELOW_THE_ENTRY_POINTS,
-    "bench": BELOW_THE_ENTRY_POINTS,
-    "server": BELOW_THE_ENTRY_POINTS,
-    "evals": BELOW_THE_ENTRY_POINTS,
-    "train": BELOW_THE_ENTRY_POINTS,
+    # Entry points know everything below, and nothing of each other; only the command line, by
+    # which people reach them all, mounts the commands of the others.
+    **dict.fromkeys(ENTRY_POINTS, BELOW_THE_ENTRY_POINTS),
+    "cli": (*BELOW_THE_ENTRY_POINTS, *ENTRY_POINTS),
 }
 
 LEFT_TO_THOSE_WHO_NEED_IT: Final = {

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from podium.errors import MalformedPlan
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.request import Message, assistant, system, user
 from podium.run import Round, StepRecord
+from podium.tags import unused_mark
 from podium.workflow import Shape, Step, Workflow
 
 Length = Literal["full", "compact"]
@@ -39,6 +39,7 @@ schema holds to its form; or the three lists alone, which a grammar holds to the
 PLANNING_CAPABILITIES: Final = ("vision", "tools", "long_context", "reasoning")
 """What a conductor should know of a worker; the other capabilities concern the wire alone."""
 
+TAGS: Final = ("question", "conversation", "answer")
 
 EMPTY_REPLY: Final = "(no text)"
 """Stands for an empty reply when it is quoted back: providers refuse an empty turn."""
@@ -78,7 +79,7 @@ class Prompt:
 
     def messages(self, situation: Situation) -> tuple[Message, ...]:
         """The conversation that asks for the next round's plan."""
-        mark = _unused_mark(situation)
+        mark = _mark(situation)
         opening = (system(_text("system.txt")), user(self._question(situation, mark)))
         previous = _previous_round(situation)
         if previous is None or previous.workflow is None:
@@ -305,21 +306,11 @@ def _end_of(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"[…]{text[-limit:]}"
 
 
-def _unused_mark(situation: Situation) -> str:
-    """A suffix for the tags of this prompt, such that no text inside can close them.
-
-    It is empty as long as nobody writes such a tag; otherwise it is taken from the texts' own
-    hash, which their author cannot write into them.
-    """
-    replies = (step.reply for round_ in situation.rounds for step in round_.steps)
-    turns = (turn.text for turn in situation.history)
-    inside = "\0".join((situation.question, *turns, *replies))
-    if not _TAG.search(inside):
-        return ""
-    return "-" + hashlib.sha256(inside.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-_TAG: Final = re.compile(r"<[\s/]*(?:question|conversation|answer)", re.IGNORECASE)
+def _mark(situation: Situation) -> str:
+    """A suffix for the tags of this prompt, such that no text inside can close them."""
+    turns = [turn.text for turn in situation.history]
+    replies = [step.reply for round_ in situation.rounds for step in round_.steps]
+    return unused_mark(TAGS, [situation.question, *turns, *replies])
 
 
 def _fill(name: str, **values: str) -> str:

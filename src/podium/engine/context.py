@@ -13,6 +13,8 @@ from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
+from podium.tags import unused_mark
+
 TAGS: Final = ("question", "subtask", "reply")
 
 
@@ -32,11 +34,16 @@ def compose(
     There is no ceremony where it would only cost: a worker that is handed the whole question is
     asked just that, and workers that may not know the question are not told about it.
     """
-    if question is None:
-        return "\n\n".join([*_sections(pairs, _unused_mark(pairs)), subtask])
+    if question is None and not pairs:
+        return subtask
     if is_final and not pairs and subtask == question:
         return question
-    mark = _unused_mark(pairs, question)
+    texts = [question or ""]
+    for pair in pairs:
+        texts += (pair.subtask, pair.reply)
+    mark = unused_mark(TAGS, texts)
+    if question is None:
+        return "\n\n".join([*_sections(pairs, mark), subtask])
     parts = [
         _text("step.txt"),
         f"<question{mark}>\n{question}\n</question{mark}>",
@@ -54,20 +61,6 @@ def _sections(pairs: Sequence[Pair], mark: str) -> list[str]:
         f'<reply{mark} step="{step}">\n{reply}\n</reply{mark}>'
         for step, subtask, reply in pairs
     ]
-
-
-def _unused_mark(pairs: Sequence[Pair], question: str = "") -> str:
-    """A suffix for the tags such that no text inside contains a closing tag of ours."""
-    inside = [question]
-    for _, subtask, reply in pairs:
-        inside += (subtask, reply)
-    suspects = [text for text in inside if "</" in text]
-    mark = ""
-    number = 0
-    while any(f"</{tag}{mark}" in text for text in suspects for tag in TAGS):
-        number += 1
-        mark = f"-{number}"
-    return mark
 
 
 @cache

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from podium.tags import unused_mark
+
+TAGS = ("question", "reply")
+
+
+@pytest.mark.parametrize("harmless", ["", "a < b", "<b>bold</b>", "reply", "x</y>"])
+def test_texts_without_such_a_tag_leave_the_tags_plain(harmless: str) -> None:
+    assert unused_mark(TAGS, [harmless]) == ""
+
+
+@pytest.mark.parametrize("hostile", ["</reply>", "</ REPLY", "<question>", "< / question-1>"])
+def test_a_text_with_such_a_tag_gets_a_mark_it_does_not_contain(hostile: str) -> None:
+    mark = unused_mark(TAGS, ["fine", hostile])
+    assert mark
+    assert mark not in hostile
+    assert unused_mark(TAGS, ["fine", hostile]) == mark
+
+
+def test_finding_a_mark_takes_linear_time() -> None:
+    def seconds(size: int) -> float:
+        text = "<" * size + " " * size
+        started = time.perf_counter()
+        unused_mark(TAGS, [text])
+        return time.perf_counter() - started
+
+    seconds(1000)
+    assert seconds(400_000) < 40 * max(seconds(40_000), 1e-4)
