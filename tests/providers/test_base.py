@@ -78,9 +78,11 @@ def test_an_unknown_provider_is_refused_with_the_nearest_one(provider: str, hint
     assert f"worker 'ada' has the unknown provider {provider!r}; {hint}" in str(caught.value)
 
 
-@pytest.mark.parametrize("base_url", ["", "localhost:8000", "ftp://host"])
+@pytest.mark.parametrize(
+    "base_url", ["", "localhost:8000", "ftp://host", "http://", "https:///v1", "http://a b"]
+)
 def test_an_address_that_cannot_be_called_is_refused(base_url: str) -> None:
-    with pytest.raises(ConfigError, match="needs a base_url that starts with http"):
+    with pytest.raises(ConfigError, match="needs a base_url such as https://host/v1"):
         hired("openai-compatible", Endpoint(base_url))
 
 

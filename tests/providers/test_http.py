@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
@@ -91,9 +91,8 @@ async def test_a_status_is_the_error_of_whoever_must_act(
     error = await failure(ada, stream=stream)
     assert type(error) is kind
     assert error.retryable is retryable
-    assert str(error).startswith(
-        f"worker 'ada' (openai-compatible) answered HTTP {status}: because"
-    )
+    assert str(error).startswith(f"worker 'ada' (openai-compatible) answered HTTP {status}")
+    assert str(error).endswith(": because")
 
 
 @pytest.mark.parametrize(("status", "billed"), [(500, False), (408, True), (504, True)])
@@ -130,7 +129,19 @@ async def test_a_message_is_one_line_of_bounded_length(vendor: Vendor, ada: Work
     vendor.says_bytes(b"line\n" * 1_000_000, status=500)
     message = str(await failure(ada, stream=False))
     assert "\n" not in message
-    assert len(message) < 400
+    assert len(message) == 400
+
+
+async def test_credit_that_is_used_up_is_not_worth_a_retry(vendor: Vendor, ada: Worker) -> None:
+    vendor.says({"error": {"message": "quota", "code": "insufficient_quota"}}, status=429)
+    assert type(await failure(ada, stream=False)) is AuthenticationFailed
+
+
+async def test_a_message_never_holds_the_key_in_mid_stream_either(
+    vendor: Vendor, ada: Worker
+) -> None:
+    vendor.streams(CHUNK, {"error": {"message": "x" * 390 + "sk-a-secret-key"}})
+    assert "sk-" not in str(await failure(ada, stream=True))
 
 
 async def test_a_message_never_holds_the_key(vendor: Vendor, ada: Worker) -> None:
@@ -263,11 +274,14 @@ async def test_a_stream_that_ends_before_its_reply_was_broken_off(
         (b"<html>hello</html>", "expected JSON, got"),
         (b'{"choices": [', "expected JSON, got"),
         (b"[]", "expected an object as the reply, got list"),
-        (b"\xff\xfe{}", "expected JSON, got"),
+        (b"\xff\xfe{}", "not UTF-8"),
+        ('{"choices": []}'.encode("utf-16"), "not UTF-8"),
+        (b'{"usage": ' + b"9" * 5000 + b"}", "expected JSON, got"),
+        (b'{"usage": {"prompt_tokens": ' + b"9" * 400 + b"}}", "expected a count"),
         (b"[" * 100_000, "expected JSON, got"),
         (b'{"choices": {}}', "expected a list as choices, got dict"),
         (b'{"choices": [3]}', "expected an object as choices, got int"),
-        (b'{"choices": [{"message": {"content": 3}}]}', "expected text or parts as content"),
+        (b'{"choices": [{"message": {"content": 3}}]}', "expected text as content, got int"),
         (b'{"choices": []}', "expected choices with a message, got none"),
         (b'{"usage": {"prompt_tokens": -1}}', "expected a count as prompt_tokens, got int '-1'"),
         (b'{"usage": {"prompt_tokens": true}}', "expected a count as prompt_tokens"),
@@ -384,6 +398,61 @@ async def test_pieces_arrive_as_they_are_sent(vendor: Vendor, ada: Worker) -> No
         assert await anext(pieces) == Delta("hi")
 
 
+async def test_an_error_that_arrives_in_pieces_is_read_whole(http: Http, vendor: Vendor) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}")
+        for piece in (b"HTTP/1.1 400 Bad\r\n\r\n", b'{"error": {"mess', b'age": "because"}}'):
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        profile = WorkerProfile(name="ada", provider="openai-compatible")
+        error = await failure(connect(profile, Endpoint(url), http), stream=False)
+    assert str(error).endswith("HTTP 400: because")
+
+
+async def test_a_stream_that_stays_open_after_its_end_is_not_waited_for(
+    vendor: Vendor, ada: Worker
+) -> None:
+    vendor.streams(CHUNK, LAST, then_hang=True)
+    async with asyncio.timeout(5):
+        *_, reply = await drained(ada)
+        assert reply.text == "hi"
+        await vendor.hung_up.wait()
+
+
+@both_ways
+async def test_connections_are_used_again(http: Http, vendor: Vendor, stream: bool) -> None:
+    connections = 0
+    whole = json.dumps(ANSWER).encode()
+    events = b"data: %s\n\ndata: [DONE]\n\n" % json.dumps(CHUNK | LAST).encode()
+    body, kind = (events, b"text/event-stream") if stream else (whole, b"application/json")
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"]}" if not stream else b"true}}")
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n" % kind)
+                writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+                writer.write(b"%x\r\n%s\r\n" % (len(body), body))
+                await asyncio.sleep(0)  # the end comes in a packet of its own
+                writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        profile = WorkerProfile(name="ada", provider="openai-compatible")
+        worker = connect(profile, Endpoint(url), http)
+        for _ in range(3):
+            await (drained(worker) if stream else worker.reply(ASKED))
+        await http.close()
+    assert connections == 1
+
+
 async def test_a_closed_client_can_be_used_again(vendor: Vendor, http: Http, ada: Worker) -> None:
     vendor.says(ANSWER)
     assert (await ada.reply(ASKED)).text == "hi"
@@ -391,7 +460,8 @@ async def test_a_closed_client_can_be_used_again(vendor: Vendor, http: Http, ada
     assert (await ada.reply(ASKED)).text == "hi"
 
 
-def test_one_client_serves_one_event_loop_after_another() -> None:
+@pytest.mark.parametrize("closes", [True, False])
+def test_one_client_serves_one_event_loop_after_another(closes: bool) -> None:
     http = Http()
     profile = WorkerProfile(name="ada", provider="openai-compatible")
     body = json.dumps(ANSWER).encode()
@@ -405,10 +475,12 @@ def test_one_client_serves_one_event_loop_after_another() -> None:
         async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             reply = await connect(profile, Endpoint(url), http).reply(ASKED)
-            await http.close()
+            if closes:
+                await http.close()
             return reply.text
 
     assert [asyncio.run(ask()) for _ in range(2)] == ["hi", "hi"]
+    asyncio.run(http.close())
 
 
 async def test_a_proxy_of_the_environment_is_used(
@@ -424,9 +496,10 @@ async def test_a_proxy_of_the_environment_is_used(
     assert vendor.received[0].path == "http://models.example/v1/chat/completions"
 
 
-async def test_a_request_that_is_not_json_is_refused(ada: Worker) -> None:
+@pytest.mark.parametrize("value", [float("nan"), {1, 2}])
+async def test_a_request_that_is_not_json_is_refused(ada: Worker, value: Any) -> None:
     with pytest.raises(RequestRefused, match="not JSON"):
-        await ada.reply(Request(ASKED.messages, schema={"default": float("nan")}))
+        await ada.reply(Request(ASKED.messages, schema={"default": value}))
 
 
 def test_the_http_library_is_not_imported_before_the_first_call() -> None:

@@ -116,7 +116,7 @@ class ChatAssembly:
         thinking = next(
             (found for name in _THINKING_FIELDS if (found := wire.text(delta, name))), ""
         )
-        text, more_thinking = _split(delta.get("content"))
+        text, more_thinking = _split(delta)
         if refusal := wire.text(delta, "refusal"):
             text, self._finish = text + refusal, "refused"
         if thinking := thinking + more_thinking:
@@ -219,15 +219,12 @@ def merged_details(details: list[Document]) -> list[dict[str, Any]]:
     return blocks
 
 
-def _split(content: Any) -> tuple[str, str]:
+def _split(delta: Document) -> tuple[str, str]:
     """The words and the thinking of a content, which is text or a list of parts."""
-    if content is None or isinstance(content, str):
-        return content or "", ""
-    if not isinstance(content, list):
-        raise Malformed(f"expected text or parts as content, got {type(content).__name__}")
+    if not isinstance(delta.get("content"), list):
+        return wire.text(delta, "content"), ""
     words, thoughts = "", ""
-    for part in content:
-        part = wire.as_object(part, "content")
+    for part in wire.members(delta, "content"):
         if part.get("type") == "thinking":
             thoughts += "".join(wire.text(item, "text") for item in wire.members(part, "thinking"))
         else:

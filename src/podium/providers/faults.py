@@ -20,7 +20,7 @@ from podium.errors import (
     WorkerError,
 )
 
-MESSAGE_CHARACTERS: Final = 300
+MESSAGE_CHARACTERS: Final = 400
 
 _MAYBE_BILLED: Final = frozenset({408, 504, 524})
 """A gateway gave up waiting: the model behind it may have gone on and charged."""
@@ -29,10 +29,10 @@ _STATUS_OF: Final[Mapping[str, int]] = {
     "invalid_request_error": 400,
     "invalid_prompt": 400,
     "context_length_exceeded": 400,
-    "billing_error": 403,
-    "insufficient_quota": 403,
     "authentication_error": 401,
     "invalid_api_key": 401,
+    "billing_error": 403,
+    "insufficient_quota": 403,
     "permission_error": 403,
     "not_found_error": 404,
     "request_too_large": 413,
@@ -41,38 +41,32 @@ _STATUS_OF: Final[Mapping[str, int]] = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The status behind the names that vendors give to errors inside a stream."""
+"""The status behind the names that vendors give to errors."""
+
+_OUT_OF_CREDIT: Final = 403
+"""What a 429 really is when the error's name says so: no wait will help."""
 
 
-def from_status(
-    worker: str, status: int, headers: Mapping[str, str], body: bytes, key: str = ""
-) -> WorkerError:
+def from_status(worker: str, status: int, headers: Mapping[str, str], body: bytes) -> WorkerError:
     """The error that a response with a bad status stands for."""
     document = _parsed(body)
-    message = _vendor_message(document) or body.decode("utf-8", "replace")
-    said = one_line(message, key)
+    said = _vendor_message(document) or body.decode("utf-8", "replace")
     if 300 <= status < 400:
         said = f"redirected to {headers.get('Location', 'nowhere')}; set base_url to that address"
-    line = f"{worker} answered HTTP {status}" + (f": {said}" if said else "")
-    return _error(status, line, _retry_after(headers, document), billed=status in _MAYBE_BILLED)
+    wait = _retry_after(headers, document)
+    line = f"{worker} answered HTTP {status}"
+    if status == 429 and _named_status(_error_in(document)) == _OUT_OF_CREDIT:
+        status = _OUT_OF_CREDIT
+    return _error(status, line, said, wait, billed=status in _MAYBE_BILLED)
 
 
-def from_stream(worker: str, error: Any, key: str = "") -> WorkerError:
+def from_stream(worker: str, error: Any) -> WorkerError:
     """The error that a provider reported inside a reply it had begun, or in place of one."""
-    details = error if isinstance(error, Mapping) else {}
-    names = [details.get(field) for field in ("code", "type", "status")]
-    status = next(
-        (
-            found
-            for name in names
-            if (found := name if isinstance(name, int) else _STATUS_OF.get(str(name), 0))
-        ),
-        500,
-    )
-    label = next((name for name in names if isinstance(name, str) and name), "")
-    said = one_line(_vendor_message({"error": error}), key)
-    line = f"{worker} failed in the middle of its reply: " + ": ".join(filter(None, (label, said)))
-    return _error(status, line, _retry_after({}, {"error": error}), billed=True)
+    label = next((name for name in _names(error) if isinstance(name, str) and name), "")
+    said = ": ".join(filter(None, (label, _vendor_message({"error": error}))))
+    line = f"{worker} failed in the middle of its reply"
+    wait = _retry_after({}, {"error": error})
+    return _error(_named_status(error) or 500, line, said, wait, billed=True)
 
 
 def broken_off(worker: str) -> WorkerError:
@@ -80,22 +74,26 @@ def broken_off(worker: str) -> WorkerError:
     return Unavailable(f"{worker} stopped streaming before its reply was complete", billed=True)
 
 
-def one_line(message: str, key: str = "") -> str:
-    """A vendor's words on one line, cut short, and without the key."""
+def tidy(message: str, key: str = "") -> str:
+    """A message on one line, without the key, and no longer than a person reads."""
     if key:
         message = message.replace(key, "<key>")
     line = " ".join(message.split())
     return line if len(line) <= MESSAGE_CHARACTERS else line[: MESSAGE_CHARACTERS - 1] + "…"
 
 
-def _error(status: int, line: str, retry_after: float | None, *, billed: bool) -> WorkerError:
+def _error(
+    status: int, line: str, said: str, retry_after: float | None, *, billed: bool
+) -> WorkerError:
+    """The remedy comes before the vendor's words, which may be long and are cut."""
+    said = f": {said}" if said else ""
     if status in (401, 403):
-        return AuthenticationFailed(f"{line}; check the worker's key and what it may use")
+        return AuthenticationFailed(f"{line}, so check its key and what that may use{said}")
     if status == 429:
-        return RateLimited(line, retry_after=retry_after)
+        return RateLimited(f"{line}{said}", retry_after=retry_after)
     if status in (408, 409, 425) or status >= 500:
-        return Unavailable(line, retry_after=retry_after, billed=billed)
-    return RequestRefused(line)
+        return Unavailable(f"{line}{said}", retry_after=retry_after, billed=billed)
+    return RequestRefused(f"{line}{said}")
 
 
 def _parsed(body: bytes) -> Any:
@@ -105,15 +103,35 @@ def _parsed(body: bytes) -> Any:
         return None
 
 
-def _vendor_message(document: Any) -> str:
-    """The words in an error document, whichever of the vendors' shapes it has."""
+def _error_in(document: Any) -> Any:
+    """The error in an error document, whichever of the vendors' shapes it has."""
     if isinstance(document, list) and document:
         document = document[0]
-    if not isinstance(document, Mapping):
-        return ""
-    error = document.get("error", document)
+    return document.get("error", document) if isinstance(document, Mapping) else None
+
+
+def _names(error: Any) -> list[Any]:
+    names = ("code", "type", "status")
+    return [error.get(name) for name in names] if isinstance(error, Mapping) else []
+
+
+def _named_status(error: Any) -> int:
+    """The status that the error's own code, type or status says; 0 where none does."""
+    for name in _names(error):
+        if isinstance(name, int) or (isinstance(name, str) and re.fullmatch("[45][0-9]{2}", name)):
+            if 400 <= int(name) < 600:
+                return int(name)
+        elif name in _STATUS_OF:
+            return _STATUS_OF[name]
+    return 0
+
+
+def _vendor_message(document: Any) -> str:
+    error = _error_in(document)
     if isinstance(error, Mapping):
-        error = error.get("message") or error.get("detail") or error.get("msg") or ""
+        error = error.get("message") or error.get("detail") or error.get("msg")
+    if error is None:
+        return ""
     return error if isinstance(error, str) else json.dumps(error)
 
 
@@ -123,13 +141,13 @@ def _retry_after(headers: Mapping[str, str], document: Any) -> float | None:
         _number(headers.get("retry-after-ms"), 0.001),
         _number(headers.get("Retry-After"), 1.0),
         _until(headers.get("Retry-After")),
-        *(_duration(delay) for delay in _retry_delays(document)),
+        *(_duration(delay) for delay in _retry_delays(_error_in(document))),
     ]
     return next((max(0.0, wait) for wait in waits if wait is not None), None)
 
 
 def _number(value: str | None, scale: float) -> float | None:
-    if value is None or not re.fullmatch(r"\s*\d{1,9}(\.\d*)?\s*", value):
+    if value is None or not re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]*)?\s*", value):
         return None
     return float(value) * scale
 
@@ -146,11 +164,8 @@ def _until(value: str | None) -> float | None:
     return (when - datetime.now(UTC)).total_seconds()
 
 
-def _retry_delays(document: Any) -> Iterator[Any]:
+def _retry_delays(error: Any) -> Iterator[Any]:
     """Google says when to come back in the error's details: `{"retryDelay": "3.5s"}`."""
-    if isinstance(document, list) and document:
-        document = document[0]
-    error = document.get("error") if isinstance(document, Mapping) else None
     details = error.get("details") if isinstance(error, Mapping) else None
     for detail in details if isinstance(details, list) else []:
         if isinstance(detail, Mapping):

@@ -102,7 +102,7 @@ class ContentAssembly:
         reason = wire.text(candidate, "finishReason")
         if reason in _BOTCHED:
             said = wire.text(candidate, "finishMessage") or reason
-            raise BadReply(f"{self._called} botched its reply: {faults.one_line(said)}")
+            raise BadReply(f"{self._called} botched its reply: {said}")
         if reason:
             self._finish = _FINISH.get(reason, "stop")
 

@@ -6,6 +6,7 @@ document into a reply, and a stream's events into deltas. All input and output i
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
@@ -41,9 +42,9 @@ class HostedWorker(ABC):
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
-        if not endpoint.base_url.startswith(("http://", "https://")):
+        if not re.match(r"https?://[^/\s]+(/|$)", endpoint.base_url):
             raise ConfigError(
-                f"worker {profile.name!r} needs a base_url that starts with http:// or https://, "
+                f"worker {profile.name!r} needs a base_url such as https://host/v1, "
                 f"got {endpoint.base_url!r}"
             )
         if not endpoint.api_key.isascii() or not endpoint.api_key.isprintable():
@@ -65,14 +66,14 @@ class HostedWorker(ABC):
     async def reply(self, request: Request) -> Reply:
         """Answer the request as a whole."""
         call = self.call(request, stream=False)
-        with boundary(self.called):
+        with boundary(self.called, self.endpoint.api_key):
             return self.read(await self._http.post(call), request)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
         """Answer piece by piece, then hand over the whole reply."""
         call = self.call(request, stream=True)
         assembly = self.assembly(request)
-        with boundary(self.called):
+        with boundary(self.called, self.endpoint.api_key):
             async with aclosing(self._http.events(call)) as events:
                 async for event, document in events:
                     for delta in assembly.feed(event, document):
@@ -107,5 +108,4 @@ class HostedWorker(ABC):
             url=self.endpoint.base_url.rstrip("/") + path,
             body={**body, **extras},
             headers={**headers, **self.endpoint.headers},
-            key=self.endpoint.api_key,
         )

@@ -7,7 +7,7 @@ status code or an exception of the HTTP library:
     400 404 413 422, other 4xx, 3xx   RequestRefused
     401 403                           AuthenticationFailed
     408 409 425, 5xx, no connection   Unavailable
-    429                               RateLimited
+    429                               RateLimited, unless the credit is used up
     broken off in mid-reply           Unavailable, billed
     no bytes in time                  TimedOut
     not JSON, not UTF-8, too large    BadReply
@@ -20,17 +20,17 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from podium.errors import BadReply, RequestRefused, TimedOut, Unavailable
+from podium._version import __version__
+from podium.errors import BadReply, RequestRefused, TimedOut, Unavailable, WorkerError
 from podium.providers import faults, wire
 from podium.providers.sse import EventReader, ServerEvent
-from podium.providers.wire import Document
+from podium.providers.wire import Document, Malformed
 
 if TYPE_CHECKING:
     import aiohttp
@@ -42,26 +42,34 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 CONNECT_SECONDS: Final = 20.0
 STREAM_END: Final = "[DONE]"
 
+GRACE_SECONDS: Final = 0.1
+"""How long a stream may take to close after its last event, for its connection to be kept."""
+
+_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Type": "application/json",
+    "Accept-Encoding": "identity",  # a compressed stream arrives late, and a bomb all at once
+    "User-Agent": f"podium/{__version__}",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request on the wire. `worker` is how messages name who was called; `key` is what
-    they must never contain."""
+    """One request on the wire. `worker` is how messages name who was called."""
 
     worker: str
     url: str
     body: Mapping[str, Any]
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    key: str = field(default="", repr=False)
 
 
 class Http:
-    """A pool of connections for every worker of a process, one client session an event loop."""
+    """A pool of connections for every worker of a process, one client session an event loop.
+
+    Its methods raise what they meet; use them inside `boundary`.
+    """
 
     def __init__(self) -> None:
-        self._sessions: weakref.WeakKeyDictionary[
-            asyncio.AbstractEventLoop, aiohttp.ClientSession
-        ] = weakref.WeakKeyDictionary()
+        self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
         self._proxies: Mapping[str, str] | None = None
 
     async def post(self, call: Call) -> Document:
@@ -77,11 +85,14 @@ class Http:
                 raise BadReply(f"{call.worker} was asked to stream and sent one object: {found}")
             async for event in _read_events(response, call):
                 if event.data == STREAM_END:
+                    await _drain(response, call)
                     return
                 yield event.name, wire.parse(event.data)
 
     async def close(self) -> None:
-        """Close the connections of this event loop. The client can be used again."""
+        """Close the connections of this event loop, and of those that have ended. The client
+        can be used again."""
+        await self._forget_dead_loops()
         session = self._sessions.pop(asyncio.get_running_loop(), None)
         if session is not None:
             await session.close()
@@ -91,40 +102,44 @@ class Http:
         """A response whose status is good. Left early, its connection is closed."""
         try:
             body = wire.write(call.body)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise RequestRefused(f"the request for {call.worker} is not JSON: {error}") from error
-        response = await self._session().post(
+        session = await self._session()
+        response = await session.post(
             call.url,
             data=body,
-            headers={"Content-Type": "application/json", "Accept-Encoding": "identity"}
-            | dict(call.headers),
+            headers={**_HEADERS, **call.headers},
             allow_redirects=False,  # a redirect would carry the key to another host
             proxy=self._proxy(call.url),
         )
         try:
             if not 200 <= response.status < 300:
-                raw = await response.content.read(MAX_ERROR_BYTES)
-                raise faults.from_status(
-                    call.worker, response.status, response.headers, raw, call.key
-                )
+                said = await _read_some(response)
+                raise faults.from_status(call.worker, response.status, response.headers, said)
             yield response
         except BaseException:
             response.close()
             raise
         await response.release()
 
-    def _session(self) -> aiohttp.ClientSession:
+    async def _session(self) -> aiohttp.ClientSession:
         import aiohttp
 
         loop = asyncio.get_running_loop()
         session = self._sessions.get(loop)
         if session is None or session.closed:
+            await self._forget_dead_loops()
             session = self._sessions[loop] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),  # how many at once, the engine decides
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return session
+
+    async def _forget_dead_loops(self) -> None:
+        """A program may use one loop after another and close none of their sessions."""
+        for loop in [loop for loop in self._sessions if loop.is_closed()]:
+            await self._sessions.pop(loop).close()
 
     def _proxy(self, url: str) -> str | None:
         """The proxy that the environment names for this address.
@@ -141,38 +156,68 @@ class Http:
 
 
 @contextmanager
-def boundary(worker: str) -> Iterator[None]:
-    """Turn what the network or the provider did wrong into a `WorkerError`."""
+def boundary(worker: str, key: str = "") -> Iterator[None]:
+    """Turn what the network or the provider did wrong into a `WorkerError`, whose message is
+    one line and never holds the key."""
     import aiohttp
 
     try:
         yield
-    except aiohttp.ConnectionTimeoutError as error:
-        raise Unavailable(
-            f"{worker} cannot be reached within {CONNECT_SECONDS:g} s; "
-            f"check its base_url and the network"
-        ) from error
-    except TimeoutError as error:
-        raise TimedOut(f"{worker} did not answer in time") from error
-    except aiohttp.ClientConnectorError as error:
-        raise Unavailable(
-            f"{worker} cannot be reached: {error}; check its base_url and the network"
-        ) from error
-    except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError) as error:
-        raise Unavailable(
-            f"{worker} broke the connection off: {faults.one_line(str(error))}", billed=True
-        ) from error
-    except aiohttp.ClientError as error:
-        raise BadReply(f"{worker} does not speak HTTP: {faults.one_line(str(error))}") from error
-    except UnicodeDecodeError as error:
-        raise BadReply(f"{worker} sent bytes that are not UTF-8") from error
-    except wire.Malformed as error:
-        raise BadReply(f"{worker} sent what cannot be understood: {error}") from error
+    except (WorkerError, aiohttp.ClientError, OSError, UnicodeDecodeError, Malformed) as error:
+        fault = _fault(error, worker)
+        fault.args = (faults.tidy(str(fault), key),)
+        if fault is error:
+            raise
+        raise fault from error
+
+
+def _fault(error: Exception, worker: str) -> WorkerError:
+    """The fault that an exception stands for."""
+    import aiohttp
+
+    match error:
+        case WorkerError():
+            return error
+        case aiohttp.ConnectionTimeoutError():
+            return Unavailable(
+                f"{worker} cannot be reached within {CONNECT_SECONDS:g} s; "
+                f"check its base_url and the network"
+            )
+        case TimeoutError():
+            return TimedOut(f"{worker} did not answer in time")
+        case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
+            return Unavailable(
+                f"{worker} cannot be reached; check its base_url and the network: {error}"
+            )
+        case aiohttp.ClientConnectionError() | aiohttp.ClientPayloadError() | OSError():
+            return Unavailable(f"{worker} broke the connection off: {error}", billed=True)
+        case UnicodeDecodeError():
+            return BadReply(f"{worker} sent bytes that are not UTF-8")
+        case Malformed():
+            return BadReply(f"{worker} sent what cannot be understood: {error}")
+    return BadReply(f"{worker} does not speak HTTP: {error}")
 
 
 async def _read_all(response: aiohttp.ClientResponse, call: Call) -> bytes:
-    pieces = [piece async for piece in _pieces(response, call)]
-    return b"".join(pieces)
+    return b"".join([piece async for piece in _pieces(response, call)])
+
+
+async def _read_some(response: aiohttp.ClientResponse) -> bytes:
+    """The beginning of a body: an error that says more than this says too much."""
+    said = b""
+    async for piece in response.content.iter_any():
+        said += piece
+        if len(said) >= MAX_ERROR_BYTES:
+            break
+    return said[:MAX_ERROR_BYTES]
+
+
+async def _drain(response: aiohttp.ClientResponse, call: Call) -> None:
+    """Read on to the end, where it is near: only then can the connection be used again."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE_SECONDS):
+            async for _ in _pieces(response, call):
+                pass
 
 
 async def _read_events(response: aiohttp.ClientResponse, call: Call) -> AsyncIterator[ServerEvent]:

@@ -2,7 +2,7 @@
 
 Providers leave fields out or send null where they have nothing to say, so a missing field reads
 as its empty value; a field of the wrong type is `Malformed`, which the HTTP border turns into
-`BadReply`.
+`BadReply`. Text that came out of here can be encoded again, and counts can be reckoned with.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Any, Final
 
 Document = Mapping[str, Any]
 
+MAX_COUNT: Final = 10**12
+"""No call uses more tokens than this."""
+
 _NOTHING: Final[Document] = {}
 
 
@@ -20,12 +23,14 @@ class Malformed(ValueError):
     """The provider sent something that is not in its own protocol."""
 
 
-def parse(text: str | bytes) -> Document:
-    """The JSON object in the text."""
+def parse(document: str | bytes) -> Document:
+    """The JSON object in a document. Raises UnicodeDecodeError if it is not UTF-8."""
+    written = document if isinstance(document, str) else document.decode()
     try:
-        return as_object(json.loads(text), "the reply")
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"expected JSON, got {_shown(text)}") from error
+        value = json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"expected JSON, got {_shown(written)}") from error
+    return as_object(value, "the reply")
 
 
 def write(document: Any) -> bytes:
@@ -63,7 +68,7 @@ def text(document: Document, key: str) -> str:
         return ""
     if not isinstance(value, str):
         raise Malformed(f"expected text as {key}, got {_shown(value)}")
-    return value
+    return value if value.isascii() else _encodable(value)
 
 
 def count(document: Document, key: str) -> int | None:
@@ -71,9 +76,14 @@ def count(document: Document, key: str) -> int | None:
     value = document.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
         raise Malformed(f"expected a count as {key}, got {_shown(value)}")
     return value
+
+
+def _encodable(value: str) -> str:
+    """JSON can spell half a character; such a half becomes a replacement mark."""
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _shown(value: Any) -> str:
