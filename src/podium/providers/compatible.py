@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from podium.pool import WorkerProfile
-from podium.providers.base import Endpoint
 from podium.providers.chat import ChatDialect, body_of
 from podium.providers.chat_reply import ChatAssembly, read_reply
 from podium.providers.hosted import Assembly, HostedWorker
-from podium.providers.http import Call, Http
+from podium.providers.http import Call
 from podium.providers.wire import Document
 from podium.request import Reply, Request
 
@@ -42,9 +40,10 @@ DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
 class CompatibleWorker(HostedWorker):
     """A worker behind an OpenAI-compatible endpoint."""
 
-    def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
-        super().__init__(profile, endpoint, http)
-        self.dialect = DIALECTS.get(profile.provider, PLAIN)
+    @property
+    def dialect(self) -> ChatDialect:
+        """How this vendor's protocol differs."""
+        return DIALECTS.get(self.profile.provider, PLAIN)
 
     def call(self, request: Request, *, stream: bool) -> Call:
         """A POST to the endpoint's chat/completions."""

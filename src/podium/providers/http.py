@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from podium._version import __version__
 from podium.errors import BadReply, RequestRefused, TimedOut, Unavailable, WorkerError
 from podium.providers import faults, wire
-from podium.providers.sse import EventReader, ServerEvent
+from podium.providers.sse import EventReader
 from podium.providers.wire import Document, Malformed
 
 if TYPE_CHECKING:
@@ -75,19 +75,22 @@ class Http:
     async def post(self, call: Call) -> Document:
         """Send the call and read the JSON object that answers it."""
         async with self._answered(call) as response:
-            return wire.parse(await _read_all(response, call))
+            return wire.parse(await _Body(response, call).read())
 
     async def events(self, call: Call) -> AsyncGenerator[tuple[str, Document]]:
         """Send the call and read its server-sent events: name and JSON object of each."""
+        reader = EventReader()
         async with self._answered(call) as response:
+            body = _Body(response, call)
             if response.content_type == "application/json":
-                found = str(wire.parse(await _read_all(response, call)))[:80]
+                found = str(wire.parse(await body.read()))[:80]
                 raise BadReply(f"{call.worker} was asked to stream and sent one object: {found}")
-            async for event in _read_events(response, call):
-                if event.data == STREAM_END:
-                    await _drain(response, call)
-                    return
-                yield event.name, wire.parse(event.data)
+            async for piece in body:
+                for event in reader.feed(piece):
+                    if event.data == STREAM_END:
+                        await body.drain()
+                        return
+                    yield event.name, wire.parse(event.data)
 
     async def close(self) -> None:
         """Close the connections of this event loop, and of those that have ended. The client
@@ -198,10 +201,6 @@ def _fault(error: Exception, worker: str) -> WorkerError:
     return BadReply(f"{worker} does not speak HTTP: {error}")
 
 
-async def _read_all(response: aiohttp.ClientResponse, call: Call) -> bytes:
-    return b"".join([piece async for piece in _pieces(response, call)])
-
-
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
     """The beginning of a body: an error that says more than this says too much."""
     said = b""
@@ -212,29 +211,37 @@ async def _read_some(response: aiohttp.ClientResponse) -> bytes:
     return said[:MAX_ERROR_BYTES]
 
 
-async def _drain(response: aiohttp.ClientResponse, call: Call) -> None:
-    """Read on to the end, where it is near: only then can the connection be used again."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(GRACE_SECONDS):
-            async for _ in _pieces(response, call):
-                pass
+class _Body:
+    """A response's body as it arrives, up to the bound.
 
+    Not a generator: one that is left early would need a task of its own to be closed in.
+    """
 
-async def _read_events(response: aiohttp.ClientResponse, call: Call) -> AsyncIterator[ServerEvent]:
-    reader = EventReader()
-    async for piece in _pieces(response, call):
-        for event in reader.feed(piece):
-            yield event
+    def __init__(self, response: aiohttp.ClientResponse, call: Call) -> None:
+        self._pieces = response.content.iter_any()
+        self._worker = call.worker
+        self._received = 0
 
+    def __aiter__(self) -> _Body:
+        return self
 
-async def _pieces(response: aiohttp.ClientResponse, call: Call) -> AsyncIterator[bytes]:
-    """The body as it arrives, up to the bound."""
-    received = 0
-    async for piece in response.content.iter_any():
-        received += len(piece)
-        if received > MAX_REPLY_BYTES:
+    async def __anext__(self) -> bytes:
+        piece = await anext(self._pieces)
+        self._received += len(piece)
+        if self._received > MAX_REPLY_BYTES:
             raise BadReply(
-                f"{call.worker} sent more than {MAX_REPLY_BYTES // 1024**2} MiB; "
+                f"{self._worker} sent more than {MAX_REPLY_BYTES // 1024**2} MiB; "
                 f"reading stopped there"
             )
-        yield piece
+        return piece
+
+    async def read(self) -> bytes:
+        """All of it."""
+        return b"".join([piece async for piece in self])
+
+    async def drain(self) -> None:
+        """Read on to the end, where it is near: only then can the connection be used again."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_SECONDS):
+                async for _ in self:
+                    pass
