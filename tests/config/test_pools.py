@@ -10,7 +10,11 @@ import pytest
 from podium.catalogue import Catalogue
 from podium.conductor.rules import PROOF_OF_CONCEPT
 from podium.config import Settings, load
-from podium.providers.base import KNOWN_ENDPOINTS
+from podium.config.resolve import PROVIDERS
+from podium.errors import ConfigError
+from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.providers import KNOWN_ENDPOINTS, Endpoint, Http, connect
+from podium.request import Request, user
 
 POOLS = Path(__file__).parents[2] / "pools"
 TODAY = datetime.date(2026, 11, 15)
@@ -101,3 +105,25 @@ def test_the_frontier_is_three_vendors_and_a_planner_of_its_own() -> None:
     assert {profile.provider for profile in settings.pool} == {"openai", "anthropic", "google"}
     assert settings.conductor.worker is not None
     assert settings.conductor.worker.profile.name not in settings.pool.names
+
+
+async def test_the_scripted_pool_answers_with_no_key_and_no_network() -> None:
+    for worker in loaded("scripted").workers:
+        connected = connect(worker.profile, worker.endpoint({}), Http())
+        reply = await connected.reply(Request((user("a question"),)))
+        assert reply.text == worker.options["reply"]
+
+
+@pytest.mark.parametrize("options", [{}, {"reply": 3}, {"reply": []}, {"reply": ["a", 1]}])
+def test_a_scripted_worker_without_a_script_is_refused(options: dict[str, object]) -> None:
+    profile = WorkerProfile(name="a", provider="scripted")
+    with pytest.raises(ConfigError, match="worker 'a' is scripted and needs what it says"):
+        connect(profile, Endpoint(options=options), Http())
+
+
+# A conductor is no connection, and local weights are connected in tests that have them.
+@pytest.mark.parametrize("provider", sorted({*PROVIDERS} - {CONDUCTOR_PROVIDER, "llamacpp"}))
+def test_every_provider_that_a_file_may_name_can_be_connected(provider: str) -> None:
+    profile = WorkerProfile(name="a", provider=provider, model="m")
+    endpoint = Endpoint("http://127.0.0.1:1/v1", "key", options={"reply": "hello"})
+    assert connect(profile, endpoint, Http()).profile is profile

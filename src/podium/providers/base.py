@@ -98,6 +98,7 @@ _MAKERS: Final[Mapping[str, str]] = MappingProxyType(
         "google": "podium.providers.google:GoogleWorker",
         "openai-compatible": "podium.providers.compatible:CompatibleWorker",
         "llamacpp": "podium.providers.llamacpp:LlamaCppWorker",
+        "scripted": "podium.providers.scripted:scripted_worker",
     }
 )
 """Protocols by name, and what makes a worker of each from profile, endpoint and client."""

@@ -16,8 +16,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
-from podium.errors import WorkerError
+from podium.errors import ConfigError, WorkerError
 from podium.pool import WorkerProfile
+from podium.providers.base import Endpoint
+from podium.providers.http import Http
 from podium.request import Delta, Reply, Request
 from podium.usage import UNKNOWN_USAGE, Price, Usage
 
@@ -96,6 +98,20 @@ class ScriptedWorker:
             return reply
         counted = Usage(_words(request.text), _words(reply.text), 0, 0, 0)
         return replace(reply, usage=self._usage or counted, model=reply.model or self.profile.model)
+
+
+def scripted_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> ScriptedWorker:
+    """The scripted worker of a pool file, whose options hold its `reply`, or several in turn."""
+    match endpoint.options.get("reply"):
+        case str() as line:
+            return ScriptedWorker(profile, line)
+        case [str(), *_] as lines if all(isinstance(line, str) for line in lines):
+            return ScriptedWorker(profile, lines)
+        case _:
+            raise ConfigError(
+                f"worker {profile.name!r} is scripted and needs what it says: "
+                f'options = {{ reply = "…" }}, or a list of replies'
+            )
 
 
 def _words(text: str) -> int:
