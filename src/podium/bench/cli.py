@@ -1,0 +1,45 @@
+"""`podium bench`: what Podium costs, beside its peers on this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Podium beside its peers on this machine.")
+
+
+@app.callback()
+def bench() -> None:
+    """Podium beside its peers on this machine."""
+
+
+@app.command()
+def engine(
+    repeat: Annotated[
+        int, typer.Option(min=1, help="How many short blocks each contestant carries out.")
+    ] = 300,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+    peers: Annotated[
+        bool,
+        typer.Option("--peers/--no-peers", help="Measure LangGraph too, in its own environment."),
+    ] = True,
+) -> None:
+    """A 5-step chain and a join: the engine, a bare asyncio.TaskGroup and LangGraph.
+
+    Prints a table, and one JSON object as the last line.
+    """
+    import asyncio
+
+    from rich.console import Console
+
+    from podium.bench.engine import measure_engine
+
+    figures = asyncio.run(measure_engine(repeat, peers=peers, say=_say))
+    if not as_json:
+        Console().print(figures.as_table())
+    typer.echo(figures.as_json())
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

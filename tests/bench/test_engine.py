@@ -1,0 +1,91 @@
+"""The whole measurement, with a LangGraph that is not the real one but is installed like it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from podium.bench.engine import measure_engine
+from podium.bench.environment import Command, python_in
+from podium.errors import ConfigError
+
+FAKE_LANGGRAPH = """
+START, END = "start", "end"
+
+
+class StateGraph:
+    def __init__(self, state):
+        self.nodes, self.edges = {}, {}
+
+    def add_node(self, name, node):
+        self.nodes[name] = node
+
+    def add_edge(self, before, after):
+        self.edges[before] = after
+
+    def compile(self):
+        return self
+
+    async def ainvoke(self, state):
+        at, steps = self.edges[START], 0
+        while at != END:
+            state = await self.nodes[at](state)
+            at, steps = self.edges[at], steps + 1
+        assert steps == 5
+        return state
+"""
+
+BROKEN_LANGGRAPH = "raise ImportError('this package is broken')"
+
+
+class InstallsFake:
+    """Makes a real virtual environment, and puts a package of our own into it."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def __call__(self, directory: Path, requirement: str) -> tuple[Command, ...]:
+        place = (
+            "import json, pathlib, sysconfig\n"
+            f"for name, text in json.loads({json.dumps(json.dumps(self._files()))}).items():\n"
+            "    path = pathlib.Path(sysconfig.get_path('purelib'), name)\n"
+            "    path.parent.mkdir(exist_ok=True)\n"
+            "    path.write_text(text)\n"
+        )
+        return (
+            (sys.executable, "-m", "venv", "--without-pip", str(directory)),
+            (str(python_in(directory)), "-I", "-c", place),
+        )
+
+    def _files(self) -> dict[str, str]:
+        return {
+            "langgraph/graph.py": self._source,
+            "langgraph-9.9.dist-info/METADATA": "Name: langgraph\nVersion: 9.9\n",
+        }
+
+
+@pytest.mark.usefixtures("podium_home")
+async def test_langgraph_is_measured_in_turn_with_ours_from_its_own_environment() -> None:
+    said: list[str] = []
+    figures = await measure_engine(
+        3, peers=True, say=said.append, install=InstallsFake(FAKE_LANGGRAPH)
+    )
+    assert figures.langgraph_version == "9.9"
+    assert set(figures.timings) == {"taskgroup", "engine", "engine_watched", "runner", "langgraph"}
+    assert figures.langgraph_ratio is not None
+    assert 0 < figures.langgraph_ratio < 1  # a loop over five awaits is less than an engine
+    assert len(said) == 2
+
+
+@pytest.mark.usefixtures("podium_home")
+async def test_a_langgraph_that_does_not_start_is_an_error_that_names_the_remedy(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ConfigError, match="langgraph gave no figures.*--no-peers"):
+        await measure_engine(
+            1, peers=True, say=lambda line: None, install=InstallsFake(BROKEN_LANGGRAPH)
+        )
+    assert "this package is broken" in capfd.readouterr().err
