@@ -384,11 +384,16 @@ async def test_a_stream_cancelled_in_its_middle_closes_its_connection(
         await vendor.hung_up.wait()
 
 
-async def test_a_stream_left_early_closes_its_connection(vendor: Vendor, ada: Worker) -> None:
+async def test_a_stream_left_early_closes_its_connection_and_leaves_no_task(
+    vendor: Vendor, ada: Worker
+) -> None:
     vendor.streams(CHUNK, then_hang=True)
     async with asyncio.timeout(5):
         async with aclosing(ada.stream(ASKED)) as pieces:
             assert await anext(pieces) == Delta("hi")
+            tasks = asyncio.all_tasks()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() <= tasks
         await vendor.hung_up.wait()
 
 

@@ -137,7 +137,7 @@ def _completed(profile: WorkerProfile, endpoint: Endpoint, known: KnownEndpoint)
     if known.key_variables and not endpoint.api_key:
         raise ConfigError(
             f"worker {profile.name!r} needs a key for {known.provider}; "
-            f"set {known.key_variables[0]} in the environment, or api_key on the worker"
+            f"set {known.key_variables[0]} in the environment, or give its endpoint an api_key"
         )
     return replace(endpoint, base_url=known.base_url)
 
