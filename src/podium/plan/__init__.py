@@ -1,1 +1,29 @@
-"""The text of a plan: reading it, writing it, and making models write it well."""
+"""The text of a plan: reading it, writing it, and making models write it well.
+
+    parse              a conductor's text      -> a workflow, or an error that says what to mend
+    write              a workflow              -> the three lists
+    read_workflow      a JSON document         -> a workflow
+    workflow_document  a workflow              -> a JSON document
+    schema             JSON Schema of the JSON form, for structured output and editors
+    grammar            GBNF grammar of the three lists, for llama.cpp
+
+Nothing here asks a model or carries a plan out.
+"""
+
+from __future__ import annotations
+
+from podium.plan.document import read_workflow, workflow_document
+from podium.plan.gbnf import grammar
+from podium.plan.json_schema import schema
+from podium.plan.parser import ParsedPlan, parse
+from podium.plan.writer import write
+
+__all__ = [
+    "ParsedPlan",
+    "grammar",
+    "parse",
+    "read_workflow",
+    "schema",
+    "workflow_document",
+    "write",
+]

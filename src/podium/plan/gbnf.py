@@ -1,0 +1,86 @@
+r"""A grammar of plans, so that a local model cannot write a malformed one.
+
+The grammar is GBNF, which llama.cpp follows while it samples. It knows the pool's size and the
+allowed number of steps, so all that `parse` would refuse is out of reach: ids outside the pool,
+lists of unequal length, empty subtasks, and reads of steps that are not earlier ones.
+
+    root ::= "model_id = [" ( plan1 | plan2 )
+    plan1 ::= id "]\nsubtasks = [" text "]\naccess_list = [" access0 "]"
+    plan2 ::= id ", " id "]\nsubtasks = [" text ", " text "]\naccess_list = [" access0 ", " ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from podium.pool import Pool
+from podium.workflow import DEFAULT_MAX_STEPS
+
+_CHARACTER: Final = r'[^"\\\x00-\x1F\x7F] | "\\" ["\\/nt]'
+
+_FIRST_CHARACTER: Final = (
+    r'[^"\\\x00-\x20\x7F-\xA0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000] | "\\" ["\\/]'
+)
+"""No kind of white space, so that a subtask is never blank."""
+
+
+def grammar(
+    pool: Pool,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    *,
+    may_accept: bool = False,
+    max_subtask_chars: int = 200,
+) -> str:
+    """The GBNF grammar of the plans for this pool, and of nothing around them.
+
+    `max_subtask_chars` bounds each subtask, so that a small model cannot ramble to the end of
+    its window. `may_accept` adds the three empty lists, and `all` for the first step, which
+    then means the round before.
+    """
+    plans = [f"plan{steps}" for steps in range(1, max_steps + 1)]
+    if may_accept:
+        plans.append(_quoted("]\nsubtasks = []\naccess_list = []"))
+    rules = [
+        f"root ::= {_quoted('model_id = [')} ({' | '.join(plans)})",
+        *(_plan_rule(steps) for steps in range(1, max_steps + 1)),
+        f"id ::= {' | '.join(_quoted(str(index)) for index in range(len(pool)))}",
+        f'text ::= "\\"" first character{{0,{max_subtask_chars - 1}}} "\\""',
+        f"first ::= {_FIRST_CHARACTER}",
+        f"character ::= {_CHARACTER}",
+        *(rule for index in range(max_steps) for rule in _access_rules(index, may_accept)),
+    ]
+    return "\n".join(rules) + "\n"
+
+
+def _plan_rule(steps: int) -> str:
+    """The rest of a plan with that many steps, from the first id on."""
+    comma = f" {_quoted(', ')} "
+    ids = comma.join(["id"] * steps)
+    texts = comma.join(["text"] * steps)
+    accesses = comma.join(f"access{index}" for index in range(steps))
+    return (
+        f"plan{steps} ::= {ids} {_quoted(']' + chr(10) + 'subtasks = [')} {texts} "
+        f"{_quoted(']' + chr(10) + 'access_list = [')} {accesses} {_quoted(']')}"
+    )
+
+
+def _access_rules(index: int, may_accept: bool) -> Iterator[str]:
+    """What step `index` may read: nothing, all, or earlier steps in ascending order.
+
+    `reads3-1` are the steps that step 3 may go on with after it has named step 1.
+    """
+    choices = [_quoted("[]")]
+    if index or may_accept:
+        choices.append(_quoted('["all"]'))
+    choices += [f"{_quoted(f'[{read}')} reads{index}-{read}" for read in range(index)]
+    yield f"access{index} ::= {' | '.join(choices)}"
+    for read in range(index):
+        more = [f"{_quoted(f', {later}')} reads{index}-{later}" for later in range(read + 1, index)]
+        yield f"reads{index}-{read} ::= {' | '.join([_quoted(']'), *more])}"
+
+
+def _quoted(text: str) -> str:
+    """The text as a literal of the grammar."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -1,0 +1,218 @@
+"""Literals as models write them: lists, objects, strings, whole numbers and bare words.
+
+One scanner reads both Python and JSON, and what models make of them: any kind of quotes,
+newlines inside strings, trailing commas, comments. It evaluates nothing. What the values mean
+is `podium.plan.steps`; where in a text they stand is `podium.plan.search`.
+
+A scan fails at the first character that cannot belong to a literal, and that keeps reading a
+plan linear although a broken list is searched again for the labels inside it. Of the scans that
+began at different labels and reach the same character, no two are in the same state: a label
+ends a scan that is outside of quotes (or, being a key, lies at another depth of it), and a quote
+that opens a string for one scan closes it for the other. Comments hold neither brackets nor
+quotes for that reason. So a character is read at most once for each depth and kind of quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+DEEPEST: Final = 6
+"""A plan is at most a list of objects of lists; the rest is room for keys that are ignored."""
+
+SHOWN: Final = 40
+"""How many characters of a plan an error message quotes."""
+
+_DOUBLE: Final = "“”„‟"
+_SINGLE: Final = "‘’‚‛"
+_QUOTES: Final = f"\"'{_DOUBLE}{_SINGLE}"
+
+_SPACE: Final = re.compile(rf"(?:\s++|#[^\n\[\]{{}}{_QUOTES}]*+(?:\n|\Z))*+")
+_WORD: Final = re.compile(rf"[^,\[\]{{}}:=#\n{_QUOTES}]++")
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
+
+
+def _until(closing: str) -> re.Pattern[str]:
+    """A string that began with one of these quotes and ends with another of them."""
+    return re.compile(rf"[{closing}]([^{closing}\\]*+(?:\\.[^{closing}\\]*+)*+)[{closing}]", re.S)
+
+
+def _until_three(quote: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"{quote * 3}((?:[^{quote}\\]++|\\.|{quote}(?!{quote * 2}))*+){quote * 3}", re.S
+    )
+
+
+_STRINGS: Final[dict[str, re.Pattern[str]]] = {
+    '"': _until('"'),
+    "'": _until("'"),
+    **dict.fromkeys(_DOUBLE, _until(_DOUBLE)),
+    **dict.fromkeys(_SINGLE, _until(_SINGLE)),
+    '"""': _until_three('"'),
+    "'''": _until_three("'"),
+}
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|(.))", re.S
+)
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_ESCAPED: Final = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    "\n": "",
+    **{itself: itself for itself in f"\\/{_QUOTES}"},
+}
+
+
+class Word(str):
+    """A word that stood there without quotes."""
+
+    __slots__ = ()
+
+
+Value = None | int | str | list["Value"] | dict[str, "Value"]
+"""What a literal can be; a `Word` is a `str` that had no quotes."""
+
+
+class BrokenLiteral(Exception):
+    """The text is no literal from here on. `reason` is a sentence for whoever wrote it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Scanned(NamedTuple):
+    """A value, and the position after it."""
+
+    value: Value
+    end: int
+
+
+class ScannedList(NamedTuple):
+    """A list, and the position after it."""
+
+    values: list[Value]
+    end: int
+
+
+def scan_list(text: str, start: int, depth: int = 1) -> ScannedList:
+    """Read the list whose opening bracket stands at `start`."""
+    values: list[Value] = []
+    position = _skip(text, start + 1)
+    while not text.startswith("]", position):
+        if position == len(text):
+            raise BrokenLiteral("the list does not end; close it with ]")
+        value, position = _scan_value(text, position, depth)
+        values.append(value)
+        position = _skip(text, position)
+        if text.startswith(",", position):
+            position = _skip(text, position + 1)
+        elif position < len(text) and text[position] != "]":
+            raise BrokenLiteral(
+                f"a comma or ] was expected after entry {len(values) - 1}, and then came "
+                f'{_ahead(text, position)}; write a quote inside a string as \\"'
+            )
+    return ScannedList(values, position + 1)
+
+
+def _scan_object(text: str, start: int, depth: int) -> Scanned:
+    members: dict[str, Value] = {}
+    position = _skip(text, start + 1)
+    while not text.startswith("}", position):
+        key, position = _scan_key(text, position)
+        if key in members:
+            raise BrokenLiteral(f"the key {_quoted(key)} appears twice in one object; keep one")
+        members[key], position = _scan_value(text, position, depth)
+        position = _skip(text, position)
+        if text.startswith(",", position):
+            position = _skip(text, position + 1)
+        elif not text.startswith("}", position):
+            raise BrokenLiteral(
+                f"a comma or }} was expected after {_quoted(key)}, and then came "
+                f'{_ahead(text, position)}; write a quote inside a string as \\"'
+            )
+    return Scanned(members, position + 1)
+
+
+def _scan_key(text: str, position: int) -> tuple[str, int]:
+    """A key and its colon; the position is that of the value."""
+    if text[position : position + 1] not in _STRINGS:
+        raise BrokenLiteral(f"a key in quotes was expected, and then came {_ahead(text, position)}")
+    key, position = _scan_string(text, position)
+    position = _skip(text, position)
+    if not text.startswith(":", position):
+        raise BrokenLiteral(
+            f"a colon was expected after the key {_quoted(key)}, and then came "
+            f"{_ahead(text, position)}"
+        )
+    return key, _skip(text, position + 1)
+
+
+def _scan_value(text: str, position: int, depth: int) -> Scanned:
+    first = text[position : position + 1]
+    if first in ("[", "{") and depth == DEEPEST:
+        raise BrokenLiteral(f"brackets are nested more than {DEEPEST} deep; a plan never is")
+    if first == "[":
+        return Scanned(*scan_list(text, position, depth + 1))
+    if first == "{":
+        return _scan_object(text, position, depth + 1)
+    if first in _STRINGS:
+        return Scanned(*_scan_string(text, position))
+    match = _WORD.match(text, position)
+    if match is None:
+        raise BrokenLiteral(f"a value was expected, and then came {_ahead(text, position)}")
+    return Scanned(_word(match.group().strip().strip("`*")), match.end())
+
+
+def _scan_string(text: str, position: int) -> tuple[str, int]:
+    quote = text[position]
+    three = quote * 3
+    if three in _STRINGS and text.startswith(three, position):
+        quote = three
+    match = _STRINGS[quote].match(text, position)
+    if match is None:
+        raise BrokenLiteral(f"the string {_ahead(text, position)} does not end; close its quotes")
+    return _well_formed(_ESCAPE.sub(_unescaped, match.group(1))), match.end()
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    """What an escape stands for; one that means nothing is kept as it is, as Python does."""
+    *codes, character = match.groups()
+    code = next((code for code in codes if code), None)
+    if code is None:
+        return _ESCAPED.get(character, match.group())
+    number = int(code, 16)
+    return chr(number) if number <= 0x10FFFF else match.group()
+
+
+def _well_formed(text: str) -> str:
+    """The text with surrogate pairs joined and half pairs replaced, so that it can be sent."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _word(text: str) -> Value:
+    if _WHOLE_NUMBER.fullmatch(text):
+        return int(text)
+    return None if text in ("None", "null") else Word(text)
+
+
+def _skip(text: str, position: int) -> int:
+    """The position after white space and comments."""
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
+
+
+def _ahead(text: str, position: int) -> str:
+    """The text from here on, short enough for a message."""
+    ahead = text[position : position + SHOWN].split("\n", 1)[0]
+    return _quoted(ahead) if ahead.strip() else "nothing"
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")

@@ -1,0 +1,133 @@
+"""Where in a conductor's text its plan stands.
+
+Models think aloud before they write a plan, name the lists while they think, and draft them.
+The rule that finds the plan among all that:
+
+    The plan is the last complete one: three lists in the order `model_id`, `subtasks`,
+    `access_list`, or one list `"steps"`. A list that is written again before the next one
+    begins replaces its first version. What stands in a closed `<think>` block never counts; a
+    `<think>` that is never closed is passed over like any other word.
+
+A label counts where a list follows it directly. Text inside a complete list belongs to that
+list, so subtasks may mention labels, brackets and tags as they like. This module knows nothing
+of what the lists say: that is `podium.plan.steps`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from podium.errors import MalformedPlan
+from podium.plan.literals import BrokenLiteral, Value, scan_list
+
+MODEL_ID: Final = "model_id"
+SUBTASKS: Final = "subtasks"
+ACCESS_LIST: Final = "access_list"
+STEPS: Final = "steps"
+PLAN: Final = "plan"
+LISTS: Final = (MODEL_ID, SUBTASKS, ACCESS_LIST)
+
+_THINK: Final = "think"
+_JOINT: Final = r"[\s._\\-]*+"
+"""What may stand between the two words of a label: `model.id`, `Model IDs`, `model\\_id`."""
+
+_MARK: Final = re.compile(
+    rf"""
+    (?P<{_THINK}> <think(?:ing)?> )
+    | (?: (?<!\w) (?:
+          (?P<{MODEL_ID}> model {_JOINT} ids? )
+        | (?P<{SUBTASKS}> sub {_JOINT} tasks? )
+        | (?P<{ACCESS_LIST}> access (?: {_JOINT} lists? )?+ )
+        ) [\s*_`"'“”‘’]*+ [:=：]
+      | ["'“”] (?P<{STEPS}> steps ) ["'“”] \s*+ :
+      ) [\s*_`]*+ (?P<list> \[ )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_THINK_END: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlan:
+    """The lists of a plan by label, and where the text after them begins."""
+
+    lists: Mapping[str, list[Value]]
+    end: int
+
+
+def find(text: str) -> FoundPlan:
+    """The last complete plan in the text; raises `MalformedPlan` where there is none."""
+    search = _Search()
+    position = 0
+    thinking_ends = True
+    while (mark := _MARK.search(text, position)) is not None:
+        position = mark.end()
+        if mark.lastgroup == _THINK:
+            end = _THINK_END.search(text, position) if thinking_ends else None
+            thinking_ends = end is not None
+            position = end.end() if end else position
+            continue
+        label = next(label for label in (*LISTS, STEPS) if mark[label])
+        try:
+            values, position = scan_list(text, mark.start("list"))
+        except BrokenLiteral as problem:
+            search.broken[label] = problem.reason
+        else:
+            search.take(label, values, position)
+    if search.found is None:
+        raise search.problem()
+    return search.found
+
+
+class _Search:
+    """What was seen so far: the last complete plan, and the beginning of the next."""
+
+    def __init__(self) -> None:
+        self.found: FoundPlan | None = None
+        self.broken: dict[str, str] = {}
+        self._begun: dict[str, list[Value]] = {}
+        self._seen: set[str] = set()
+
+    def take(self, label: str, values: list[Value], end: int) -> None:
+        """A complete list: it begins a plan, goes on with one, or is out of place."""
+        self._seen.add(label)
+        if label == STEPS:
+            self._complete({STEPS: values}, end)
+            return
+        place = LISTS.index(label)
+        if len(self._begun) < place:
+            return
+        earlier = {name: self._begun[name] for name in LISTS[:place]}
+        self._begun = {**earlier, label: values}
+        if label == ACCESS_LIST:
+            self._complete(self._begun, end)
+
+    def _complete(self, lists: dict[str, list[Value]], end: int) -> None:
+        self.found = FoundPlan(MappingProxyType(lists), end)
+        self._begun = {}
+
+    def problem(self) -> MalformedPlan:
+        """What is wrong with a text that holds no complete plan."""
+        if STEPS in self.broken and MODEL_ID not in self._seen | self.broken.keys():
+            return MalformedPlan(STEPS, self.broken[STEPS])
+        if not self._seen and not self.broken:
+            return MalformedPlan(
+                PLAN,
+                "no plan was found; end with the three lists, each on its own line: "
+                "model_id = [...], subtasks = [...], access_list = [...]",
+            )
+        missing = next(label for label in LISTS if label not in self._begun)
+        if missing in self.broken:
+            return MalformedPlan(missing, self.broken[missing])
+        if missing in self._seen:
+            return MalformedPlan(
+                missing,
+                f"the list is out of place; write {', '.join(LISTS)} in this order",
+            )
+        return MalformedPlan(
+            missing, f"the list is missing; write {missing} = [...] with one entry for each step"
+        )

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.errors import UnknownWorker
+from podium.plan import parse, write
+from podium.pool import Pool
+from podium.workflow import Step, Workflow
+
+
+def test_a_plan_is_written_as_three_lists_one_on_each_line(pool: Pool) -> None:
+    workflow = Workflow(
+        (
+            Step("gpt-5", 'Plan the "proof"'),
+            Step("gemini-2.5-pro", "Prüfe\nalles", access="all"),
+            Step("gpt-5", "Join", access=(0, 1)),
+        )
+    )
+    assert write(workflow, pool) == (
+        "model_id = [2, 0, 2]\n"
+        'subtasks = ["Plan the \\"proof\\"", "Prüfe\\nalles", "Join"]\n'
+        'access_list = [[], ["all"], [0, 1]]'
+    )
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_what_is_written_is_read_back(
+    data: st.DataObject, workflows: st.SearchStrategy[Workflow], pool: Pool
+) -> None:
+    workflow = data.draw(workflows)
+    thoughts = data.draw(st.sampled_from(["", 'It\'s a "hard" one [1].\n', "<think>hm</think>\n"]))
+    parsed = parse(thoughts + write(workflow, pool), pool, strict=True, may_accept=True)
+    assert parsed.workflow == workflow
+    assert parsed.warnings == ()
+
+
+def test_a_worker_outside_the_pool_cannot_be_written(pool: Pool) -> None:
+    with pytest.raises(UnknownWorker):
+        write(Workflow((Step("nobody", "Answer"),)), pool)
