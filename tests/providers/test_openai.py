@@ -164,6 +164,14 @@ async def test_a_refusal_is_a_reply_that_says_so(
     assert (reply.text, reply.finish) == ("I cannot.", "refused")
 
 
+async def test_a_refusal_that_breaks_off_is_not_a_reply(
+    vendor: Vendor, hire: Hire, streamed: Streamed
+) -> None:
+    vendor.streams(chunk({"refusal": "I can"}), done=False)
+    with pytest.raises(Unavailable, match="before its reply was complete"):
+        await streamed(hire("openai"), ASKED)
+
+
 async def test_a_filtered_reply_is_refused(vendor: Vendor, hire: Hire) -> None:
     vendor.says(completion({"content": ""}, finish="content_filter"))
     assert (await hire("openai").reply(ASKED)).finish == "refused"

@@ -29,6 +29,9 @@ _FINISH: Final[Mapping[str, Finish]] = {
 
 _THINKING_FIELDS: Final = ("reasoning_content", "reasoning")
 
+_GROWING: Final = ("text", "summary", "data")
+"""The fields of a reasoning detail that come in fragments."""
+
 
 def read_reply(
     document: Document, request: Request, profile: WorkerProfile, dialect: ChatDialect, called: str
@@ -65,9 +68,10 @@ class ChatAssembly:
         self._thinking: list[str] = []
         self._details: list[Document] = []
         self._calls: list[_PartialCall] = []
-        self._call_at: dict[int, _PartialCall] = {}
+        self._call_at: dict[int | str, _PartialCall] = {}
         self._usage = UNKNOWN_USAGE
         self._finish: Finish | None = None
+        self._refused = False
         self._model = profile.model
 
     def feed(self, event: str, document: Document) -> Iterator[Delta]:
@@ -83,9 +87,7 @@ class ChatAssembly:
                 if reason == "error":
                     raise faults.from_stream(self._called, choice.get("error"))
                 # A server's own word for a normal end ("eos", "end_turn") is a stop.
-                self._finish = (
-                    "refused" if self._finish == "refused" else _FINISH.get(reason, "stop")
-                )
+                self._finish = _FINISH.get(reason, "stop")
 
     def finish(self) -> Reply:
         """The whole reply; a stream that never said why it ended was broken off."""
@@ -99,12 +101,11 @@ class ChatAssembly:
             ToolCall(call.id or parts.new_call_id(), call.name, "".join(call.arguments) or "{}")
             for call in self._calls
         )
-        finish = self._finish or "stop"
-        text = self._unsent_prefill + "".join(self._text)
-        if self._finish is None and not (text or calls or self._thinking):
+        if self._finish is None and not (self._text or calls or self._thinking):
             raise Malformed("expected choices with a message, got none")
+        finish = "refused" if self._refused else self._finish or "stop"
         return Reply(
-            text=text,
+            text=self._unsent_prefill + "".join(self._text),
             usage=self._usage,
             finish="tool" if calls and finish == "stop" else finish,
             tool_calls=calls,
@@ -118,7 +119,7 @@ class ChatAssembly:
         )
         text, more_thinking = _split(delta)
         if refusal := wire.text(delta, "refusal"):
-            text, self._finish = text + refusal, "refused"
+            text, self._refused = text + refusal, True
         if thinking := thinking + more_thinking:
             self._thinking.append(thinking)
             yield Delta(thinking, "thinking")
@@ -136,25 +137,23 @@ class ChatAssembly:
         call = self._call_of(wire.count(fragment, "index"), id_, name)
         call.id = call.id or id_
         call.name = call.name or name
-        arguments = function.get("arguments")
-        if isinstance(arguments, Mapping):
-            arguments = json.dumps(arguments)
-        call.arguments.append(wire.text({"arguments": arguments}, "arguments"))
+        whole = function.get("arguments")
+        call.arguments.append(
+            json.dumps(whole) if isinstance(whole, Mapping) else wire.text(function, "arguments")
+        )
 
     def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
         """The call that a fragment belongs to. Some servers give no index, or the same one to
         every call; then a new id, or a name, starts a new call."""
-        if index is not None:
-            call = self._call_at.get(index)
-        elif id_:
-            call = next((known for known in self._calls if known.id == id_), None)
+        place = id_ if index is None else index
+        if place != "":
+            call = self._call_at.get(place)
         else:
             call = self._calls[-1] if self._calls and not name else None
         if call is None or (id_ and call.id and id_ != call.id):
             call = _PartialCall()
             self._calls.append(call)
-            if index is not None:
-                self._call_at[index] = call
+            self._call_at[place] = call
         return call
 
     def _note_usage(self, document: Document) -> None:
@@ -200,23 +199,26 @@ def usage_of(document: Document, dialect: ChatDialect) -> Usage:
 
 def merged_details(details: list[Document]) -> list[dict[str, Any]]:
     """Streamed reasoning details: the fragments of one block, in order, made whole again."""
-    blocks: list[dict[str, Any]] = []
+    blocks: list[list[Document]] = []
     for detail in details:
-        last = blocks[-1] if blocks else {}
-        same = last.get("index") is not None and all(
-            last.get(key) == detail.get(key) for key in ("index", "type")
-        )
-        if not same:
-            blocks.append(dict(detail))
-            continue
-        for key, value in detail.items():
-            joins = key in ("text", "summary", "data") and isinstance(last.get(key), str)
-            last[key] = (
-                last[key] + value
-                if joins and isinstance(value, str)
-                else (last.get(key) if value is None else value)
-            )
-    return blocks
+        last = blocks[-1][-1] if blocks else {}
+        numbered = detail.get("index") is not None
+        if numbered and all(last.get(key) == detail.get(key) for key in ("index", "type")):
+            blocks[-1].append(detail)
+        else:
+            blocks.append([detail])
+    return [_merged(block) for block in blocks]
+
+
+def _merged(fragments: list[Document]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for key in dict.fromkeys(key for fragment in fragments for key in fragment):
+        values = [fragment[key] for fragment in fragments if fragment.get(key) is not None]
+        if key in _GROWING and all(isinstance(value, str) for value in values):
+            whole[key] = "".join(values)
+        else:
+            whole[key] = values[-1] if values else None
+    return whole
 
 
 def _split(delta: Document) -> tuple[str, str]:

@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from podium._version import __version__
 from podium.errors import BadReply, RequestRefused, TimedOut, Unavailable, WorkerError
 from podium.providers import faults, wire
 from podium.providers.sse import EventReader
@@ -48,7 +47,7 @@ GRACE_SECONDS: Final = 0.1
 _HEADERS: Final[Mapping[str, str]] = {
     "Content-Type": "application/json",
     "Accept-Encoding": "identity",  # a compressed stream arrives late, and a bomb all at once
-    "User-Agent": f"podium/{__version__}",
+    "User-Agent": "podium",
 }
 
 
