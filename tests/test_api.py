@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,16 @@ async def test_leaving_a_stream_early_stops_the_run() -> None:
         await anext(stream)
         await stream.aclose()
         assert asyncio.all_tasks() == before
+
+
+async def test_a_run_is_kept_when_its_watcher_leaves_at_the_end(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    async with AsyncPodium(workers(), FixedConductor(JOIN), store=store) as podium:
+        async with aclosing(podium.stream("why?")) as events:
+            async for event in events:
+                if isinstance(event, RunDone):
+                    break
+        assert (await store.load("last")).status == "answered"
 
 
 async def test_a_usage_error_comes_out_of_a_stream_as_it_is() -> None:

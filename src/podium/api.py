@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -246,9 +246,19 @@ async def _journalled(store: RunStore, emit: Emit | None) -> AsyncIterator[Emit]
     try:
         yield both
     finally:
-        await journal.close()
+        await _to_the_end(journal.close())
         if journal.error is not None:
             log.warning("this run was not stored: %s", journal.error)
+
+
+async def _to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Finish the work even when cancelled meanwhile, and be cancelled only then."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _assembled(
