@@ -444,7 +444,7 @@ async def test_connections_are_used_again(http: Http, vendor: Vendor, stream: bo
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n" % kind)
                 writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
                 writer.write(b"%x\r\n%s\r\n" % (len(body), body))
-                await asyncio.sleep(0)  # the end comes in a packet of its own
+                await asyncio.sleep(0.01)  # the end comes in a packet of its own
                 writer.write(b"0\r\n\r\n")
         writer.close()
 
