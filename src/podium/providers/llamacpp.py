@@ -1,0 +1,187 @@
+"""Local models through llama.cpp: GGUF weights, on this machine's processor or graphics card.
+
+llama.cpp's own server does the work (`podium.embedded.serving`), and speaks Chat Completions;
+this file says how its dialect differs. `profile.model` names the weights as
+`podium.embedded.sources` has it. All workers of one base model share one loaded copy.
+
+These of the endpoint's options are settings; the others go into the body of every request
+(`repeat_penalty`, `top_k`, …):
+
+    system                              a system prompt of the worker's own, before any other
+    adapter, adapter_scale              a LoRA adapter (named as weights are) and its strength
+    temperature, top_p, seed            sampling where a request does not say
+    context, slots, threads, gpu_layers how the base model is loaded, see `ModelSettings`
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from podium.embedded import weights
+from podium.embedded.serving import ModelServer, ModelSettings, SharedModel, shared_model
+from podium.errors import ConfigError, RequestRefused
+from podium.pool import Capability, WorkerProfile
+from podium.providers.base import Endpoint
+from podium.providers.chat import ChatDialect
+from podium.providers.chat_reply import read_reply
+from podium.providers.compatible import CompatibleWorker
+from podium.providers.http import Http
+from podium.providers.wire import Document
+from podium.request import Delta, Message, Reply, Request, Text
+from podium.usage import Number
+
+DIALECT: Final = ChatDialect(grammar="grammar", thinking="reasoning_content")
+
+CAPABILITIES: Final[frozenset[Capability]] = frozenset({"sampling", "prefill", "json"})
+"""What llama.cpp can do with any model."""
+
+_LOADING: Final = ("context", "slots", "threads", "gpu_layers")
+_SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "system": str,
+    "adapter": str,
+    "adapter_scale": (int, float),
+    "temperature": (int, float),
+    "top_p": (int, float),
+    "seed": int,
+    **dict.fromkeys(_LOADING, int),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    """What a request is completed with where it does not say."""
+
+    system: str
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    seed: int | None
+
+    def complete(self, request: Request) -> Request:
+        """The request with nothing left open that this worker has an opinion on."""
+        return replace(
+            request,
+            messages=_with_system(self.system, request.messages),
+            max_tokens=_first(request.max_tokens, self.max_tokens),
+            temperature=_first(request.temperature, self.temperature),
+            top_p=_first(request.top_p, self.top_p),
+            seed=_first(request.seed, self.seed),
+        )
+
+
+class LlamaCppWorker:
+    """A worker over local weights. The model is loaded with the first call."""
+
+    def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise ConfigError(
+                f"worker {profile.name!r} needs the package xllamacpp; pip install xllamacpp"
+            )
+        options = _checked(profile, endpoint.options)
+        self.profile = profile
+        self._http = http
+        self._weights = weights.find(profile.model)
+        adapter = options.get("adapter", "")
+        self._adapter = weights.find(adapter) if adapter else None
+        self._scale = float(options.get("adapter_scale", 1.0))
+        self._body = {name: value for name, value in options.items() if name not in _SETTINGS}
+        self._defaults = _Defaults(
+            system=options.get("system", ""),
+            max_tokens=profile.limits.max_output_tokens,
+            **{name: options.get(name) for name in ("temperature", "top_p", "seed")},
+        )
+        loading = {name: options[name] for name in _LOADING if name in options}
+        self._model: SharedModel = shared_model(
+            ModelSettings(path=str(self._weights.path), **loading)
+        )
+        self._model.hold(self._adapter_path)
+        self._closed = False
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer the request as a whole."""
+        served = await self._served()
+        return await served.reply(self._defaults.complete(request))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """Answer piece by piece, then hand over the whole reply."""
+        served = await self._served()
+        async with aclosing(served.stream(self._defaults.complete(request))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def close(self) -> None:
+        """Give the model up; it is unloaded when no worker uses it any more."""
+        if not self._closed:
+            self._closed = True
+            await self._model.release()
+
+    async def _served(self) -> _ServedWorker:
+        """The worker behind the process that has the model loaded."""
+        for needed in filter(None, (self._weights, self._adapter)):
+            if not needed.path.is_file():
+                raise RequestRefused(
+                    f"worker {self.profile.name!r} needs {needed.path}, which is not here; "
+                    f"{needed.remedy}"
+                )
+        server = await self._model.serving(self._adapter_path)
+        return _ServedWorker(self.profile, server, self._body | self._lora(server), self._http)
+
+    def _lora(self, server: ModelServer) -> dict[str, Any]:
+        if self._adapter is None:
+            return {}
+        adapter = server.adapters.index(self._adapter_path)
+        return {"lora": [{"id": adapter, "scale": self._scale}]}
+
+    @property
+    def _adapter_path(self) -> str:
+        return str(self._adapter.path) if self._adapter is not None else ""
+
+
+class _ServedWorker(CompatibleWorker):
+    """Chat Completions with a loaded model. It holds the server, which lives as long as it."""
+
+    def __init__(
+        self, profile: WorkerProfile, server: ModelServer, body: Mapping[str, Any], http: Http
+    ) -> None:
+        able = replace(profile, capabilities=profile.capabilities | CAPABILITIES)
+        super().__init__(able, Endpoint(f"{server.address}/v1", server.key, options=body), http)
+        self._server = server
+
+    @property
+    def dialect(self) -> ChatDialect:
+        """llama.cpp's own."""
+        return DIALECT
+
+    def read(self, document: Document, request: Request) -> Reply:
+        """The whole completion, in which, unlike in a streamed one, the prefill is repeated."""
+        whole = replace(DIALECT, echoes_prefill=True)
+        return read_reply(document, request, self.profile, whole, self.called)
+
+
+def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, kind in _SETTINGS.items():
+        value = options.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            wanted = "text" if kind is str else "a whole number" if kind is int else "a number"
+            raise ConfigError(
+                f"worker {profile.name!r} has {name} = {value!r} in its options; give {wanted}"
+            )
+    return options
+
+
+def _with_system(system: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages with the worker's own system prompt before theirs, as one message."""
+    if not system:
+        return messages
+    if messages and messages[0].role == "system":
+        first = Message("system", (Text(f"{system}\n\n"), *messages[0].parts))
+        return (first, *messages[1:])
+    return (Message("system", (Text(system),)), *messages)
+
+
+def _first(one: Number | None, other: Number | None) -> Number | None:
+    return other if one is None else one
