@@ -61,7 +61,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "engine.retry": DOMAIN,
     "engine": (*DOMAIN, "engine.retry"),
     "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry"),
-    "providers": DOMAIN,
+    "providers": (*DOMAIN, "_version"),
     "store": (*DOMAIN, "paths"),
     # What sets a pool and a conductor up.
     "catalogue": (*DOMAIN, "paths", "providers"),

@@ -90,10 +90,10 @@ def _error(
     if status in (401, 403):
         return AuthenticationFailed(f"{line}, so check its key and what that may use{said}")
     if status == 429:
-        return RateLimited(f"{line}{said}", retry_after=retry_after)
+        return RateLimited(f"{line}{said}", retry_after=retry_after, billed=billed)
     if status in (408, 409, 425) or status >= 500:
         return Unavailable(f"{line}{said}", retry_after=retry_after, billed=billed)
-    return RequestRefused(f"{line}{said}")
+    return RequestRefused(f"{line}{said}", billed=billed)
 
 
 def _parsed(body: bytes) -> Any:
