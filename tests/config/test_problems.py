@@ -162,6 +162,10 @@ def test_a_file_that_is_not_text_is_said_to_be_none(tmp_path: Path) -> None:
             WORKER + f'options = {{ extra_headers = {{ Authorization = "{SECRET}" }} }}',
             "worker[0].options.extra_headers.Authorization",
         ),
+        (
+            WORKER + f'options = {{ servers = [1, {{ password = "{SECRET}" }}] }}',
+            "worker[0].options.servers[1].password",
+        ),
         (WORKER + f'base_url = "https://me:{SECRET}@example.org"', "worker[0].base_url"),
     ],
 )

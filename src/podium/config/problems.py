@@ -10,11 +10,12 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from podium.config.schema import table_in
 from podium.errors import ConfigError
 
 SECRET_KEYS: Final = ("api_key", "apikey", "key", "token", "secret", "password", "authorization")
@@ -35,15 +36,18 @@ def form_problem(file: Path, error: ValidationError, form: type[BaseModel]) -> C
     return ConfigError(f"{file}: {_said(details, form)}")
 
 
-def secret_in(options: Mapping[str, Any], path: str) -> str | None:
+def secret_in(options: Any, path: str) -> str | None:
     """The path of an option that would hold a secret, however deep."""
-    for name, value in options.items():
-        here = f"{path}.{name}"
-        if _is_secret(name):
-            return here
-        if isinstance(value, Mapping) and (found := secret_in(value, here)):
-            return found
-    return None
+    if isinstance(options, list):
+        inner = {f"{path}[{place}]": value for place, value in enumerate(options)}
+    elif isinstance(options, Mapping):
+        inner = {f"{path}.{name}": value for name, value in options.items()}
+        for name, here in zip(options, inner, strict=True):
+            if _is_secret(name):
+                return here
+    else:
+        return None
+    return next(filter(None, (secret_in(value, here) for here, value in inner.items())), None)
 
 
 def secret_problem(path: str) -> str:
@@ -143,15 +147,10 @@ def _keys_at(form: type[BaseModel], location: tuple[int | str, ...]) -> Iterable
     """The keys that the table at that place may have."""
     for part in location:
         if isinstance(part, str):
-            form = _table_of(form.model_fields[part].annotation)
+            table = table_in(form.model_fields[part].annotation)
+            assert table is not None, "only a table can have a key too many"
+            form = table
     return form.model_fields
-
-
-def _table_of(annotation: Any) -> type[BaseModel]:
-    """The table inside `Table`, `Table | None` or `list[Table]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(_table_of(part) for part in get_args(annotation) if part is not type(None))
 
 
 def _is_secret(name: str) -> bool:

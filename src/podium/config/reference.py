@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from podium.config.schema import ConfigFile
+from podium.config.schema import ConfigFile, table_in
 
 BEGIN: Final = "<!-- reference: made by python -m podium.config.reference, not by hand -->"
 END: Final = "<!-- end of the reference -->"
@@ -39,7 +39,7 @@ def updated(page: str) -> str:
 
 def _section(name: str) -> Iterator[str]:
     annotation = ConfigFile.model_fields[name].annotation
-    table = _table_in(annotation)
+    table = table_in(annotation)
     assert table is not None, "a configuration file consists of tables"
     heading = f"[[{name}]]" if get_origin(annotation) is tuple else f"[{name}]"
     yield from (f"### `{heading}`", "", f"{table.__doc__}", "")
@@ -52,7 +52,7 @@ def _keys(table: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Field
     """The keys of a table and of the tables in it."""
     for name, field in table.model_fields.items():
         yield prefix + name, field
-        inner = _table_in(field.annotation)
+        inner = table_in(field.annotation)
         if inner is not None:
             yield from _keys(inner, f"{prefix}{name}.")
 
@@ -86,18 +86,11 @@ def _type(annotation: Any) -> str:
         return ", ".join(f"`{value}`" for value in parts)
     if origin is frozenset:
         return f"list of {_type(parts[0])}"
-    if origin is dict or _table_in(annotation) is not None:
+    if origin is dict or table_in(annotation) is not None:
         return "table"
     if len(parts) > 1 and type(None) in parts:
         return _type(next(part for part in parts if part is not type(None)))
     return _TYPES[annotation]
-
-
-def _table_in(annotation: Any) -> type[BaseModel] | None:
-    """The table inside `Table`, `Table | None` or `tuple[Table, ...]`, if it is one of these."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, map(_table_in, get_args(annotation))), None)
 
 
 def main() -> None:

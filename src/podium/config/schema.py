@@ -8,9 +8,9 @@ words is `problems`. The descriptions are the documentation: `reference` prints 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
 from podium.workflow import DEFAULT_MAX_STEPS
@@ -195,3 +195,10 @@ class ConfigFile(Table):
                 changed = getattr(self, table).model_copy(update={key: absolute})
                 anchored = anchored.model_copy(update={table: changed})
         return anchored
+
+
+def table_in(annotation: Any) -> type[BaseModel] | None:
+    """The table inside `Table`, `Table | None` or `tuple[Table, ...]`, if it is one of these."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(table_in, get_args(annotation))), None)
