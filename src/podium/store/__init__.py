@@ -1,1 +1,45 @@
-"""The store: where runs are kept."""
+"""The store: where runs are kept.
+
+    store = await open_store("runs.db")          # or a postgresql:// address, or the default
+    journal = Journal(store)                     # writes each event of a run as it happens
+    run = await store.load("last")
+
+`base` says what a store is, `journal` turns a run's events into writes, and `sql` is the one
+implementation, for SQLite and Postgres alike. Importing this package is cheap: SQLAlchemy is
+loaded when a store is opened, and not before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from podium.store.base import NullStore, RunList, RunStore, RunSummary
+from podium.store.journal import Journal
+
+__all__ = [
+    "Journal",
+    "NullStore",
+    "RunList",
+    "RunStore",
+    "RunSummary",
+    "default_url",
+    "open_store",
+]
+
+
+def default_url() -> str:
+    """The file `podium.db` in the user's data directory."""
+    from podium.paths import data_dir
+
+    return f"sqlite+aiosqlite:///{data_dir() / 'podium.db'}"
+
+
+async def open_store(where: str | Path | None = None) -> RunStore:
+    """Open a store and bring its schema up to date; without a place, the default one.
+
+    `where` is a file, `sqlite:///FILE`, or `postgresql://USER@HOST/NAME`. Raises `ConfigError`
+    when it is none of these, and `StoreError` when it cannot be used. Close the store after use.
+    """
+    from podium.store.sql import SqlRunStore
+
+    return await SqlRunStore.open(default_url() if where is None else where)

@@ -1,0 +1,134 @@
+"""What a store is: it keeps runs while they happen and gives them back afterwards.
+
+A run is written in pieces: when it begins, when a round is planned, when a step ends, and when
+it is finished. Every write may be repeated, so that a resumed run can write the same step again.
+Where the pieces are kept is not said here; `NullStore` keeps them nowhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+from podium.errors import NotFound
+from podium.run import Round, Run, RunStatus, StepRecord
+
+LAST: Final = "last"
+"""The word that names the newest run wherever an id is expected."""
+
+SUMMARY_CHARACTERS: Final = 500
+"""How much of a question and of an answer a summary holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run in a list. The question and the answer are cut to `SUMMARY_CHARACTERS`.
+
+    `cost_usd`, `total_tokens`, `calls` and `seconds` are unknown until the run has ended.
+    """
+
+    id: str
+    created_at: str
+    updated_at: str
+    status: RunStatus
+    question: str
+    answer: str | None
+    conductor: str
+    tier: str
+    cost_usd: float | None
+    total_tokens: int | None
+    calls: int | None
+    seconds: float | None
+
+
+RunList = list[RunSummary]
+
+
+@runtime_checkable
+class RunStore(Protocol):
+    """Keeps runs. Every method raises `StoreError` when the store cannot do its work."""
+
+    async def begin(self, run: Run) -> None:
+        """Write a run that begins or is resumed, with the rounds and steps it already has."""
+        ...
+
+    async def plan(self, run_id: str, round_: Round) -> None:
+        """Write a round that was planned. Its steps are not written: `step` does that."""
+        ...
+
+    async def step(self, run_id: str, step: StepRecord) -> None:
+        """Write a step that has ended. The plan of its round must have been written before."""
+        ...
+
+    async def finish(self, run: Run) -> None:
+        """Write the whole run in place of all that was written of it before."""
+        ...
+
+    async def load(self, run_id: str) -> Run:
+        """Give back a run by its id, by the beginning of it (`run_` may be left out), or `last`.
+
+        Raises `NotFound` when there is none, and `UsageError` when there are several.
+        """
+        ...
+
+    async def list(
+        self,
+        *,
+        limit: int = 20,
+        status: RunStatus | None = None,
+        text: str | None = None,
+        before: str | None = None,
+    ) -> RunList:
+        """The newest runs first, at most `limit` of them.
+
+        `status` keeps only the runs that ended so; `text` only those whose question or answer
+        contains it, in capitals or not; `before` only those older than the run so named (as for
+        `load`), which makes the id of a page's last run the way to the next page.
+        """
+        ...
+
+    async def delete(self, run_id: str) -> None:
+        """Forget a run. Only its whole id will do. Raises `NotFound` when there is none."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the store holds open. The store cannot be used afterwards."""
+        ...
+
+
+class NullStore:
+    """Keeps nothing."""
+
+    async def begin(self, run: Run) -> None:
+        """Forget it."""
+
+    async def plan(self, run_id: str, round_: Round) -> None:
+        """Forget it."""
+
+    async def step(self, run_id: str, step: StepRecord) -> None:
+        """Forget it."""
+
+    async def finish(self, run: Run) -> None:
+        """Forget it."""
+
+    async def load(self, run_id: str) -> Run:
+        """There is never such a run."""
+        raise NotFound(f"no run {run_id!r}: runs are not being stored")
+
+    async def list(
+        self,
+        *,
+        limit: int = 20,
+        status: RunStatus | None = None,
+        text: str | None = None,
+        before: str | None = None,
+    ) -> RunList:
+        """No runs."""
+        return []
+
+    async def delete(self, run_id: str) -> None:
+        """There is never such a run."""
+        raise NotFound(f"no run {run_id!r}: runs are not being stored")
+
+    async def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,133 @@
+"""Where a store's database is, and how it is opened.
+
+A place is a file, `sqlite:///FILE`, or `postgresql://USER:PASSWORD@HOST/NAME`. Prompts are
+private: a file that is made here can be read by its owner only, and so can its directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from podium.errors import ConfigError
+
+BUSY_SECONDS: Final = 5
+"""How long a write waits for another process to finish its own."""
+
+MAKING_SECONDS: Final = 5
+"""How long opening a new file waits for another process that is making it, too."""
+
+_POSTGRES: Final = ("postgres", "postgresql", "postgresql+asyncpg")
+_SQLITE: Final = ("sqlite", "sqlite+aiosqlite")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A database: its address, its file where it is one, and its name in messages."""
+
+    url: URL
+    file: Path | None
+    name: str
+
+
+def locate(where: str | Path) -> Place:
+    """Understand what a person wrote. Touches nothing."""
+    text = str(where)
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return _file(text)
+    if scheme in _SQLITE and rest.startswith("/"):
+        return _file(rest.removeprefix("/"))
+    if scheme in _POSTGRES:
+        return _server(text)
+    raise ConfigError(
+        f"a store is a file, sqlite:///FILE or postgresql://HOST/NAME, and not {scheme}://…"
+    )
+
+
+def _file(text: str) -> Place:
+    if text in ("", ":memory:"):
+        raise ConfigError(f"a store is a file that stays, and {text!r} is none; name a file")
+    file = Path(text).expanduser()
+    return Place(URL.create("sqlite+aiosqlite", database=str(file)), file, str(file))
+
+
+def _server(text: str) -> Place:
+    if find_spec("asyncpg") is None:
+        raise ConfigError(
+            "a store on Postgres needs the extra postgres; pip install 'podium-conductor[postgres]'"
+        )
+    try:
+        url = make_url(text).set(drivername="postgresql+asyncpg")
+    except (ArgumentError, ValueError) as error:
+        raise ConfigError(
+            "the store's address is not of the form postgresql://USER:PASSWORD@HOST/NAME"
+        ) from error
+    return Place(url, None, url.render_as_string(hide_password=True))
+
+
+def connect(place: Place) -> AsyncEngine:
+    """A lazily connecting handle on the database; a new file is made on the way."""
+    if place.file is None:
+        return create_async_engine(place.url, hide_parameters=True, pool_pre_ping=True)
+    _make_private(place.file)
+    # One connection: SQLite has one writer at a time anyway, and waiting for a place in this
+    # queue is fair and free, while SQLite's own lock is polled and may starve somebody.
+    # Parameters are hidden because they would put prompts into error messages.
+    database = create_async_engine(
+        place.url, hide_parameters=True, pool_size=1, max_overflow=0, pool_timeout=60
+    )
+    event.listen(database.sync_engine, "connect", _prepare_sqlite)
+    return database
+
+
+def _make_private(file: Path) -> None:
+    """Make what is missing. SQLite gives the files beside its own the same permissions."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+    _use_wal(connection, cursor)
+    # In WAL mode NORMAL survives the death of the process whole, and that of the machine without
+    # damage, less perhaps the last writes; FULL would wait for the disk at each step.
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute("PRAGMA secure_delete = ON")  # a deleted run is overwritten, not just unlinked
+    cursor.close()
+    # SQLite's own lower() knows only ASCII; with this one a search for ägypten finds Ägypten.
+    connection.create_function("lower", 1, _lower, deterministic=True)
+
+
+def _use_wal(connection: Any, cursor: Any) -> None:
+    """Let readers and the writer not wait for each other.
+
+    Changing the mode of a new file is the one thing for which SQLite does not wait while another
+    process does the same, so the waiting is done here.
+    """
+    until = time.monotonic() + MAKING_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() >= until:
+                raise
+            connection.run_async(lambda _: asyncio.sleep(0.01))
+
+
+def _lower(text: str | None) -> str | None:
+    return None if text is None else text.lower()

@@ -1,0 +1,111 @@
+"""The journal: turns the events of one run into writes to a store, in order.
+
+The engine emits events and must not wait, so they are put into a backlog that a task of the
+journal's own writes out. The backlog is bounded. When it is full, or when a write fails (the disk
+is full, say), the journal falls behind: what the store holds stays the run as it was until then,
+further steps are skipped, and the end of the run writes the run whole. So a slow or broken store
+delays nothing and never costs the answer; at worst it costs what a crash would need to resume.
+
+    journal = Journal(store)
+    run = await engine.run(..., emit=journal.emit)
+    await journal.close()
+    if journal.error: print(f"this run was not stored: {journal.error}")
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from podium.errors import StoreError, UsageError
+from podium.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone
+from podium.store.base import RunStore
+
+BACKLOG: Final = 256
+"""The most writes that may wait. A run makes a few dozen; the values they hold are the run's."""
+
+Written = RunStarted | Planned | StepDone | RoundDone | RunDone
+
+
+class Journal:
+    """Writes one run down as it happens. Runs nested in it are part of its steps."""
+
+    def __init__(self, store: RunStore, *, backlog: int = BACKLOG) -> None:
+        self._store = store
+        self._limit = backlog
+        self._backlog: deque[Written] = deque()
+        self._writer: asyncio.Task[None] | None = None
+        self._run_id: str | None = None
+        self._behind = False
+        self._closed = False
+        self._error: StoreError | None = None
+
+    @property
+    def error(self) -> StoreError | None:
+        """The first write that failed, or None when the run, once it has ended, is kept whole."""
+        return self._error
+
+    def emit(self, event: Event) -> None:
+        """Take an event. Returns at once; must be called on the event loop."""
+        if self._closed or not isinstance(event, Written):
+            return
+        if isinstance(event, RunStarted) and event.parent is None:
+            self._follow(event.run_id)
+        if event.run_id != self._run_id:
+            return
+        if isinstance(event, RunDone):
+            self._backlog.clear()  # the end holds everything that was still waiting
+        elif self._behind or len(self._backlog) >= self._limit:
+            self._behind = True
+            return
+        self._backlog.append(event)
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.get_running_loop().create_task(self._write_backlog())
+
+    async def drain(self) -> None:
+        """Wait until every event taken so far is written or its write has failed."""
+        while self._writer is not None and not self._writer.done():
+            await asyncio.wait({self._writer})
+
+    async def close(self) -> None:
+        """Drain, and take no event from now on, so that the store may be closed."""
+        self._closed = True
+        await self.drain()
+
+    def _follow(self, run_id: str) -> None:
+        if self._run_id not in (None, run_id):
+            raise UsageError(
+                f"this journal keeps run {self._run_id} and was given {run_id}; "
+                f"make a journal for each run"
+            )
+        self._run_id = run_id
+
+    async def _write_backlog(self) -> None:
+        while self._backlog:
+            event = self._backlog.popleft()
+            try:
+                await self._write(event)
+            except StoreError as error:
+                self._fall_behind(error)
+            # A store may be anyone's, and its bugs must not cost the answer either.
+            except Exception as error:  # noqa: BLE001
+                self._fall_behind(StoreError(f"the store failed unexpectedly: {error!r}"))
+
+    async def _write(self, event: Written) -> None:
+        match event:
+            case RunStarted(run=run):
+                await self._store.begin(run)
+            case Planned(run_id=run_id, round=round_) | RoundDone(run_id=run_id, round=round_):
+                await self._store.plan(run_id, round_)
+            case StepDone(run_id=run_id, step=step):
+                await self._store.step(run_id, step)
+            case RunDone(run=run):
+                await self._store.finish(run)
+                self._error = None
+
+    def _fall_behind(self, error: StoreError) -> None:
+        self._behind = True
+        self._error = self._error or error
+        # Whatever waits goes on from what could not be written; only the end stands by itself.
+        self._backlog = deque(event for event in self._backlog if isinstance(event, RunDone))

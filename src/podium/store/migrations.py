@@ -1,0 +1,98 @@
+"""How the tables came to be: ordered changes, each of which brings the schema one version on.
+
+A migration is a plain function and is never edited once released, for databases in the wild have
+been through it. It speaks SQL that SQLite and Postgres share. All that are missing run in one
+transaction, behind a lock, so that two processes may open a new database at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from sqlalchemy import Connection, delete, insert, inspect, select
+
+from podium.errors import StoreError
+from podium.store.tables import SCHEMA_VERSION
+
+Migration = Callable[[Connection], None]
+
+_LOCKS: Final = {
+    "sqlite": "BEGIN IMMEDIATE",
+    "postgresql": "SELECT pg_advisory_xact_lock(7063488611)",  # any number, the same everywhere
+}
+
+
+def migrate(connection: Connection, migrations: Sequence[Migration], where: str) -> None:
+    """Bring the schema up to date, or refuse a database made by a newer Podium."""
+    newest = len(migrations)
+    found = _version(connection)
+    if found < newest:
+        connection.exec_driver_sql(_LOCKS[connection.dialect.name])
+        found = _version(connection)  # another process may have been here meanwhile
+        for migration in migrations[found:]:
+            migration(connection)
+        if found < newest:
+            connection.execute(delete(SCHEMA_VERSION))
+            connection.execute(insert(SCHEMA_VERSION).values(version=newest))
+    if found > newest:
+        raise StoreError(
+            f"{where} was made by a newer Podium (its schema is {found}, and this one knows "
+            f"up to {newest}); upgrade Podium to use it"
+        )
+
+
+def _version(connection: Connection) -> int:
+    """How many migrations the database has been through; a new one through none."""
+    if not inspect(connection).has_table(SCHEMA_VERSION.name):
+        return 0
+    version: int = connection.execute(select(SCHEMA_VERSION.c.version)).scalar_one()
+    return version
+
+
+def _runs_rounds_and_steps(connection: Connection) -> None:
+    for statement in (
+        "CREATE TABLE schema_version (version INTEGER NOT NULL)",
+        """
+        CREATE TABLE runs (
+            id TEXT NOT NULL PRIMARY KEY,
+            version INTEGER NOT NULL,
+            created_at TEXT NOT NULL,
+            updated_at TEXT NOT NULL,
+            status TEXT NOT NULL,
+            question TEXT NOT NULL,
+            answer TEXT,
+            conductor TEXT NOT NULL,
+            tier TEXT NOT NULL,
+            cost_usd DOUBLE PRECISION,
+            total_tokens BIGINT,
+            calls BIGINT,
+            seconds DOUBLE PRECISION,
+            document TEXT NOT NULL
+        )
+        """,
+        "CREATE INDEX runs_by_age ON runs (created_at, id)",
+        """
+        CREATE TABLE rounds (
+            run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,
+            round INTEGER NOT NULL,
+            document TEXT NOT NULL,
+            PRIMARY KEY (run_id, round)
+        )
+        """,
+        """
+        CREATE TABLE steps (
+            run_id TEXT NOT NULL,
+            round INTEGER NOT NULL,
+            step INTEGER NOT NULL,
+            document TEXT NOT NULL,
+            PRIMARY KEY (run_id, round, step),
+            FOREIGN KEY (run_id, round) REFERENCES rounds (run_id, round) ON DELETE CASCADE
+        )
+        """,
+    ):
+        connection.exec_driver_sql(statement)
+
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_runs_rounds_and_steps,)
+"""In order; a database's schema version is how many of them it has been through."""

@@ -1,0 +1,257 @@
+"""Runs in a database: the same code on SQLite and on Postgres.
+
+A store belongs to one event loop. What a row holds is `documents`, what the tables are is
+`tables` and `migrations`, where the database is is `database`, and what can go wrong is `faults`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import Final, Self, get_args
+
+from sqlalchemy import (
+    ColumnClause,
+    Executable,
+    Integer,
+    Table,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from podium.errors import NotFound, UsageError
+from podium.run import Round, Run, RunStatus, StepRecord, timestamp
+from podium.store.base import LAST, SUMMARY_CHARACTERS, RunList, RunSummary
+from podium.store.database import Place, connect, locate
+from podium.store.documents import OWN, Piece, Row, assemble, plain, round_row, run_row, step_row
+from podium.store.faults import border
+from podium.store.migrations import MIGRATIONS, Migration, migrate
+from podium.store.tables import ROUNDS, RUNS, STEPS
+
+ID_PREFIX: Final = "run_"
+
+CANDIDATES: Final = 5
+"""How many runs are named when the beginning of an id is not enough."""
+
+_INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
+    "sqlite": sqlite.insert,
+    "postgresql": postgresql.insert,
+}
+
+_NEWEST_FIRST: Final = (RUNS.c.created_at.desc(), RUNS.c.id.desc())
+
+_OWN: Final[ColumnClause[int]] = literal_column(str(OWN), Integer)
+
+# One statement, so that a run which is being written meanwhile is read as of one moment.
+_PIECES: Final = union_all(
+    select(_OWN.label("round"), _OWN.label("step"), RUNS.c.document).where(
+        RUNS.c.id == bindparam("run_id")
+    ),
+    select(ROUNDS.c.round, _OWN, ROUNDS.c.document).where(ROUNDS.c.run_id == bindparam("run_id")),
+    select(STEPS.c.round, STEPS.c.step, STEPS.c.document).where(
+        STEPS.c.run_id == bindparam("run_id")
+    ),
+).order_by("round", "step")
+
+_SUMMARIES: Final = select(
+    RUNS.c.id,
+    RUNS.c.created_at,
+    RUNS.c.updated_at,
+    RUNS.c.status,
+    func.substr(RUNS.c.question, 1, SUMMARY_CHARACTERS).label("question"),
+    func.substr(RUNS.c.answer, 1, SUMMARY_CHARACTERS).label("answer"),
+    RUNS.c.conductor,
+    RUNS.c.tier,
+    RUNS.c.cost_usd,
+    RUNS.c.total_tokens,
+    RUNS.c.calls,
+    RUNS.c.seconds,
+).order_by(*_NEWEST_FIRST)
+
+
+class SqlRunStore:
+    """Keeps runs in SQLite or Postgres. Made by `open`."""
+
+    def __init__(self, place: Place, database: AsyncEngine, clock: Callable[[], str]) -> None:
+        self._place = place
+        self._database = database
+        self._clock = clock
+
+    @classmethod
+    async def open(
+        cls,
+        where: str | Path,
+        *,
+        clock: Callable[[], str] = timestamp,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> Self:
+        """Open the database, made where there is none, and bring its schema up to date."""
+        place = locate(where)
+        with border(place.name):
+            store = cls(place, connect(place), clock)
+        try:
+            async with store._transaction() as connection:
+                await connection.run_sync(migrate, migrations, place.name)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def begin(self, run: Run) -> None:
+        """Write a run that begins or is resumed, with the rounds and steps it already has."""
+        async with self._transaction() as connection:
+            await self._write(connection, run)
+
+    async def plan(self, run_id: str, round_: Round) -> None:
+        """Write a round that was planned. Its steps are not written: `step` does that."""
+        async with self._transaction() as connection:
+            await self._touch(connection, run_id)
+            await self._put(connection, ROUNDS, [round_row(run_id, round_)])
+
+    async def step(self, run_id: str, step: StepRecord) -> None:
+        """Write a step that has ended. The plan of its round must have been written before."""
+        async with self._transaction() as connection:
+            await self._touch(connection, run_id)
+            await self._put(connection, STEPS, [step_row(run_id, step)])
+
+    async def finish(self, run: Run) -> None:
+        """Write the whole run in place of all that was written of it before."""
+        async with self._transaction() as connection:
+            await connection.execute(delete(ROUNDS).where(ROUNDS.c.run_id == run.id))
+            await self._write(connection, run)
+
+    async def load(self, run_id: str) -> Run:
+        """Give back a run by its id, by the beginning of it, or `last`."""
+        async with self._transaction() as connection:
+            found = await self._find(connection, run_id)
+            rows = (await connection.execute(_PIECES, {"run_id": found})).all()
+        if not rows:  # deleted since it was found
+            raise _no_run(run_id)
+        return assemble(Piece(*row) for row in rows)
+
+    async def list(
+        self,
+        *,
+        limit: int = 20,
+        status: RunStatus | None = None,
+        text: str | None = None,
+        before: str | None = None,
+    ) -> RunList:
+        """The newest runs first, at most `limit` of them."""
+        if limit < 1:
+            raise UsageError(f"the limit is {limit}; ask for at least one run")
+        query = _SUMMARIES.limit(limit)
+        if status is not None:
+            query = query.where(RUNS.c.status == _checked(status))
+        if text is not None:
+            wanted = plain(text).lower()
+            query = query.where(
+                or_(
+                    func.lower(RUNS.c.question).contains(wanted, autoescape=True),
+                    func.lower(RUNS.c.answer).contains(wanted, autoescape=True),
+                )
+            )
+        async with self._transaction() as connection:
+            if before is not None:
+                pivot = select(RUNS.c.created_at, RUNS.c.id).where(
+                    RUNS.c.id == await self._find(connection, before)
+                )
+                query = query.where(tuple_(RUNS.c.created_at, RUNS.c.id) < pivot.scalar_subquery())
+            rows = (await connection.execute(query)).mappings().all()
+        return [RunSummary(**row) for row in rows]
+
+    async def delete(self, run_id: str) -> None:
+        """Forget a run. Only its whole id will do."""
+        async with self._transaction() as connection:
+            gone = await connection.execute(delete(RUNS).where(RUNS.c.id == plain(run_id)))
+            if gone.rowcount == 0:
+                raise _no_run(run_id)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        with border(self._place.name):
+            await self._database.dispose()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+        with border(self._place.name):
+            async with self._database.begin() as connection:
+                yield connection
+
+    async def _write(self, connection: AsyncConnection, run: Run) -> None:
+        await self._put(connection, RUNS, [run_row(run, self._clock())])
+        await self._put(connection, ROUNDS, [round_row(run.id, round_) for round_ in run.rounds])
+        await self._put(connection, STEPS, [step_row(run.id, step) for step in run.steps])
+
+    async def _put(self, connection: AsyncConnection, table: Table, rows: Sequence[Row]) -> None:
+        if rows:
+            await connection.execute(_upsert(connection.dialect.name, table), rows)
+
+    async def _touch(self, connection: AsyncConnection, run_id: str) -> None:
+        touched = await connection.execute(
+            update(RUNS).where(RUNS.c.id == run_id).values(updated_at=self._clock())
+        )
+        if touched.rowcount == 0:
+            raise _no_run(run_id)
+
+    async def _find(self, connection: AsyncConnection, wanted: str) -> str:
+        """The whole id of the one run that is meant."""
+        if not wanted:
+            raise UsageError("name a run by its id, the beginning of its id, or last")
+        ids = select(RUNS.c.id).order_by(*_NEWEST_FIRST).limit(CANDIDATES + 1)
+        if wanted == LAST:
+            found: Sequence[str] = (await connection.execute(ids.limit(1))).scalars().all()
+        else:
+            starts = (plain(wanted), ID_PREFIX + plain(wanted))
+            whole = ids.where(RUNS.c.id.in_(starts))
+            begun = ids.where(
+                or_(*(func.substr(RUNS.c.id, 1, len(start)) == start for start in starts))
+            )
+            found = (await connection.execute(whole)).scalars().all()
+            found = found or (await connection.execute(begun)).scalars().all()
+        if not found:
+            raise _no_run(wanted)
+        if len(found) > 1:
+            raise _several_runs(wanted, found)
+        return found[0]
+
+
+@cache
+def _upsert(dialect: str, table: Table) -> Executable:
+    """Insert rows, or put them in the place of those with the same key."""
+    insert = _INSERT[dialect](table)
+    values = {
+        column.name: insert.excluded[column.name]
+        for column in table.columns
+        if not column.primary_key
+    }
+    return insert.on_conflict_do_update(index_elements=table.primary_key, set_=values)
+
+
+def _checked(status: str) -> str:
+    known = get_args(RunStatus)
+    if status not in known:
+        raise UsageError(f"no run has the status {status!r}; it is one of {', '.join(known)}")
+    return status
+
+
+def _no_run(wanted: str) -> NotFound:
+    if wanted == LAST:
+        return NotFound("there is no run yet; ask something first")
+    return NotFound(f"no run {wanted!r} in the store; see which there are with: podium runs list")
+
+
+def _several_runs(wanted: str, found: Sequence[str]) -> UsageError:
+    shown = ", ".join(found[:CANDIDATES]) + (", …" if len(found) > CANDIDATES else "")
+    return UsageError(f"{wanted!r} is the beginning of several runs: {shown}; give more of the id")

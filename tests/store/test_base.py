@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from podium.errors import NotFound
+from podium.run import Run
+from podium.store.base import NullStore
+
+
+async def test_the_null_store_takes_a_run_and_keeps_nothing(make_run: Callable[..., Run]) -> None:
+    store, run = NullStore(), make_run()
+    await store.begin(run)
+    await store.plan(run.id, run.rounds[0])
+    await store.step(run.id, run.steps[0])
+    await store.finish(run)
+    assert await store.list() == []
+    with pytest.raises(NotFound, match="not being stored"):
+        await store.load(run.id)
+    with pytest.raises(NotFound, match="not being stored"):
+        await store.delete(run.id)
+    await store.close()

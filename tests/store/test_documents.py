@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podium.errors import StoreError
+from podium.run import Run
+from podium.store.documents import OWN, Piece, assemble, plain, round_row, run_row, step_row
+from podium.usage import Usage
+
+NOW = "2026-01-02T03:04:06.000+00:00"
+
+
+def pieces(run: Run) -> list[Piece]:
+    rounds = [round_row(run.id, round_) for round_ in run.rounds]
+    steps = [step_row(run.id, step) for step in run.steps]
+    return sorted(
+        [
+            Piece(OWN, OWN, run_row(run, NOW)["document"]),
+            *(Piece(row["round"], OWN, row["document"]) for row in rounds),
+            *(Piece(row["round"], row["step"], row["document"]) for row in steps),
+        ]
+    )
+
+
+@given(data=st.data())
+def test_any_run_can_be_cut_into_pieces_and_put_together_again(
+    runs: st.SearchStrategy[Run], data: st.DataObject
+) -> None:
+    run = data.draw(runs)
+    cut = pieces(run)
+    assert assemble(cut) == run
+    assert all(piece.document.isascii() for piece in cut)
+
+
+def test_a_document_holds_none_of_what_other_rows_hold(make_run: Callable[..., Run]) -> None:
+    run = make_run()
+    assert json.loads(run_row(run, NOW)["document"])["rounds"] == []
+    assert json.loads(round_row(run.id, run.rounds[0])["document"])["steps"] == []
+
+
+def test_two_halves_of_a_character_come_back_as_the_character(make_run: Callable[..., Run]) -> None:
+    run = make_run(question="half \ud83d alone, both \ud83d\ude00 together")
+    assert assemble(pieces(run)).question == "half \ud83d alone, both 😀 together"
+
+
+def test_plain_text_has_a_mark_where_no_database_could_hold_the_character() -> None:
+    assert plain("a\0b\ud800c 😀") == "a\ufffdb\ufffdc 😀"
+
+
+def test_totals_are_unknown_while_a_run_is_running(make_run: Callable[..., Run]) -> None:
+    totals = ("cost_usd", "total_tokens", "calls", "seconds")
+    running, answered = (
+        run_row(make_run(status=status), NOW) for status in ("running", "answered")
+    )
+    assert [running[name] for name in totals] == [None] * 4
+    assert [answered[name] for name in totals] == [0.75, 45, 3, 1.5]
+
+
+def test_a_count_that_no_column_can_hold_is_kept_in_the_document_only(
+    make_run: Callable[..., Run],
+) -> None:
+    run = make_run(steps=1)
+    step = run.steps[0]
+    absurd = replace(step.attempts[0], usage=Usage(10**30, 1))
+    run = replace(run, rounds=(replace(run.rounds[0], steps=(replace(step, attempts=(absurd,)),)),))
+    assert run_row(run, NOW)["total_tokens"] is None
+    assert assemble(pieces(run)).usage.total_tokens == 10**30 + 1
+
+
+@pytest.mark.parametrize("document", ['{"id": "run_1", "quest', "[]", "{}", '{"version": 1}'])
+def test_a_damaged_document_is_the_stores_fault(document: str) -> None:
+    with pytest.raises(StoreError, match="this run"):
+        assemble([Piece(OWN, OWN, document)])

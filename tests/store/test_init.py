@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import podium.store
+from podium.run import Run
+from podium.store import NullStore, RunStore, default_url, open_store
+
+
+def test_importing_the_package_does_not_load_the_database_library() -> None:
+    script = "import sys, podium.store; print(*sys.modules)"
+    shown = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in shown.stdout.split()}
+    assert "podium" in loaded
+    assert loaded.isdisjoint({"sqlalchemy", "aiosqlite", "sqlite3", "asyncpg"})
+
+
+def test_the_public_names_are_these() -> None:
+    assert podium.store.__all__ == [
+        "Journal",
+        "NullStore",
+        "RunList",
+        "RunStore",
+        "RunSummary",
+        "default_url",
+        "open_store",
+    ]
+
+
+async def test_the_default_store_is_in_the_users_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_run: Callable[..., Run]
+) -> None:
+    monkeypatch.setenv("PODIUM_HOME", str(tmp_path / "what? a #home"))
+    assert default_url() == f"sqlite+aiosqlite:///{tmp_path}/what? a #home/podium.db"
+    store = await open_store()
+    await store.finish(make_run())
+    await store.close()
+    assert (tmp_path / "what? a #home" / "podium.db").stat().st_size > 0
+    again = await open_store(tmp_path / "what? a #home" / "podium.db")
+    assert await again.load("last") == make_run()
+    await again.close()
+
+
+async def test_what_opens_is_a_store(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "podium.db")
+    await store.close()
+    assert isinstance(store, RunStore)
+    assert isinstance(NullStore(), RunStore)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, create_engine, inspect
+
+from podium.errors import StoreError
+from podium.run import Run
+from podium.store.migrations import MIGRATIONS
+from podium.store.sql import SqlRunStore
+from podium.store.tables import METADATA
+
+SCHEMA_1 = Path(__file__).with_name("schema_1.sql")
+"""A database as the first version of the schema left it, with one run in it."""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    file = tmp_path / "old.db"
+    connection = sqlite3.connect(file)
+    connection.executescript(SCHEMA_1.read_text())
+    connection.close()
+    return file
+
+
+def version(file: Path) -> list[tuple[int]]:
+    connection = sqlite3.connect(file)
+    try:
+        return connection.execute("SELECT version FROM schema_version").fetchall()
+    finally:
+        connection.close()
+
+
+def dump(file: Path) -> list[str]:
+    connection = sqlite3.connect(file)
+    try:
+        return list(connection.iterdump())
+    finally:
+        connection.close()
+
+
+def add_a_column(connection: Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN rating INTEGER")
+    connection.exec_driver_sql("UPDATE runs SET rating = 5")
+
+
+def fail_halfway(connection: Connection) -> None:
+    connection.exec_driver_sql("DROP TABLE steps")
+    connection.exec_driver_sql("ALTER TABLE nowhere ADD COLUMN rating INTEGER")
+
+
+async def test_a_run_of_the_first_schema_still_loads(old: Path) -> None:
+    store = await SqlRunStore.open(old)
+    run = await store.load("last")
+    (summary,) = await store.list()
+    await store.close()
+    assert version(old) == [(len(MIGRATIONS),)]
+    assert (run.id, run.status, run.answer) == ("run_0123456789abcdef", "answered", "Scattering.")
+    assert [step.reply for step in run.steps] == ["Because of scattering."] * 2
+    assert (summary.cost_usd, summary.total_tokens) == (run.cost_usd, 30)
+
+
+async def test_an_older_schema_is_brought_forward_with_its_runs(old: Path) -> None:
+    store = await SqlRunStore.open(old, migrations=(*MIGRATIONS, add_a_column))
+    run = await store.load("last")
+    await store.finish(run)
+    assert await store.load("last") == run
+    await store.close()
+    assert version(old) == [(len(MIGRATIONS) + 1,)]
+    connection = sqlite3.connect(old)
+    assert connection.execute("SELECT rating FROM runs").fetchall() == [(5,)]
+    connection.close()
+
+
+async def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
+    before = dump(old)
+    with pytest.raises(StoreError, match="nowhere"):
+        await SqlRunStore.open(old, migrations=(*MIGRATIONS, add_a_column, fail_halfway))
+    assert dump(old) == before
+
+
+async def test_a_newer_schema_is_refused(place: str, make_run: Callable[..., Run]) -> None:
+    newer = await SqlRunStore.open(place, migrations=(*MIGRATIONS, add_a_column))
+    await newer.finish(make_run())
+    await newer.close()
+    with pytest.raises(StoreError, match="made by a newer Podium .* upgrade Podium"):
+        await SqlRunStore.open(place)
+    newer = await SqlRunStore.open(place, migrations=(*MIGRATIONS, add_a_column))
+    assert await newer.load("last") == make_run()
+    await newer.close()
+
+
+async def test_an_open_store_is_not_in_the_way_of_opening_another(place: str) -> None:
+    first = await SqlRunStore.open(place)
+    second = await SqlRunStore.open(place)
+    await first.close()
+    await second.close()
+
+
+async def test_a_database_up_to_date_opens_without_waiting_for_a_writer(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podium.store.database.BUSY_SECONDS", 0)
+    await (await SqlRunStore.open(old)).close()
+    writer = sqlite3.connect(old, isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    store = await SqlRunStore.open(old)
+    assert len(await store.list()) == 1
+    await store.close()
+    writer.close()
+
+
+async def test_the_tables_are_what_the_migrations_make(tmp_path: Path) -> None:
+    file = tmp_path / "podium.db"
+    await (await SqlRunStore.open(file)).close()
+    database = create_engine(f"sqlite:///{file}")
+    found = inspect(database)
+    assert set(found.get_table_names()) == set(METADATA.tables)
+    for name, table in METADATA.tables.items():
+        columns = {column["name"]: column for column in found.get_columns(name)}
+        assert list(columns) == table.columns.keys()
+        for column in table.columns:
+            assert columns[column.name]["nullable"] is column.nullable, (name, column.name)
+        assert found.get_pk_constraint(name)["constrained_columns"] == [
+            column.name for column in table.primary_key
+        ]
+        assert {tuple(key["constrained_columns"]) for key in found.get_foreign_keys(name)} == {
+            tuple(key.column_keys) for key in table.foreign_key_constraints
+        }
+        assert {(index["name"], *index["column_names"]) for index in found.get_indexes(name)} == {
+            (index.name, *index.columns.keys()) for index in table.indexes
+        }
+    database.dispose()
