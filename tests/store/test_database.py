@@ -56,9 +56,18 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, scheme: str)
     place = locate(f"{scheme}://me:secret@host:5432/runs")
     assert place.name == "postgresql+asyncpg://me:***@host:5432/runs"
     assert place.url.password == "secret"
-    with pytest.raises(ConfigError, match="USER:PASSWORD@HOST") as refused:
-        locate(f"{scheme}://me:secret@host:port/runs")
-    assert "secret" not in str(refused.value)
+    for wrong in ("me:secret@host:port/runs", "me:top@secret@host/runs"):
+        with pytest.raises(ConfigError, match="USER:PASSWORD@HOST/NAME; write an @") as refused:
+            locate(f"{scheme}://{wrong}")
+        assert "secret" not in str(refused.value)
+
+
+def test_postgres_is_told_of_encryption_in_its_drivers_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("podium.store.database.find_spec", lambda _: object())
+    place = locate("postgresql://host/runs?sslmode=require&application_name=podium")
+    assert dict(place.url.query) == {"application_name": "podium", "ssl": "require"}
 
 
 async def test_only_the_owner_can_read_what_is_made(

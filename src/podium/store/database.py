@@ -70,10 +70,21 @@ def _server(text: str) -> Place:
     try:
         url = make_url(text).set(drivername="postgresql+asyncpg")
     except (ArgumentError, ValueError) as error:
-        raise ConfigError(
-            "the store's address is not of the form postgresql://USER:PASSWORD@HOST/NAME"
-        ) from error
+        raise _unreadable() from error
+    if "@" in (url.host or ""):  # the end of a password, which must not be shown as a host
+        raise _unreadable()
+    query = dict(url.query)
+    if "sslmode" in query:  # what every other client of Postgres calls it
+        query["ssl"] = query.pop("sslmode")
+        url = url.set(query=query)
     return Place(url, None, url.render_as_string(hide_password=True))
+
+
+def _unreadable() -> ConfigError:
+    return ConfigError(
+        "the store's address is not of the form postgresql://USER:PASSWORD@HOST/NAME; "
+        "write an @ in the password as %40"
+    )
 
 
 def connect(place: Place) -> AsyncEngine:
