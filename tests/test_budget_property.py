@@ -82,7 +82,7 @@ def perform(seed: int, budget: Budget, rounds: int) -> tuple[Run, Counter]:
     seed=st.integers(0, 2**32), calls=st.integers(0, 25), rounds=st.integers(1, 3),
     depth=st.integers(0, 3),
 )  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_call_is_made_beyond_the_budget(seed: int, calls: int, rounds: int, depth: int) -> None:
     run, counter = perform(seed, Budget(calls=calls, depth=depth), rounds)
     assert counter.calls <= calls
@@ -91,7 +91,7 @@ def test_no_call_is_made_beyond_the_budget(seed: int, calls: int, rounds: int, d
 
 
 @given(seed=st.integers(0, 2**32), tokens=st.integers(100, 3000))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_output_is_asked_for_beyond_the_budget(seed: int, tokens: int) -> None:
     run, counter = perform(seed, Budget(tokens=tokens, depth=1), 2)
     assert counter.tokens <= tokens

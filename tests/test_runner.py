@@ -265,7 +265,9 @@ async def test_with_no_depth_the_conductor_is_not_in_the_pool() -> None:
 
 async def test_a_nested_run_that_fails_falls_back() -> None:
     planner = Planner(Workflow((Step("conductor", "x"),)), MalformedPlan("plan", "no"))
-    made = runner(planner, Actor("a", lambda _: "saved"), ConductorWorker(replace(NESTED, fallback="a")))
+    made = runner(
+        planner, Actor("a", lambda _: "saved"), ConductorWorker(replace(NESTED, fallback="a"))
+    )
     run = await made.run("why?")
     assert (run.status, run.answer) == ("answered", "saved")
     assert run.steps[0].nested is not None

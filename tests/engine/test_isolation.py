@@ -34,7 +34,7 @@ def secret(round_: int, index: int) -> str:
 
 
 @given(plan=workflows(), failing=st.sets(st.integers(0, 6)), second_round=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_worker_receives_the_replies_its_access_names_and_no_others(
     plan: Workflow, failing: set[int], second_round: bool
 ) -> None:

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.errors import MalformedPlan
@@ -47,7 +47,6 @@ def test_a_pool_that_masks_names_is_shown_ids(pool: Pool) -> None:
     assert read_workflow(document, masked) == WORKFLOW
 
 
-@settings(deadline=None, derandomize=True)
 @given(data=st.data())
 def test_every_workflow_survives_its_document(
     data: st.DataObject, workflows: st.SearchStrategy[Workflow], pool: Pool

@@ -46,7 +46,7 @@ def sentences(pool: Pool) -> st.SearchStrategy[str]:
     return st.from_regex(pattern, fullmatch=True)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_whatever_the_grammar_allows_is_a_well_formed_plan(
     data: st.DataObject, sentences: st.SearchStrategy[str], pool: Pool
@@ -57,7 +57,6 @@ def test_whatever_the_grammar_allows_is_a_well_formed_plan(
     assert all(len(step.subtask) <= 9 for step in parsed.workflow.steps)
 
 
-@settings(deadline=None, derandomize=True)
 @given(data=st.data())
 def test_every_plan_in_plain_words_is_allowed(
     data: st.DataObject, workflows: st.SearchStrategy[Workflow], pool: Pool

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.plan.literals import DEEPEST, BrokenLiteral, Word, scan_list
@@ -21,14 +21,12 @@ def depth(value: object) -> int:
     return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
 
 
-@settings(deadline=None, derandomize=True)
 @given(values=st.lists(JSON_VALUES).filter(lambda values: depth(values) <= DEEPEST))
 def test_every_json_list_is_read_as_json_reads_it(values: list[object]) -> None:
     for text in (json.dumps(values), json.dumps(values, ensure_ascii=False, indent=1)):
         assert scan_list(text, 0) == (values, len(text))
 
 
-@settings(deadline=None, derandomize=True)
 @given(values=st.lists(st.text() | st.integers(0, 99), max_size=5))
 def test_every_python_list_is_read_as_python_reads_it(values: list[object]) -> None:
     assert scan_list(repr(values), 0).values == values

@@ -45,19 +45,18 @@ def check(text: str, pool: Pool) -> None:
             assert 0 < len(workflow.reason) < 400
 
 
-@settings(deadline=None, derandomize=True)
 @given(text=st.text())
 def test_any_text_is_survived(text: str, pool: Pool) -> None:
     check(text, pool)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(pieces=st.lists(PIECES, max_size=30))
 def test_any_pieces_of_plans_are_survived(pieces: list[str], pool: Pool) -> None:
     check("".join(pieces), pool)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_any_damage_to_a_plan_is_survived(
     data: st.DataObject, workflows: st.SearchStrategy[Workflow], pool: Pool

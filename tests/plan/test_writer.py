@@ -25,7 +25,7 @@ def test_a_plan_is_written_as_three_lists_one_on_each_line(pool: Pool) -> None:
     )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_what_is_written_is_read_back(
     data: st.DataObject, workflows: st.SearchStrategy[Workflow], pool: Pool
