@@ -19,6 +19,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
@@ -61,8 +62,9 @@ class AsyncPodium:
     """Answers questions with a pool of workers and a conductor that leads them.
 
     Give `workers` to use your own: the best of them plans unless you give a `conductor`, and
-    runs are kept only if you give a `store`. Without workers everything comes from `settings`,
-    or else from what the machine offers, and runs are kept in the store that is named there.
+    runs are kept only if you give a `store` (a file, a database's address, or a store of your
+    own). Without workers everything comes from `settings`, or else from what the machine
+    offers, and runs are kept in the store that is named there.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class AsyncPodium:
         pool: Pool | None = None,
         options: Options | None = None,
         retry: RetryPolicy | None = None,
-        store: RunStore | None = None,
+        store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._assembly = None if workers is None else _assembled(workers, conductor, pool)
@@ -175,10 +177,13 @@ class AsyncPodium:
             return self._opened
 
     async def _open_now(self) -> _Opened:
+        store = self._store
+        if isinstance(store, str | Path):
+            store = await open_store(store)
         if self._assembly is not None:
             options = self._options or Options()
             board = Switchboard(self._retry)
-            return _Opened(self._assembly, self._store or NullStore(), options, board)
+            return _Opened(self._assembly, store or NullStore(), options, board)
         settings = self._settings or await current_settings(os.environ)
         assembly = assemble(settings, os.environ, self._http)
         if self._conductor is not None:
@@ -188,7 +193,7 @@ class AsyncPodium:
             rounds=settings.conductor.rounds,
             budget=settings.budget,
         )
-        store = self._store or await open_store(settings.store.url or settings.store.path)
+        store = store or await open_store(settings.store.url or settings.store.path)
         return _Opened(assembly, store, options, Switchboard(self._retry or settings.retry))
 
 

@@ -10,6 +10,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -40,7 +41,7 @@ class Podium:
         pool: Pool | None = None,
         options: Options | None = None,
         retry: RetryPolicy | None = None,
-        store: RunStore | None = None,
+        store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
     ) -> None:
         self._loop = asyncio.new_event_loop()
