@@ -1,0 +1,49 @@
+"""A run told line by line, where nothing can be redrawn: files, pipes and logs."""
+
+from __future__ import annotations
+
+from podium.cli.output import say
+from podium.cli.text import one_line
+from podium.cli.wording import ending, plan_line, step_line, total
+from podium.events import Event, Planned, RunDone, RunStarted, StepDone, StepRetried
+from podium.run import Run
+
+
+class Lines:
+    """Says each plan as it is made and each step as it ends; nested runs are indented."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+
+    def tell(self, event: Event) -> None:
+        """Take the next event."""
+        match event:
+            case RunStarted(run):
+                self._runs[run.id] = run
+                for round_ in run.rounds:  # a resumed run begins with what it had
+                    self.tell(Planned(run.id, round_))
+            case Planned(run_id, round_):
+                run = self._runs[run_id]
+                self._say(run, plan_line(run, round_))
+                for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
+                    self._say(run, f"  {step_line(index, step)}")
+                for warning in round_.warnings:
+                    self._say(run, f"  note: {warning}")
+            case StepRetried(run_id, _, index, worker, error):
+                self._say(self._runs[run_id], f"step {index} asks {worker} again: {error}")
+            case StepDone(run_id, step):
+                self._say(self._runs[run_id], f"step {step.index} {step.worker}: {ending(step)}")
+            case RunDone(run) if run.depth == 0:
+                self._say(run, total(run))
+            case _:
+                pass
+
+    def _say(self, run: Run, line: str) -> None:
+        indent = len(line) - len(line.lstrip())
+        say("    " * run.depth + " " * indent + one_line(line))
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held."""

@@ -1,0 +1,49 @@
+"""How plans, steps and runs are put into words, for the drawing and for plain lines alike."""
+
+from __future__ import annotations
+
+from podium.cli.text import counted, money, reads, seconds, tokens_of
+from podium.run import Round, Run, StepRecord
+from podium.workflow import Step
+
+
+def plan_line(run: Run, round_: Round) -> str:
+    """What the conductor decided in a round."""
+    which = f"round {round_.index + 1}" if run.max_rounds > 1 or round_.index else "plan"
+    if round_.accepted:
+        return f"{which} by {run.conductor}: the answer stands"
+    if round_.workflow is None:
+        return f"{which} by {run.conductor}: no plan was made"
+    steps = counted(len(round_.workflow), "step")
+    return f"{which} by {run.conductor}: {steps}, {round_.workflow.shape}"
+
+
+def step_line(index: int, step: Step) -> str:
+    """A step of a plan."""
+    return f"{index} {step.worker}: {step.subtask} ({reads(step.access)})"
+
+
+def took(record: StepRecord) -> str:
+    """What a step that has ended used."""
+    parts = [tokens_of(record.usage), money(record.cost_usd)]
+    parts.append(seconds((record.finished_ms - record.started_ms) / 1000))
+    if record.answered_by not in ("", record.worker):
+        parts.append(f"by its fallback {record.answered_by}")
+    return ", ".join(parts)
+
+
+def ending(record: StepRecord) -> str:
+    """How a step ended, and what it used."""
+    if record.status == "done":
+        return f"done, {took(record)}"
+    return f"{record.status}: {record.error}"
+
+
+def total(run: Run) -> str:
+    """How a run ended and what it used, the conductor's part shown apart."""
+    planning = run.orchestration.total_tokens
+    used = tokens_of(run.usage)
+    if planning and run.usage.total_tokens:
+        used += f" ({planning:,} of them for planning)"
+    parts = (counted(len([*run.calls]), "call"), used, money(run.cost_usd))
+    return f"{run.status}: {', '.join(parts)}, {seconds(run.spent.seconds)}, {run.id}"
