@@ -1,0 +1,102 @@
+"""The commands and where each lives. A command's module is imported when it is called.
+
+So `podium --version` and `podium --help` load nothing of Podium's own but this table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from importlib.util import find_spec
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from podium._version import __version__
+
+
+class Place(NamedTuple):
+    """The module that holds a command as its `app`, and what the command does, in a line."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Final[dict[str, Place]] = {
+    "ask": Place("podium.cli.ask", "Answer a question, with the plan drawn as it runs."),
+    "plan": Place("podium.cli.plan", "Plan a question and carry nothing out."),
+    "run": Place("podium.cli.run", "Carry out a workflow from a file."),
+    "chat": Place("podium.cli.chat", "Talk with the pool, turn by turn."),
+    "runs": Place("podium.cli.runs", "List, show, export, compare, resume and delete runs."),
+    "pool": Place("podium.cli.pool", "List the workers, and reach each of them once."),
+    "models": Place("podium.cli.models", "List and fetch the weights of local models."),
+    "doctor": Place("podium.cli.doctor", "Say what is configured, what is missing, what it costs."),
+    "bench": Place("podium.bench.cli", "Measure Podium beside its peers on this machine."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Commands by the table above."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names; a part that is not installed is not listed."""
+        return [name for name, place in COMMANDS.items() if _is_here(place)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command, imported now."""
+        names = self.list_commands(ctx)
+        if cmd_name not in names:
+            close = difflib.get_close_matches(cmd_name, names, n=1)
+            hint = f"perhaps {close[0]!r} was meant" if close else f"there is {', '.join(names)}"
+            ctx.fail(f"there is no command {cmd_name!r}; {hint}")
+        place = COMMANDS[cmd_name]
+        command = typer.main.get_command(importlib.import_module(place.module).app)
+        command.name = cmd_name
+        command.help = command.help or place.help
+        return _like_the_others(command)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
+
+
+def _is_here(place: Place) -> bool:
+    return find_spec(place.module.rpartition(".")[0]) is not None
+
+
+def _like_the_others(command: Any) -> Any:
+    """The command, whoever wrote it, with plain help and no help where a complaint is due."""
+    command.rich_markup_mode = None
+    command.no_args_is_help = False
+    for inner in getattr(command, "commands", {}).values():
+        _like_the_others(inner)
+    return command
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"podium {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    rich_markup_mode=None,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def podium(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say which this is."),
+    ] = False,
+) -> None:
+    """An open conductor for language models: it plans, delegates, and shows its work."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -1,0 +1,118 @@
+"""The options that several commands share, each written once."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from podium.api import Wishes
+from podium.budget import Budget
+from podium.errors import UsageError
+from podium.run import Tier
+
+STANDARD_INPUT: Final = "-"
+
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no cap; give a number.")
+    return value
+
+
+Question = Annotated[
+    str, typer.Argument(metavar="QUESTION", help="What to answer; - reads it from standard input.")
+]
+RunId = Annotated[
+    str, typer.Argument(metavar="ID", help="A run's id, the beginning of it, or last.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the answer and nothing else.")]
+Pool = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A pool file; its tables take the place of the configuration's."
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The configuration, instead of the podium.toml in force."),
+]
+Conductor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND|MODEL",
+        help="Who plans: rules, router, model, fixed, a worker's name, or provider/model.",
+    ),
+]
+TierOption = Annotated[
+    Tier | None,
+    typer.Option(
+        "--tier",
+        metavar="mini|podium|ultra",
+        help="How much conducting: none, as much as the question needs, or all of it.",
+    ),
+]
+MaxSteps = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="The most steps that a plan may have.")
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="How often the conductor may plan."),
+]
+BudgetUsd = Annotated[
+    float | None,
+    typer.Option(metavar="USD", min=0, callback=_finite, help="The most that the run may cost."),
+]
+BudgetCalls = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=0, help="The most calls to models, planning included."),
+]
+BudgetSeconds = Annotated[
+    float | None,
+    typer.Option(metavar="S", min=0, callback=_finite, help="The longest that the run may take."),
+]
+BudgetTokens = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="The most tokens, input and output together.")
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A worker or provider to leave out; may be repeated."),
+]
+Offline = Annotated[
+    bool,
+    typer.Option("--offline", help="Use only what is on this machine, and download nothing."),
+]
+NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no record of the run.")]
+
+
+def question_from(argument: str) -> str:
+    """The question: the argument itself, or what standard input holds."""
+    question = argument
+    if argument == STANDARD_INPUT:
+        try:
+            question = sys.stdin.read()
+        except UnicodeDecodeError as error:
+            raise UsageError("the question on standard input is not UTF-8 text") from error
+    if not question.strip():
+        raise UsageError("the question is empty; ask something")
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("the question is not UTF-8 text; check the terminal's encoding") from error
+    return question.strip() if argument == STANDARD_INPUT else question
+
+
+def wishes(budget: Budget, tier: Tier | None, max_steps: int | None, rounds: int | None) -> Wishes:
+    """What was wished for on the command line; what was not is left to the settings."""
+    wished = Wishes(budget=budget)
+    if tier is not None:
+        wished["tier"] = tier
+    if max_steps is not None:
+        wished["max_steps"] = max_steps
+    if rounds is not None:
+        wished["rounds"] = rounds
+    return wished

@@ -1,0 +1,68 @@
+"""`podium plan`: only the workflow, with nothing of it carried out."""
+
+from __future__ import annotations
+
+import typer
+
+from podium.cli import options
+from podium.cli.document import plan_document
+from podium.cli.options import question_from
+from podium.cli.output import complain, say, say_json
+from podium.cli.session import Session
+from podium.cli.settings import Caps, Choice
+from podium.cli.text import counted, money, one_line, tokens_of
+from podium.cli.wording import step_line
+from podium.run import Round, total_cost, total_usage
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def plan(
+    question: options.Question,
+    json: options.Json = False,
+    pool: options.Pool = None,
+    config: options.Config = None,
+    conductor: options.Conductor = None,
+    tier: options.TierOption = None,
+    max_steps: options.MaxSteps = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_calls: options.BudgetCalls = None,
+    budget_seconds: options.BudgetSeconds = None,
+    budget_tokens: options.BudgetTokens = None,
+    exclude: options.Exclude = None,
+    offline: options.Offline = False,
+) -> None:
+    """Plan a question and carry nothing out.
+
+    What --json prints can be kept in a file, changed by hand, and carried out by podium run.
+    """
+    asked = question_from(question)
+    choice = Choice(
+        pool=pool,
+        config=config,
+        conductor=conductor,
+        exclude=frozenset(exclude or ()),
+        offline=offline,
+    )
+    caps = Caps(usd=budget_usd, calls=budget_calls, seconds=budget_seconds, tokens=budget_tokens)
+    with Session(choice, keep=False) as session:
+        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, None)
+        planned = session.wait_for(session.podium.plan(asked, **wishes))
+    for warning in planned.warnings:
+        complain(warning)
+    if json:
+        say_json(plan_document(asked, planned))
+    else:
+        _say(planned)
+
+
+def _say(planned: Round) -> None:
+    assert planned.workflow is not None, "the first round always has a workflow"
+    say(f"{counted(len(planned.workflow), 'step')}, {planned.workflow.shape}")
+    for index, step in enumerate(planned.workflow.steps):
+        say(f"  {one_line(step_line(index, step))}")
+    calls = planned.planning
+    if calls:
+        used = f"{tokens_of(total_usage(iter(calls)))}, {money(total_cost(iter(calls)))}"
+        say(f"planned in {counted(len(calls), 'call')}, {used}")

@@ -1,0 +1,165 @@
+"""One sitting at the command line: settings read, weights fetched, store open, runs performed.
+
+    with Session(choice, keep=True) as session:
+        run = session.perform(lambda podium, wishes: podium.ask("Why?", **wishes), Lines())
+
+It owns the event loop, so that Ctrl-C is handled in one place: the run that it cuts off comes
+back as it stands, with the status `interrupted`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, Self, TypeVar
+
+from podium.api import AsyncPodium, Wishes
+from podium.cli.fetching import fetch_weights
+from podium.cli.output import complain
+from podium.cli.settings import Choice, settings_for
+from podium.config import Settings
+from podium.errors import StoreError
+from podium.events import Event, RunDone
+from podium.run import Run
+from podium.store import NullStore, RunStore, open_store
+
+Result = TypeVar("Result")
+Work = Callable[[AsyncPodium, Wishes], Awaitable[Run]]
+"""Performs a run as wished for: it must be watched by `wishes["emit"]`, and stream."""
+
+
+class Show(AbstractContextManager[Any], Protocol):
+    """Tells a person what happens in a run."""
+
+    def tell(self, event: Event) -> None:
+        """Take the next event."""
+        ...
+
+
+class Session:
+    """What the commands that need workers share. Without `keep`, runs are not stored."""
+
+    settings: Settings
+    store: RunStore
+    podium: AsyncPodium
+
+    def __init__(self, choice: Choice, *, keep: bool) -> None:
+        self._choice = choice
+        self._keep = keep
+        self._loop = asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        try:
+            self.wait_for(self._open())
+        except BaseException:
+            self._loop.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.wait_for(self._close())
+        finally:
+            self._loop.close()
+
+    def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Do something on the session's event loop."""
+        return self._loop.run(work)
+
+    def perform(self, work: Work, show: Show, wishes: Wishes | None = None) -> Run:
+        """Perform a run and show it meanwhile."""
+        stage = _Stage(show)
+        watched = Wishes() if wishes is None else wishes.copy()
+        watched["emit"], watched["stream"] = stage.tell, True
+        try:
+            with show:
+                return self.wait_for(stage.perform(work(self.podium, watched)))
+        except KeyboardInterrupt:
+            if stage.run is None:
+                raise
+            return stage.run
+
+    def resume(self, run: Run) -> str | None:
+        """The command that goes on with a run; None where runs are not stored."""
+        if isinstance(self.store, NullStore):
+            return None
+        files = {"--pool": self._choice.pool, "--config": self._choice.config}
+        given = [f" {option} {shlex.quote(str(file))}" for option, file in files.items() if file]
+        return f"podium runs resume {run.id}{''.join(given)}"
+
+    async def _open(self) -> None:
+        self.settings = await settings_for(self._choice, os.environ)
+        for warning in self.settings.warnings:
+            complain(warning)
+        if is_embedded(self.settings):
+            complain(_small_pool(offline=self._choice.offline))
+        await fetch_weights(self.settings, offline=self._choice.offline)
+        self.store = await self._opened_store()
+        self.podium = AsyncPodium(settings=self.settings, store=self.store)
+
+    async def _opened_store(self) -> RunStore:
+        """The store, or none where it cannot be used: an answer is worth more than its record."""
+        if not self._keep:
+            return NullStore()
+        try:
+            return await open_store(self.settings.store.url or self.settings.store.path)
+        except StoreError as error:
+            complain(f"this run will not be stored: {error}")
+            return NullStore()
+
+    async def _close(self) -> None:
+        await self.podium.close()
+        await self.store.close()
+
+
+class _Stage:
+    """One run being performed. `run` is how it ended, once it has."""
+
+    def __init__(self, show: Show) -> None:
+        self.run: Run | None = None
+        self._show = show
+        self._fault: Exception | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    async def perform(self, work: Awaitable[Run]) -> Run:
+        """Wait for the run, and for whatever went wrong in showing it."""
+        self._task = asyncio.current_task()
+        try:
+            run = await work
+        except asyncio.CancelledError:
+            if self._fault is None:
+                raise
+            raise self._fault from None
+        if self._fault is not None:
+            raise self._fault
+        return run
+
+    def tell(self, event: Event) -> None:
+        """Show the event. Where that fails (a closed pipe, say) the run is stopped and kept,
+        as the engine must not meet errors of its onlookers."""
+        if isinstance(event, RunDone) and event.run.depth == 0:
+            self.run = event.run
+        if self._fault is not None:
+            return
+        try:
+            self._show.tell(event)
+        except Exception as error:  # noqa: BLE001 - raised again once the run is kept
+            self._fault = error
+            if self._task is not None and self.run is None:
+                self._task.cancel()
+
+
+def is_embedded(settings: Settings) -> bool:
+    """Whether nobody named a worker, so that the pool is the embedded one."""
+    return settings.source.endswith("the embedded pool")
+
+
+def _small_pool(*, offline: bool) -> str:
+    why = "Podium is offline" if offline else "there is no key and no configuration"
+    return (
+        f"{why}, so the embedded model answers: it is very small and often wrong. For a strong "
+        f"pool set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY (podium doctor says more)"
+    )

@@ -1,0 +1,186 @@
+"""What the command line says about the pool and the conductor, applied to the settings in force."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from podium.budget import Budget
+from podium.catalogue import Catalogue
+from podium.conductor import KINDS
+from podium.config import ConductorSettings, Settings, WorkerSettings, current_settings
+from podium.config.problems import nearest
+from podium.config.resolve import PROVIDERS, best_planner, worker_settings
+from podium.config.schema import WorkerTable
+from podium.errors import ConfigError, UsageError
+from podium.pool import CONDUCTOR_PROVIDER
+from podium.providers.base import KNOWN_ENDPOINTS
+from podium.run import Run
+
+IN_PROCESS: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
+"""Providers that reach nothing outside this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which pool and conductor to use. `conductor` is a kind, a worker, or `provider/model`;
+    `exclude` names workers and providers; `offline` keeps everything on this machine."""
+
+    pool: Path | None = None
+    config: Path | None = None
+    conductor: str | None = None
+    exclude: frozenset[str] = frozenset()
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caps:
+    """The caps that were given on the command line."""
+
+    usd: float | None = None
+    calls: int | None = None
+    seconds: float | None = None
+    tokens: int | None = None
+
+    def over(self, budget: Budget) -> Budget:
+        """The budget with these caps in the place of its own."""
+        given = {
+            name: cap
+            for name in ("usd", "calls", "seconds", "tokens")
+            if (cap := getattr(self, name)) is not None
+        }
+        return replace(budget, **given)
+
+
+async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settings:
+    """The settings in force, with what was chosen in place of what is usual."""
+    if choice.offline:
+        environment = _without_vendors(environment)
+    settings = await current_settings(environment, config=choice.config, pool=choice.pool)
+    if choice.offline:
+        remote = [
+            worker.profile.name for worker in settings.workers if not is_local(worker, environment)
+        ]
+        if len(remote) == len(settings.workers):
+            raise ConfigError(
+                f"{settings.source}: no worker of this pool is on this machine; go online, or add "
+                f'one with provider = "llamacpp"'
+            )
+        settings = without(settings, remote)
+        planner = settings.conductor.worker
+        if planner is not None and not is_local(planner, environment):
+            settings = conducted_by(settings, "model")
+    if choice.exclude:
+        settings = without(settings, _checked(choice.exclude, settings))
+    return conducted_by(settings, choice.conductor) if choice.conductor else settings
+
+
+def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
+    """Whether the worker is on this machine: in this process, or behind a loopback address."""
+    provider = worker.profile.provider
+    if provider in IN_PROCESS:
+        return True
+    address = worker.base_url
+    if not address and provider in KNOWN_ENDPOINTS:
+        known = KNOWN_ENDPOINTS[provider]
+        found = known.found_in(environment)
+        address = found.base_url if found else known.base_url
+    return _is_loopback(address)
+
+
+def without(settings: Settings, excluded: Collection[str]) -> Settings:
+    """The settings less the workers whose name or provider is excluded: not even their keys are
+    needed, and the conductor does not ask them either."""
+    pool = settings.pool.without(excluded)
+    workers = tuple(replace(settings[profile.name], profile=profile) for profile in pool)
+    conductor, planner = settings.conductor, settings.conductor.worker
+    if planner is not None:
+        names = (planner.profile.name, planner.profile.provider)
+        if not set(names).isdisjoint(excluded):
+            planner = best_planner(workers, Catalogue.load())
+        elif planner.profile.name in pool.names:
+            planner = next(w for w in workers if w.profile.name == planner.profile.name)
+        conductor = replace(conductor, worker=planner)
+    return replace(settings, workers=workers, conductor=conductor)
+
+
+def conducted_by(settings: Settings, wanted: str) -> Settings:
+    """The settings with another conductor: of that kind, or that model asked to plan."""
+    if wanted in KINDS and wanted not in settings.pool.names:
+        return replace(settings, conductor=_of_kind(settings, wanted))
+    planner = _planner(settings, wanted)
+    return replace(settings, conductor=replace(settings.conductor, kind="model", worker=planner))
+
+
+def conductor_of(run: Run) -> str | None:
+    """The kind of conductor that a run had, where the kind is all there is to it."""
+    name = run.conductor.removeprefix("podium(").removesuffix(")")  # the tier of that name
+    return name if name in ("rules", "router") else None
+
+
+def _of_kind(settings: Settings, kind: str) -> ConductorSettings:
+    conductor = settings.conductor
+    match kind:
+        case "model":
+            planner = conductor.worker or best_planner(settings.workers, Catalogue.load())
+            return replace(conductor, kind="model", worker=planner)
+        case "fixed" if conductor.workflow is None:
+            raise UsageError(
+                "the fixed conductor needs a workflow; set conductor.workflow in the "
+                "configuration, or carry one out with: podium run WORKFLOW.json"
+            )
+        case "fixed":
+            return replace(conductor, kind="fixed", worker=None)
+        case "rules":
+            return replace(conductor, kind="rules", worker=None)
+        case _:
+            return replace(conductor, kind="router", worker=None)
+
+
+def _planner(settings: Settings, name: str) -> WorkerSettings:
+    if name in settings.pool.names:
+        return settings[name]
+    provider, slash, model = name.partition("/")
+    if slash and model and provider in PROVIDERS:
+        table = WorkerTable(name=name, provider=provider, model=model)
+        return worker_settings(table, Catalogue.load())
+    raise UsageError(
+        f"--conductor {name!r} is neither a kind, nor a worker of this pool, nor provider/model; "
+        f"{nearest(name, (*KINDS, *settings.pool.names))}"
+    )
+
+
+def _checked(excluded: frozenset[str], settings: Settings) -> frozenset[str]:
+    """A misspelt exclusion would let a worker in that was to be kept out."""
+    known = {name for profile in settings.pool for name in (profile.name, profile.provider)}
+    for name in sorted(excluded - known):
+        raise UsageError(
+            f"--exclude {name!r} is neither a worker nor a provider of this pool; "
+            f"{nearest(name, known)}"
+        )
+    return excluded
+
+
+def _without_vendors(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment less what would make workers of vendors; a local server's address stays."""
+    dropped = set[str]()
+    for known in KNOWN_ENDPOINTS.values():
+        dropped.update(known.key_variables)
+        found = known.found_in(environment)
+        if known.address_variable and not (found and _is_loopback(found.base_url)):
+            dropped.add(known.address_variable)
+    return {name: value for name, value in environment.items() if name not in dropped}
+
+
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

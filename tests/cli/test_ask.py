@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor
+
+JAPAN = "What is the capital of Japan?"
+COMPARE = "Compare GPT-5 and Claude Sonnet 4 for code generation tasks"
+PRIMES = (
+    "Implement an efficient algorithm to find all prime numbers up to N using a segmented sieve"
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "shape", "steps"),
+    [
+        (JAPAN, "one-shot", [("claude-sonnet-4", [])]),
+        (
+            COMPARE,
+            "fan-out/join",
+            [("gpt-5", []), ("gemini-2.5-pro", []), ("claude-sonnet-4", [0, 1])],
+        ),
+        (
+            PRIMES,
+            "chain",
+            [("gpt-5", []), ("deepseek-r1-qwen-32b", [0]), ("claude-sonnet-4", [0, 1])],
+        ),
+    ],
+)
+def test_the_proof_of_concepts_three_questions_give_its_three_topologies(
+    podium: Podium, question: str, shape: str, steps: list[tuple[str, list[int]]]
+) -> None:
+    ended = podium("ask", "--pool", SCRIPTED_POOL, "--conductor", "rules", "--json", question)
+    assert ended.code == 0
+    assert [round_["shape"] for round_ in ended.json["rounds"]] == [shape]
+    assert [(step["worker"], step["access"]) for step in ended.json["steps"]] == steps
+
+
+def test_json_is_the_object_that_is_specified_and_nothing_else(podium: Podium) -> None:
+    ended = podium("ask", "--pool", SCRIPTED_POOL, "--json", "--budget-calls", "9", COMPARE)
+    document = ended.json
+    assert ended.err == ""
+    assert set(document) == {
+        "run_id",
+        "question",
+        "answer",
+        "status",
+        "tier",
+        "conductor",
+        "rounds",
+        "steps",
+        "usage",
+        "cost_usd",
+        "budget",
+    }
+    assert set(document["steps"][0]) == {
+        "round",
+        "index",
+        "worker",
+        "subtask",
+        "access",
+        "status",
+        "reply",
+        "error",
+        "usage",
+        "cost_usd",
+        "started_ms",
+        "finished_ms",
+    }
+    assert set(document["usage"]) == {
+        "input_tokens",
+        "output_tokens",
+        "cached_input_tokens",
+        "reasoning_tokens",
+        "orchestration_input_tokens",
+        "orchestration_output_tokens",
+        "total_tokens",
+    }
+    assert (document["question"], document["status"]) == (COMPARE, "answered")
+    assert document["answer"] == document["steps"][-1]["reply"]
+    assert (document["budget"]["calls"], document["budget"]["spent"]["calls"]) == (9, 3)
+
+
+def test_where_nothing_can_be_drawn_the_plan_the_steps_and_the_answer_are_lines(
+    podium: Podium,
+) -> None:
+    ended = podium("ask", "--pool", SCRIPTED_POOL, COMPARE)
+    lines = ended.out.splitlines()
+    assert ended.code == 0
+    assert lines[0] == "plan by rules: 3 steps, fan-out/join"
+    assert lines[3].startswith("  2 claude-sonnet-4: ")
+    assert lines[3].endswith("(reads 0, 1)")
+    assert lines[4].startswith("step 0 gpt-5: done, ")
+    assert lines[7].startswith("answered: 3 calls, ")
+    assert lines[8:] == [
+        "",
+        "The answer, after reading all that I was shown: both views hold, and they agree.",
+    ]
+
+
+def test_quiet_prints_the_answer_and_nothing_else(podium: Podium, make_pool: MakePool) -> None:
+    ended = podium("ask", "-q", "--pool", make_pool(), "--conductor", "router", JAPAN)
+    assert (ended.code, ended.out, ended.err) == (0, "42\n", "")
+
+
+def test_a_dash_reads_the_question_from_standard_input(
+    podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"  {JAPAN}\n"))
+    ended = podium("ask", "--json", "--pool", make_pool(), "--conductor", "router", "-")
+    assert ended.json["question"] == JAPAN
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"), [("  ", "the question is empty"), ("\udcff", "is not UTF-8 text")]
+)
+def test_a_question_that_is_none_is_refused(
+    podium: Podium, make_pool: MakePool, question: str, reason: str
+) -> None:
+    ended = podium("ask", "--pool", make_pool(), question)
+    assert ended.code == 2
+    assert reason in ended.complaint
+
+
+def test_what_models_write_cannot_command_the_terminal(podium: Podium, make_pool: MakePool) -> None:
+    pool = make_pool({"evil": "\x1b]0;owned\x07\x1b[2Jall is [red]well[/red]\u202e\x9b"})
+    plain = podium("ask", "--pool", pool, "--conductor", "router", "\x1b[31mred?")
+    assert "\x1b" not in plain.out
+    assert plain.out.endswith("\nall is [red]well[/red]\n")
+    whole = podium("ask", "--json", "--pool", pool, "--conductor", "router", "q?")
+    assert not {"\x1b", "\x9b", "\u202e"} & set(whole.out)
+    assert whole.json["answer"] == "\x1b]0;owned\x07\x1b[2Jall is [red]well[/red]\u202e\x9b"
+
+
+def test_tiers_and_limits_reach_the_run(podium: Podium) -> None:
+    ended = podium("ask", "--json", "--pool", SCRIPTED_POOL, "--tier", "mini", COMPARE)
+    assert (ended.json["tier"], ended.json["conductor"]) == ("mini", "router")
+    assert len(ended.json["steps"]) == 1
+    ended = podium("ask", "--json", "--pool", SCRIPTED_POOL, "--max-steps", "2", COMPARE)
+    assert len(ended.json["steps"]) == 2
+    ended = podium("ask", "--json", "--pool", SCRIPTED_POOL, "--rounds", "2", COMPARE)
+    assert [round_["accepted"] for round_ in ended.json["rounds"]] == [False, True]
+
+
+def test_a_model_can_be_named_to_plan(podium: Podium, make_pool: MakePool) -> None:
+    plan = 'model_id = [1]\nsubtasks = ["say it"]\naccess_list = [[]]'
+    pool = make_pool({"planner": plan, "speaker": "said"})
+    ended = podium("ask", "--json", "--pool", pool, "--conductor", "planner", "q?")
+    assert (ended.json["conductor"], ended.json["answer"]) == ("model(planner)", "said")
+    assert ended.json["usage"]["orchestration_output_tokens"] > 0
+
+
+def test_a_conductor_that_nobody_knows_is_refused_with_the_nearest_name(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    ended = podium("ask", "--pool", make_pool(), "--conductor", "rulez", "q?")
+    assert ended.code == 2
+    assert "did you mean 'rules'?" in ended.complaint
+
+
+def test_a_model_outside_the_pool_can_plan_and_needs_its_own_key(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    ended = podium("ask", "--pool", make_pool(), "--conductor", "openai/gpt-5", "q?")
+    assert ended.code == 2
+    assert "worker 'openai/gpt-5' needs a key for openai; set OPENAI_API_KEY" in ended.complaint
+
+
+def test_an_excluded_worker_does_not_plan_either(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("first", "second", directory=tmp_path)
+    usual = podium("ask", "--json", "--pool", pool, "--conductor", "model", "q?")
+    assert usual.json["conductor"] == "model(first)"
+    vendor.asked.clear()
+    without = podium(
+        "ask", "--json", "--pool", pool, "--conductor", "model", "--exclude", "first", "q?"
+    )
+    assert without.json["conductor"] == "model(second)"
+    assert set(vendor.asked) == {"second"}
+
+
+def test_the_fixed_conductor_carries_out_the_workflow_of_the_configuration(
+    podium: Podium, make_pool: MakePool, write_json: Callable[[Any], Path]
+) -> None:
+    write_json({"steps": [{"worker": "solver", "subtask": "say it", "access": []}]})
+    pool = make_pool(head='[conductor]\nworkflow = "workflow.json"\n')
+    ended = podium("ask", "--json", "--pool", pool, "--conductor", "fixed", "q?")
+    assert (ended.json["conductor"], ended.json["steps"][0]["subtask"]) == ("fixed", "say it")
+
+
+def test_the_fixed_conductor_says_what_it_lacks(podium: Podium, make_pool: MakePool) -> None:
+    ended = podium("ask", "--pool", make_pool(), "--conductor", "fixed", "q?")
+    assert ended.code == 2
+    assert "podium run WORKFLOW.json" in ended.complaint
+
+
+def test_an_excluded_worker_is_not_asked_and_needs_no_key(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    hosted = '[[worker]]\nname = "gpt-5"\nprovider = "openai"\n'
+    pool = make_pool(tail=hosted)
+    missing = podium("ask", "--pool", pool, "q?", "--conductor", "rules")
+    assert missing.code == 2
+    assert "set OPENAI_API_KEY" in missing.complaint
+    for name in ("gpt-5", "openai"):
+        ended = podium("ask", "-q", "--pool", pool, "--exclude", name, "--conductor", "rules", "q?")
+        assert (ended.code, ended.out) == (0, "42\n")
+
+
+def test_a_misspelt_exclusion_is_refused(podium: Podium, make_pool: MakePool) -> None:
+    ended = podium("ask", "--pool", make_pool(), "--exclude", "solvr", "q?")
+    assert ended.code == 2
+    assert "did you mean 'solver'?" in ended.complaint
+
+
+def test_a_spent_budget_ends_with_its_own_code_and_names_the_cap(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    ended = podium("ask", "--pool", make_pool(), "--conductor", "rules", "--budget-calls", "0", "q")
+    assert ended.code == 3
+    assert "calls is capped at 0; raise the cap; go on with: podium runs resume" in ended.complaint
+
+
+def test_a_partial_answer_is_an_answer_with_a_warning(podium: Podium) -> None:
+    ended = podium("ask", "--quiet", "--pool", SCRIPTED_POOL, "--budget-calls", "1", COMPARE)
+    assert ended.code == 0
+    assert ended.out.startswith("The technical view")
+    assert ended.complaint.startswith("this is the best answer so far, not the planned one: ")
+
+
+def test_a_worker_that_cannot_be_reached_fails_the_run_in_one_line(
+    podium: Podium, tmp_path: Path
+) -> None:
+    pool = tmp_path / "nobody.toml"
+    pool.write_text(
+        "[retry]\nattempts = 1\n[[worker]]\n"
+        'name = "absent"\nprovider = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    )
+    ended = podium("ask", "--quiet", "--pool", pool, "--conductor", "router", "q?")
+    assert (ended.code, ended.out) == (1, "")
+    assert "there is no answer: step 0 (absent) failed: " in ended.complaint
+    assert "127.0.0.1:1" in ended.complaint
+
+
+def test_a_step_that_failed_is_mentioned_even_when_there_is_an_answer(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("lead", "second", directory=tmp_path)
+    with pool.open("a") as file:
+        file.write(
+            '[[worker]]\nname = "absent"\nprovider = "openai-compatible"\n'
+            'base_url = "http://127.0.0.1:1/v1"\n[retry]\nattempts = 1\n'
+        )
+    ended = podium("ask", "--pool", pool, "--conductor", "rules", "Compare a and b")
+    assert ended.code == 0
+    assert "step 1 absent: failed: " in ended.out
+    assert ended.complaint.startswith("answered, but not all went as planned: step 1 (absent)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["ask"], "QUESTION"),
+        (["ask", "q", "--nonsense"], "--nonsense"),
+        (["ask", "q", "--tier", "huge"], "--tier"),
+        (["ask", "q", "--max-steps", "0"], "--max-steps"),
+        (["ask", "q", "--budget-usd", "inf"], "inf is no cap"),
+        (["ask", "q", "--budget-usd", "-1"], "--budget-usd"),
+        (["asc", "q"], "perhaps 'ask' was meant"),
+        (["runs"], "Missing command"),
+        (["ask", "q", "--pool", "nowhere.toml"], "nowhere.toml: there is no such file"),
+    ],
+)
+def test_wrong_usage_gets_one_line_and_code_2(
+    podium: Podium, arguments: list[str], reason: str
+) -> None:
+    ended = podium(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert reason in ended.complaint
+
+
+def test_an_unknown_key_in_the_configuration_is_named_with_the_nearest(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    ended = podium("ask", "--pool", make_pool(head="[conductor]\nmax_stepz = 3\n"), "q?")
+    assert ended.code == 2
+    assert "unknown key conductor.max_stepz; did you mean 'max_steps'?" in ended.complaint
+
+
+def test_a_cap_on_money_over_an_unknown_price_is_refused(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = tmp_path / "unpriced.toml"
+    pool.write_text(
+        f'[[worker]]\nname = "x"\nprovider = "openai-compatible"\nbase_url = "{vendor.url}"\n'
+    )
+    ended = podium("ask", "--pool", pool, "--conductor", "router", "--budget-usd", "1", "q?")
+    assert ended.code == 2
+    assert "no price is known for x" in ended.complaint
+
+
+def test_money_and_tokens_are_what_the_vendor_reported(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("one", directory=tmp_path)
+    ended = podium("ask", "--json", "--pool", pool, "--conductor", "router", "q?")
+    assert ended.json["usage"]["total_tokens"] == 15
+    assert ended.json["cost_usd"] == pytest.approx((10 * 1.0 + 5 * 2.0) / 1_000_000)
+
+
+def test_a_fault_that_nobody_foresaw_is_one_line_too(
+    podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("podium.cli.ask.deliver", broken)
+    ended = podium("ask", "--pool", make_pool(), "--conductor", "router", "q?")
+    assert ended.code == 1
+    assert "RuntimeError: boom; run it again with PODIUM_DEBUG=1" in ended.complaint
+    monkeypatch.setenv("PODIUM_DEBUG", "1")
+    ended = podium("ask", "--pool", make_pool(), "--conductor", "router", "q?")
+    assert "Traceback" in ended.err
