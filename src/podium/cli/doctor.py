@@ -1,0 +1,190 @@
+"""`podium doctor`: what is configured, what is missing and how to get it, what it costs.
+
+Keys are never shown, only the names of the variables that hold them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from podium._version import __version__
+from podium.cli import options
+from podium.cli.outcome import Exit
+from podium.cli.output import complain, say, say_json
+from podium.cli.session import is_embedded
+from podium.cli.settings import Choice, settings_for
+from podium.cli.text import counted, megabytes, money, one_line, price
+from podium.config import Settings, WorkerSettings
+from podium.config.files import find
+from podium.embedded.weights import LocalModel, list_models
+from podium.errors import ConfigError, PodiumError
+from podium.providers.base import KNOWN_ENDPOINTS
+from podium.store import default_url, open_store
+from podium.usage import Usage
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+EXAMPLE: Final = Usage(1000, 1000, 0, 0, 0)
+"""A call by which prices can be compared: a thousand tokens in and a thousand out."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What the doctor found. `problems` keep a question from being answered."""
+
+    settings: Settings | None = None
+    file: Path | None = None
+    store: str = ""
+    missing: dict[str, str] = field(default_factory=dict)
+    models: tuple[LocalModel, ...] = ()
+    problems: list[str] = field(default_factory=list)
+
+
+@app.command()
+def doctor(
+    json: options.Json = False, pool: options.Pool = None, config: options.Config = None
+) -> None:
+    """Say what is configured, what is missing, what it costs.
+
+    What is missing comes with how to get it. Nothing is sent to any worker: podium pool check
+    does that. Keys are never shown. The exit code is 2 when something keeps questions from being
+    answered.
+    """
+    findings = asyncio.run(_examine(Choice(pool=pool, config=config)))
+    if json:
+        say_json(_document(findings))
+    else:
+        _say(findings)
+    if findings.problems:
+        raise typer.Exit(Exit.USAGE)
+
+
+async def _examine(choice: Choice) -> Findings:
+    findings = Findings(file=find(os.environ, config=choice.config), models=list_models())
+    try:
+        settings = await settings_for(choice, os.environ)
+    except ConfigError as error:
+        findings.problems.append(str(error))
+        return findings
+    findings.settings = settings
+    planner = settings.conductor.worker
+    for worker in [*settings.workers, *([planner] if planner else [])]:
+        if (missing := _missing(worker)) is not None:
+            findings.missing[worker.profile.name] = missing
+    findings.problems += findings.missing.values()
+    await _examine_store(findings, settings)
+    return findings
+
+
+def _missing(worker: WorkerSettings) -> str | None:
+    """What the worker lacks to be called, if anything."""
+    try:
+        worker.endpoint(os.environ)
+    except ConfigError as error:
+        return str(error)
+    if worker.profile.provider == "llamacpp" and find_spec("xllamacpp") is None:
+        return f"worker {worker.profile.name!r} needs the package xllamacpp; pip install xllamacpp"
+    return None
+
+
+async def _examine_store(findings: Findings, settings: Settings) -> None:
+    """Open the store: only that shows whether it can be used."""
+    from podium.store.database import locate  # it loads SQLAlchemy
+
+    where = settings.store.url or settings.store.path or default_url()
+    try:
+        findings.store = locate(where).name
+        store = await open_store(where)
+        await store.close()
+    except PodiumError as error:
+        findings.problems.append(f"runs will not be stored: {error}")
+
+
+def _say(findings: Findings) -> None:
+    say(f"podium {__version__} on Python {platform.python_version()}")
+    say(f"configuration: {findings.file or 'no file'}")
+    if findings.settings is not None:
+        _say_settings(findings.settings, findings.missing)
+        say(f"runs are kept in {findings.store}")
+    for model in findings.models:
+        state = "here" if model.present else f"not here yet ({megabytes(model.bytes)})"
+        say(f"local model {model.name}: {state}")
+    say("vendors:")
+    for provider, variables, is_set in _vendors(os.environ):
+        name = " or ".join(variables)
+        say(f"  {provider}: {name} is set" if is_set else f"  {provider}: to use it, set {name}")
+    for problem in findings.problems:
+        complain(problem)
+    if not findings.problems:
+        say("nothing is missing; podium pool check reaches every worker once")
+
+
+def _say_settings(settings: Settings, missing: Mapping[str, str]) -> None:
+    say(f"pool: {counted(len(settings.workers), 'worker')} from {one_line(settings.source)}")
+    for worker in settings.workers:
+        profile = worker.profile
+        state = "cannot be called" if profile.name in missing else "ready"
+        example = profile.price.cost(EXAMPLE) if profile.price else None
+        cost = f"{price(profile.price)}; 1,000 in and 1,000 out: {money(example)}"
+        say(f"  {one_line(profile.name)}: {state}; {cost}")
+    if is_embedded(settings):
+        say("  this pool is very small and often wrong; any key below gives a strong one")
+    planner = settings.conductor.worker
+    asked = f" ({one_line(planner.profile.name)})" if planner else ""
+    say(f"conductor: {settings.conductor.kind}{asked}")
+    caps = {name: cap for name, cap in asdict(settings.budget).items() if cap is not None}
+    caps.pop("allow_unpriced")
+    say(f"budget of a run: {', '.join(f'{name} {cap:g}' for name, cap in caps.items())}")
+    for warning in settings.warnings:
+        say(f"note: {one_line(warning)}")
+
+
+def _vendors(environment: Mapping[str, str]) -> list[tuple[str, tuple[str, ...], bool]]:
+    """Each vendor that a variable can name, those variables, and whether one of them is set."""
+    return [
+        (known.provider, variables, known.found_in(environment) is not None)
+        for known in KNOWN_ENDPOINTS.values()
+        if (variables := (*known.key_variables, *filter(None, [known.address_variable])))
+    ]
+
+
+def _document(findings: Findings) -> dict[str, Any]:
+    settings = findings.settings
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "configuration": str(findings.file) if findings.file else None,
+        "source": settings.source if settings else None,
+        "workers": [
+            {
+                "name": worker.profile.name,
+                "provider": worker.profile.provider,
+                "model": worker.profile.model,
+                "ready": worker.profile.name not in findings.missing,
+                "price": asdict(worker.profile.price) if worker.profile.price else None,
+            }
+            for worker in (settings.workers if settings else ())
+        ],
+        "conductor": settings.conductor.kind if settings else None,
+        "budget": asdict(settings.budget) if settings else None,
+        "store": findings.store or None,
+        "models": [
+            {"name": model.name, "present": model.present, "path": str(model.path)}
+            for model in findings.models
+        ],
+        "vendors": [
+            {"provider": provider, "variables": list(variables), "set": is_set}
+            for provider, variables, is_set in _vendors(os.environ)
+        ],
+        "warnings": list(settings.warnings) if settings else [],
+        "problems": findings.problems,
+    }

@@ -1,0 +1,158 @@
+"""`podium pool`: who is in the pool, and whether each of them answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import typer
+
+from podium.cli import options
+from podium.cli.fetching import fetch
+from podium.cli.outcome import Exit
+from podium.cli.output import complain, say, say_json
+from podium.cli.settings import Choice, settings_for
+from podium.cli.text import money, one_line, price, seconds
+from podium.config import Settings, WorkerSettings
+from podium.errors import PodiumError
+from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.providers import Http, connect
+from podium.request import Request, user
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
+"""What every worker is asked by `check`; vendors allow no fewer tokens than these."""
+
+LONGEST_CHECK: Final = 60.0
+"""Seconds in which a worker has to answer it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """How one worker took the tiny request. `error` is None when it answered."""
+
+    worker: str
+    latency_ms: float | None = None
+    cost_usd: float | None = None
+    error: str | None = None
+
+
+@app.command("list")
+def list_(
+    json: options.Json = False,
+    pool: options.Pool = None,
+    config: options.Config = None,
+    offline: options.Offline = False,
+) -> None:
+    """List the workers with their prices and capabilities; nothing is sent to them."""
+    choice = Choice(pool=pool, config=config, offline=offline)
+    settings = asyncio.run(_settings(choice))
+    if json:
+        say_json([_profile_document(worker.profile) for worker in settings.workers])
+        return
+    say(f"from {settings.source}")
+    for index, worker in enumerate(settings.workers):
+        say(f"  {index} {one_line(_described(worker.profile))}")
+
+
+@app.command()
+def check(
+    json: options.Json = False,
+    pool: options.Pool = None,
+    config: options.Config = None,
+    exclude: options.Exclude = None,
+    offline: options.Offline = False,
+) -> None:
+    """Reach every worker once with a tiny request; exit code 1 if one does not answer."""
+    choice = Choice(pool=pool, config=config, exclude=frozenset(exclude or ()), offline=offline)
+    settings, results = asyncio.run(_check(choice))
+    if json:
+        say_json([_result_document(settings, result) for result in results])
+    else:
+        for result in results:
+            say(one_line(_result_line(settings[result.worker].profile, result)))
+    failed = [result.worker for result in results if result.error is not None]
+    if failed:
+        complain(f"no answer from {', '.join(failed)}; put it right, or leave it out of the pool")
+        raise typer.Exit(Exit.FAILED)
+
+
+async def _settings(choice: Choice) -> Settings:
+    settings = await settings_for(choice, os.environ)
+    for warning in settings.warnings:
+        complain(warning)
+    return settings
+
+
+async def _check(choice: Choice) -> tuple[Settings, list[Checked]]:
+    settings = await _settings(choice)
+    http = Http()
+    try:
+        results = await asyncio.gather(
+            *(
+                _reach(worker, http, offline=choice.offline)
+                for worker in settings.workers
+                if worker.profile.provider != CONDUCTOR_PROVIDER  # it would have to plan
+            )
+        )
+    finally:
+        await http.close()
+    return settings, results
+
+
+async def _reach(worker: WorkerSettings, http: Http, *, offline: bool) -> Checked:
+    profile = worker.profile
+    try:
+        if profile.provider == "llamacpp":
+            await fetch(profile.model, offline=offline)
+        began = time.perf_counter()
+        async with asyncio.timeout(LONGEST_CHECK):
+            reply = await connect(profile, worker.endpoint(os.environ), http).reply(TINY)
+    except TimeoutError:
+        return Checked(worker=profile.name, error=f"no reply within {LONGEST_CHECK:g} s")
+    except PodiumError as error:
+        return Checked(worker=profile.name, error=str(error))
+    return Checked(
+        worker=profile.name,
+        latency_ms=(time.perf_counter() - began) * 1000,
+        cost_usd=profile.price.cost(reply.usage) if profile.price else None,
+    )
+
+
+def _described(profile: WorkerProfile) -> str:
+    parts = [f"{profile.provider}/{profile.model}", price(profile.price)]
+    if profile.limits.context_window:
+        parts.append(f"window {profile.limits.context_window:,}")
+    parts += sorted(profile.capabilities)
+    if profile.fallback:
+        parts.append(f"falls back to {profile.fallback}")
+    described = f": {profile.description}" if profile.description else ""
+    return f"{profile.name} ({', '.join(parts)}){described}"
+
+
+def _result_line(profile: WorkerProfile, result: Checked) -> str:
+    if result.latency_ms is None:
+        return f"failed: {result.worker}: {result.error}"
+    took = f"{seconds(result.latency_ms / 1000)}, this cost {money(result.cost_usd)}"
+    return f"ok: {_described(profile)}; {took}"
+
+
+def _profile_document(profile: WorkerProfile) -> dict[str, Any]:
+    return {**asdict(profile), "capabilities": sorted(profile.capabilities)}
+
+
+def _result_document(settings: Settings, result: Checked) -> dict[str, Any]:
+    profile = settings[result.worker].profile
+    return {
+        "worker": result.worker,
+        "ok": result.error is None,
+        "latency_ms": result.latency_ms,
+        "cost_usd": result.cost_usd,
+        "error": result.error,
+        "price": asdict(profile.price) if profile.price else None,
+        "capabilities": sorted(profile.capabilities),
+    }

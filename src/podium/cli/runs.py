@@ -1,0 +1,208 @@
+"""`podium runs`: what was asked before, and going on with what was cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import typer
+
+from podium.cli import options
+from podium.cli.comparison import compare, say_differences
+from podium.cli.document import comparison_document, run_document, summary_document
+from podium.cli.export import as_json, as_markdown
+from podium.cli.output import complain, say, say_json
+from podium.cli.session import Session
+from podium.cli.settings import Caps, Choice, conductor_of
+from podium.cli.showing import deliver, onlooker
+from podium.cli.text import clean, money, one_line, seconds, shortened, tokens
+from podium.cli.wording import ending, plan_line, step_line, total
+from podium.config.files import find, read
+from podium.config.schema import ConfigFile
+from podium.errors import UsageError
+from podium.run import Run, RunStatus
+from podium.store import RunStore, RunSummary, open_store
+
+Result = TypeVar("Result")
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command("list")
+def list_(
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The most runs to list.")] = 20,
+    status: Annotated[
+        RunStatus | None,
+        typer.Option(
+            metavar="STATUS",
+            help="Only runs that are running, answered, partial, failed, exhausted or interrupted.",
+        ),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Only runs whose question or answer contains this."),
+    ] = None,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """List runs, the newest first."""
+    found = _from_store(config, lambda store: store.list(limit=limit, status=status, text=text))
+    if json:
+        say_json([summary_document(summary) for summary in found])
+        return
+    for summary in found:
+        say(_summary_line(summary))
+    if not found:
+        complain("no runs; ask something with: podium ask QUESTION")
+
+
+@app.command()
+def show(run_id: options.RunId, json: options.Json = False, config: options.Config = None) -> None:
+    """Show a run: its plans, every step's reply, and the answer."""
+    run = _load(run_id, config)
+    if json:
+        say_json(run_document(run))
+    else:
+        _say_run(run)
+
+
+@app.command()
+def export(
+    run_id: options.RunId,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it to this file.")
+    ] = None,
+    form: Annotated[
+        Literal["json", "md"],
+        typer.Option("--format", metavar="json|md", help="All of it as JSON, or a page to read."),
+    ] = "json",
+    config: options.Config = None,
+) -> None:
+    """Write a run out as a whole: versioned JSON that loads again, or Markdown."""
+    run = _load(run_id, config)
+    text = as_json(run) if form == "json" else as_markdown(run)
+    if output is None:
+        say(text)
+        return
+    try:
+        output.write_text(f"{text}\n", "utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}; choose another file") from error
+
+
+@app.command()
+def diff(
+    one: Annotated[str, typer.Argument(metavar="ID", help="A run.")],
+    other: Annotated[str, typer.Argument(metavar="ID", help="The run to compare it with.")],
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Say what differs between two runs: settings, plans, replies, cost."""
+    differences = compare(_load(one, config), _load(other, config))
+    if json:
+        say_json(comparison_document(differences))
+    else:
+        say_differences(differences)
+
+
+@app.command()
+def resume(
+    run_id: options.RunId,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    pool: options.Pool = None,
+    config: options.Config = None,
+    conductor: options.Conductor = None,
+    budget_usd: options.BudgetUsd = None,
+    budget_calls: options.BudgetCalls = None,
+    budget_seconds: options.BudgetSeconds = None,
+    budget_tokens: options.BudgetTokens = None,
+    offline: options.Offline = False,
+) -> None:
+    """Go on with a run that was cut off; steps that are done are not asked again.
+
+    Caps given here take the place of the run's own, and what it has spent counts. It needs the
+    pool that the run had: give --pool again where it was given before. Exit codes are those of
+    podium ask.
+    """
+    found = _from_store(config, lambda store: store.load(run_id), pool)
+    planner = conductor or conductor_of(found)
+    choice = Choice(pool=pool, config=config, conductor=planner, offline=offline)
+    caps = Caps(usd=budget_usd, calls=budget_calls, seconds=budget_seconds, tokens=budget_tokens)
+    budget = caps.over(found.budget)
+    with Session(choice, keep=True) as session:
+        run = session.perform(
+            lambda podium, watched: podium.resume(
+                found, budget=budget, emit=watched["emit"], stream=True
+            ),
+            onlooker(silent=json or quiet),
+        )
+    raise typer.Exit(deliver(run, session.resume(run), json=json, quiet=quiet))
+
+
+@app.command()
+def delete(
+    run_id: Annotated[str, typer.Argument(metavar="ID", help="The run's whole id.")],
+    config: options.Config = None,
+) -> None:
+    """Forget a run for good."""
+    _from_store(config, lambda store: store.delete(run_id))
+
+
+def _load(run_id: str, config: Path | None) -> Run:
+    return _from_store(config, lambda store: store.load(run_id))
+
+
+def _from_store(
+    config: Path | None,
+    work: Callable[[RunStore], Awaitable[Result]],
+    pool: Path | None = None,
+) -> Result:
+    """Do something with the store that the files name; their workers are not looked at."""
+    tables = ConfigFile()
+    for file in (find(os.environ, config=config), pool):
+        if file is not None:
+            tables = tables.overlaid(read(file))
+
+    async def opened() -> Result:
+        store = await open_store(tables.store.url or tables.store.path)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(opened())
+
+
+def _summary_line(summary: RunSummary) -> str:
+    when = summary.created_at[:16].replace("T", " ")
+    used = ""
+    if summary.calls is not None:
+        took = seconds(summary.seconds or 0.0)
+        used = f" ({tokens(summary.total_tokens)}, {money(summary.cost_usd)}, {took})"
+    return f"{summary.id}  {when}  {summary.status:<11}  {shortened(summary.question, 60)}{used}"
+
+
+def _say_run(run: Run) -> None:
+    say(f"question: {clean(run.question)}")
+    say(f"asked: {run.created_at}, tier {run.tier}")
+    for round_ in run.rounds:
+        say(f"\n{one_line(plan_line(run, round_))}")
+        for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
+            say(f"  {one_line(step_line(index, step))}")
+        for record in round_.steps:
+            say(f"\nstep {record.index} {one_line(record.worker)}: {one_line(ending(record))}")
+            if record.reply:
+                say(_indented(record.reply))
+    say(f"\n{one_line(total(run))}")
+    if run.error is not None:
+        say(f"error: {one_line(run.error)}")
+    if run.answer is not None:
+        say(f"\n{run.answer}")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in clean(text).splitlines())

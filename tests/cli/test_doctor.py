@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.support import Podium, Vendor
+
+SECRET = "sk-do-not-show-me-anywhere"
+
+
+def test_without_anything_the_doctor_says_what_to_set(podium: Podium, home: Path) -> None:
+    ended = podium("doctor")
+    assert (ended.code, ended.err) == (0, "")
+    assert "configuration: no file" in ended.out
+    assert "from the embedded pool" in ended.out
+    assert "very small and often wrong" in ended.out
+    assert "anthropic: to use it, set ANTHROPIC_API_KEY" in ended.out
+    assert f"runs are kept in {home / 'podium.db'}" in ended.out
+    assert "not here yet" in ended.out
+
+
+def test_a_key_is_noticed_and_never_shown(podium: Podium, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    plain, whole = podium("doctor"), podium("doctor", "--json")
+    assert "anthropic: ANTHROPIC_API_KEY is set" in plain.out
+    assert {worker["ready"] for worker in whole.json["workers"]} == {True}
+    assert "1,000 in and 1,000 out: $" in plain.out
+    for ended in (plain, whole):
+        assert SECRET not in ended.out + ended.err
+
+
+def test_a_missing_key_is_a_problem_with_its_remedy(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("one", directory=tmp_path)
+    with pool.open("a") as file:
+        file.write('[[worker]]\nname = "far"\nprovider = "openai"\nkey_env = "MY_KEY"\n')
+    ended = podium("doctor", "--pool", pool, "--json")
+    assert ended.code == 2
+    assert [worker["ready"] for worker in ended.json["workers"]] == [True, False]
+    assert ended.json["problems"] == [
+        "worker 'far' needs a key for openai; set MY_KEY in the environment"
+    ]
+    assert "set MY_KEY" in podium("doctor", "--pool", pool).complaint
+    assert vendor.asked == []
+
+
+def test_a_broken_configuration_does_not_stop_the_doctor(podium: Podium, tmp_path: Path) -> None:
+    file = tmp_path / "podium.toml"
+    file.write_text("[conductor]\nkinds = 1\n")
+    ended = podium("doctor", "--config", file)
+    assert ended.code == 2
+    assert "did you mean 'kind'?" in ended.complaint
+    assert "vendors:" in ended.out
+
+
+def test_a_store_that_cannot_be_used_is_a_problem(
+    podium: Podium, home: Path, tmp_path: Path
+) -> None:
+    home.mkdir()
+    (home / "podium.db").write_text("no database, and long enough to be told from one\n" * 50)
+    ended = podium("doctor")
+    assert ended.code == 2
+    assert ended.complaint.startswith("runs will not be stored: ")
+
+
+def test_the_password_of_a_database_is_not_shown(podium: Podium, tmp_path: Path) -> None:
+    file = tmp_path / "podium.toml"
+    file.write_text(f'[store]\nurl = "postgresql://me:{SECRET}@127.0.0.1:1/podium"\n')
+    ended = podium("doctor", "--config", file)
+    assert ended.code == 2
+    assert SECRET not in ended.out + ended.err

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.support import Podium
+from podium.embedded import weights
+from podium.embedded.files import Progress, silent
+from podium.embedded.sources import packaged_models
+
+MODEL = packaged_models()[0]
+
+
+def place_weights(home: Path) -> Path:
+    """A file of the right size in the place of the embedded model's weights."""
+    path = home / "models" / MODEL.file
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(MODEL.bytes)
+    return path
+
+
+def test_models_are_listed_with_whether_they_are_here(podium: Podium, home: Path) -> None:
+    assert "not here" in podium("models", "list").out
+    path = place_weights(home)
+    assert f"here, {path}" in podium("models", "list").out
+    listed = podium("models", "list", "--json").json
+    assert (listed[0]["name"], listed[0]["present"]) == (MODEL.name, True)
+    assert listed[0]["path"] == str(path)
+
+
+def test_pulling_what_is_here_says_where_and_fetches_nothing(podium: Podium, home: Path) -> None:
+    path = place_weights(home)
+    ended = podium("models", "pull", MODEL.name)
+    assert (ended.code, ended.out, ended.err) == (0, f"{path}\n", "")
+
+
+def test_pulling_tells_in_one_line_that_it_fetches(
+    podium: Podium, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pull(name: str, progress: Progress = silent) -> Path:
+        return place_weights(home)
+
+    monkeypatch.setattr(weights, "pull", pull)
+    ended = podium("models", "pull", MODEL.name)
+    assert ended.code == 0
+    assert ended.complaint == f"fetching {MODEL.name} (98 MB), once"
+
+
+def test_a_model_that_nobody_knows_is_refused(podium: Podium) -> None:
+    ended = podium("models", "pull", "smollm2-135m-instrukt")
+    assert ended.code == 2
+    assert f"did you mean {MODEL.name}?" in ended.complaint
+
+
+def test_offline_the_first_question_says_how_to_get_the_weights(podium: Podium) -> None:
+    ended = podium("ask", "--offline", "q?")
+    assert ended.code == 2
+    assert "Podium is offline, so the embedded model answers" in ended.err
+    assert f"podium models pull {MODEL.name}" in ended.err
+
+
+def test_without_a_key_the_first_question_says_once_that_the_pool_is_small(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pull(name: str, progress: Progress = silent) -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(weights, "pull", pull)
+    ended = podium("ask", "q?")
+    assert ended.code == 130
+    assert ended.err.count("very small and often wrong") == 1
+    assert "OPENAI_API_KEY" in ended.err

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor
+
+
+def test_the_pool_is_listed_with_prices_and_nothing_is_sent(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("one", "two", directory=tmp_path)
+    ended = podium("pool", "list", "--pool", pool)
+    assert ended.code == 0
+    assert ended.out.splitlines()[0] == f"from {pool}"
+    assert "  0 one (openai-compatible/one, $1 in, $2 out a million tokens" in ended.out
+    assert vendor.asked == []
+    listed = podium("pool", "list", "--pool", pool, "--json").json
+    assert [(worker["name"], worker["price"]["output"]) for worker in listed] == [
+        ("one", 2.0),
+        ("two", 2.0),
+    ]
+
+
+def test_check_reaches_every_worker_once(podium: Podium, vendor: Vendor, tmp_path: Path) -> None:
+    pool = vendor.pool("one", "two", directory=tmp_path)
+    ended = podium("pool", "check", "--pool", pool)
+    assert ended.code == 0
+    assert sorted(vendor.asked) == ["one", "two"]
+    assert ended.out.splitlines()[0].startswith("ok: one (openai-compatible/one, ")
+    assert ended.out.splitlines()[0].endswith("this cost $0.00002")
+
+
+def test_check_tells_of_each_worker_and_fails_if_one_does_not_answer(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("one", directory=tmp_path)
+    with pool.open("a") as file:
+        file.write('[[worker]]\nname = "gpt-5"\nprovider = "openai"\n')
+    ended = podium("pool", "check", "--pool", pool, "--json")
+    assert ended.code == 1
+    assert ended.complaint.startswith("no answer from gpt-5; ")
+    one, other = ended.json
+    assert (one["worker"], one["ok"], one["error"]) == ("one", True, None)
+    assert one["latency_ms"] > 0
+    assert (other["worker"], other["ok"]) == ("gpt-5", False)
+    assert "set OPENAI_API_KEY" in other["error"]
+
+
+def test_check_leaves_out_what_is_excluded(podium: Podium, vendor: Vendor, tmp_path: Path) -> None:
+    pool = vendor.pool("one", "two", directory=tmp_path)
+    podium("pool", "check", "--pool", pool, "--exclude", "two")
+    assert vendor.asked == ["one"]
+
+
+def test_a_conductor_in_the_pool_is_not_a_worker_to_reach(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    pool = make_pool(tail='[[worker]]\nname = "deeper"\nprovider = "podium"\n')
+    results = podium("pool", "check", "--pool", pool, "--json").json
+    assert [result["worker"] for result in results] == ["solver"]
+
+
+def test_offline_keeps_what_is_on_this_machine(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("local", directory=tmp_path)
+    with pool.open("a") as file:
+        file.write('[[worker]]\nname = "remote"\nprovider = "openai"\nfallback = "local"\n')
+    listed = podium("pool", "list", "--pool", pool, "--offline", "--json").json
+    assert [worker["name"] for worker in listed] == ["local"]
+
+
+def test_offline_with_nothing_on_this_machine_is_refused(podium: Podium, tmp_path: Path) -> None:
+    pool = tmp_path / "far.toml"
+    pool.write_text('[[worker]]\nname = "remote"\nprovider = "openai"\n')
+    ended = podium("pool", "list", "--pool", pool, "--offline")
+    assert ended.code == 2
+    assert 'provider = "llamacpp"' in ended.complaint
+
+
+def test_keys_in_the_environment_make_no_worker_while_offline(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    online = podium("pool", "list", "--json").json
+    assert {worker["provider"] for worker in online} == {"openai"}
+    offline = podium("pool", "list", "--offline", "--json").json
+    assert {worker["provider"] for worker in offline} == {"llamacpp"}
+
+
+def test_the_proof_of_concepts_pool_is_free(podium: Podium) -> None:
+    assert podium("pool", "list", "--pool", SCRIPTED_POOL).out.count(", free)") == 4

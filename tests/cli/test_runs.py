@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor
+from podium.errors import StoreError
+from podium.run import load
+from podium.store.sql import SqlRunStore
+
+QUESTION = "Compare tea and coffee"
+
+
+@pytest.fixture
+def asked(podium: Podium) -> str:
+    """The id of a run in the store."""
+    run_id: str = podium("ask", "--json", "--pool", SCRIPTED_POOL, QUESTION).json["run_id"]
+    return run_id
+
+
+def test_every_run_is_listed_the_newest_first(podium: Podium, asked: str) -> None:
+    second = podium("ask", "--json", "--pool", SCRIPTED_POOL, "Why?").json["run_id"]
+    listed = podium("runs", "list", "--json").json
+    assert [run["run_id"] for run in listed] == [second, asked]
+    lines = podium("runs", "list").out.splitlines()
+    assert [line.split()[0] for line in lines] == [second, asked]
+    assert "answered" in lines[1]
+    assert QUESTION in lines[1]
+
+
+def test_a_list_can_be_narrowed(podium: Podium, asked: str) -> None:
+    podium("ask", "--pool", SCRIPTED_POOL, "Why?")
+    assert len(podium("runs", "list", "--json", "--limit", "1").json) == 1
+    assert [run["run_id"] for run in podium("runs", "list", "--json", "--text", "TEA").json] == [
+        asked
+    ]
+    assert podium("runs", "list", "--json", "--status", "failed").json == []
+    assert podium("runs", "list", "--status", "lost").code == 2
+
+
+def test_an_empty_list_says_what_to_do(podium: Podium) -> None:
+    ended = podium("runs", "list")
+    assert (ended.code, ended.out) == (0, "")
+    assert "podium ask" in ended.complaint
+
+
+def test_a_run_is_not_stored_when_that_was_asked_for(podium: Podium) -> None:
+    podium("ask", "--pool", SCRIPTED_POOL, "--no-store", QUESTION)
+    assert podium("runs", "list", "--json").json == []
+
+
+@pytest.mark.parametrize("named", ["last", "whole", "begun"])
+def test_a_run_is_shown_with_its_plan_its_replies_and_its_answer(
+    podium: Podium, asked: str, named: str
+) -> None:
+    run_id = {"last": "last", "whole": asked, "begun": asked[:12]}[named]
+    ended = podium("runs", "show", run_id)
+    assert ended.code == 0
+    assert f"question: {QUESTION}" in ended.out
+    assert "plan by rules: 3 steps, fan-out/join" in ended.out
+    assert "\n  The practical view" in ended.out
+    assert ended.out.rstrip().endswith("both views hold, and they agree.")
+
+
+def test_show_prints_the_same_object_as_ask(podium: Podium) -> None:
+    asked = podium("ask", "--json", "--pool", SCRIPTED_POOL, QUESTION).json
+    assert podium("runs", "show", "last", "--json").json == asked
+
+
+def test_a_run_that_is_not_there_is_a_usage_error(podium: Podium) -> None:
+    ended = podium("runs", "show", "run_0")
+    assert ended.code == 2
+    assert "podium runs list" in ended.complaint
+
+
+def test_an_exported_run_loads_again(podium: Podium, asked: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    ended = podium("runs", "export", asked, "--output", file)
+    assert (ended.code, ended.out) == (0, "")
+    run = load(json.loads(file.read_text("utf-8")))
+    assert (run.id, run.question, run.version) == (asked, QUESTION, 1)
+    assert podium("runs", "export", asked).json["id"] == asked
+
+
+def test_a_run_is_exported_as_a_page_that_its_replies_cannot_break(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    pool = make_pool({"evil": "```\n# not a heading\n````"})
+    podium("ask", "--pool", pool, "--conductor", "router", "Is *this* [a link](x)?\n# no")
+    page = podium("runs", "export", "last", "--format", "md").out
+    assert page.startswith("# Is \\*this\\* \\[a link\\](x)? # no\n")
+    assert "\n`````text\n```\n# not a heading\n````\n`````\n" in page
+
+
+def test_a_file_that_cannot_be_written_is_named(podium: Podium, asked: str, tmp_path: Path) -> None:
+    ended = podium("runs", "export", asked, "--output", tmp_path / "no" / "such" / "place.json")
+    assert ended.code == 2
+    assert "choose another file" in ended.complaint
+
+
+def test_diff_says_what_differs_between_two_runs(podium: Podium, make_pool: MakePool) -> None:
+    first = podium(
+        "ask", "--json", "--pool", make_pool({"a": "one\ntwo"}), "--conductor", "router", "q?"
+    ).json["run_id"]
+    second = podium(
+        "ask", "--json", "--pool", make_pool({"a": "one\nthree", "b": "x"}), "--conductor", "rules",
+        "Compare q",
+    ).json["run_id"]  # fmt: skip
+    ended = podium("runs", "diff", first, second)
+    assert ended.code == 0
+    assert "question:\n  - q?\n  + Compare q\n" in ended.out
+    assert "conductor:\n  - router\n  + rules\n" in ended.out
+    assert "plan of round 1:" in ended.out
+    assert "answer:\n" in ended.out
+    assert "\n  -two\n  +three\n" in ended.out
+    assert "calls:\n  - 1\n  + 3\n" in ended.out
+    whats = [found["what"] for found in podium("runs", "diff", first, second, "--json").json]
+    assert whats[:2] == ["question", "conductor"]
+    assert "reply of step 0 in round 1" in whats
+
+
+def test_a_run_does_not_differ_from_itself(podium: Podium, asked: str) -> None:
+    assert podium("runs", "diff", asked, "last").out == "the two runs do not differ\n"
+
+
+def test_a_deleted_run_is_gone(podium: Podium, asked: str) -> None:
+    assert podium("runs", "delete", asked).code == 0
+    assert podium("runs", "list", "--json").json == []
+    assert podium("runs", "delete", asked).code == 2
+
+
+def test_a_run_whose_budget_was_spent_goes_on_with_a_larger_one(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("lead", "left", "right", directory=tmp_path)
+    cut = podium("ask", "--json", "--pool", pool, "--budget-calls", "2", QUESTION)
+    assert cut.json["status"] == "partial"
+    assert sorted(vendor.asked) == ["left", "right"]
+    ended = podium("runs", "resume", "last", "--pool", pool, "--budget-calls", "3", "--json")
+    assert ended.code == 0
+    assert (ended.json["run_id"], ended.json["status"]) == (cut.json["run_id"], "answered")
+    assert vendor.asked[2:] == ["lead"]
+    assert ended.json["budget"]["spent"]["calls"] == 3
+
+
+def test_a_resumed_run_shows_the_plan_it_had(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    pool = vendor.pool("lead", "left", "right", directory=tmp_path)
+    podium("ask", "--pool", pool, "--budget-calls", "2", QUESTION)
+    ended = podium("runs", "resume", "last", "--pool", pool, "--budget-calls", "9")
+    assert ended.out.startswith("plan by rules: 3 steps, fan-out/join\n")
+    assert ended.out.endswith("\nreply of lead\n")
+
+
+def test_an_answered_run_has_nothing_to_resume(podium: Podium, asked: str) -> None:
+    ended = podium("runs", "resume", asked, "--pool", SCRIPTED_POOL)
+    assert ended.code == 2
+    assert "answered already" in ended.complaint
+
+
+def test_resuming_needs_the_workers_that_the_run_had(
+    podium: Podium, vendor: Vendor, tmp_path: Path, make_pool: MakePool
+) -> None:
+    pool = vendor.pool("lead", "left", "right", directory=tmp_path)
+    podium("ask", "--pool", pool, "--budget-calls", "2", QUESTION)
+    ended = podium("runs", "resume", "last", "--pool", make_pool())
+    assert ended.code == 2
+    assert "no worker named 'lead'" in ended.complaint
+
+
+def test_a_run_is_resumed_by_the_conductor_that_it_had(podium: Podium, make_pool: MakePool) -> None:
+    pool = make_pool()  # the model conductor would be the usual one here
+    cut = podium(
+        "ask", "--json", "--pool", pool, "--conductor", "rules", "--budget-calls", "0", "q"
+    )
+    assert cut.json["status"] == "exhausted"
+    ended = podium("runs", "resume", "last", "--pool", pool, "--budget-calls", "1", "--json")
+    assert (ended.code, ended.json["conductor"], ended.json["answer"]) == (0, "rules", "42")
+
+
+def test_runs_are_kept_where_the_configuration_says(
+    podium: Podium, make_pool: MakePool, tmp_path: Path, home: Path
+) -> None:
+    pool = make_pool(head='[store]\npath = "elsewhere.db"\n')
+    podium("ask", "--config", pool, "--conductor", "router", "q?")
+    assert (tmp_path / "elsewhere.db").exists()
+    assert not (home / "podium.db").exists()
+    assert len(podium("runs", "list", "--json", "--config", pool).json) == 1
+
+
+def test_a_store_that_cannot_be_used_costs_the_record_and_not_the_answer(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere.db").write_text("this is no database, and long enough to tell\n" * 50)
+    pool = make_pool(head='[store]\npath = "elsewhere.db"\n')
+    ended = podium("ask", "-q", "--config", pool, "--conductor", "router", "q?")
+    assert (ended.code, ended.out) == (0, "42\n")
+    assert ended.complaint.startswith("this run will not be stored: ")
+    listed = podium("runs", "list", "--config", pool)
+    assert listed.code == 1
+    assert "no Podium database" in listed.complaint
+
+
+def test_a_disk_that_is_full_in_mid_run_costs_the_record_and_not_the_answer(
+    podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> None:
+        raise StoreError("cannot use the store: the disk is full; free some space")
+
+    monkeypatch.setattr(SqlRunStore, "step", full)
+    monkeypatch.setattr(SqlRunStore, "finish", full)
+    ended = podium("ask", "-q", "--pool", make_pool(), "--conductor", "router", "q?")
+    assert (ended.code, ended.out) == (0, "42\n")
+    assert ended.complaint.startswith("this run was not stored: ")
+    assert ended.complaint.endswith("free some space")
