@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+from cli.support import REPOSITORY
+from podium.cli.reference import page
+
+
+def test_the_page_of_the_command_line_is_up_to_date() -> None:
+    written = (REPOSITORY / "docs" / "cli.md").read_text("utf-8")
+    assert written == page(), "run: python -m podium.cli.reference > docs/cli.md"
