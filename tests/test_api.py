@@ -171,9 +171,9 @@ def test_podium_keeps_runs_in_a_file_that_it_is_given(tmp_path: Path) -> None:
     file = tmp_path / "runs.db"
     with Podium(workers(), FixedConductor(JOIN), store=file) as podium:
         first = podium.ask("why?")
-    with Podium(workers(), FixedConductor(JOIN), store=str(file)) as podium:
-        with pytest.raises(PodiumError, match="answered already"):
-            podium.resume(first.id)
+    again = Podium(workers(), FixedConductor(JOIN), store=str(file))
+    with again as podium, pytest.raises(PodiumError, match="answered already"):
+        podium.resume(first.id)
 
 
 def test_podium_closes_twice_without_complaint() -> None:
