@@ -48,6 +48,21 @@ def test_pulling_tells_in_one_line_that_it_fetches(
     assert ended.complaint == f"fetching {MODEL.name} (98 MB), once"
 
 
+def test_on_a_terminal_fetching_is_seen_as_a_bar(
+    podium: Podium, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def pull(name: str, progress: Progress = silent) -> Path:
+        progress(46_000_000, 92_000_000)
+        return place_weights(home)
+
+    monkeypatch.setattr(weights, "pull", pull)
+    monkeypatch.setattr("podium.cli.fetching.is_drawable", lambda stream: True)
+    ended = podium("models", "pull", MODEL.name)
+    assert (ended.code, ended.out) == (0, f"{home / 'models' / MODEL.file}\n")
+    assert f"fetching {MODEL.name}, once" in ended.err
+    assert "46.0/92.0 MB" in ended.err
+
+
 def test_a_model_that_nobody_knows_is_refused(podium: Podium) -> None:
     ended = podium("models", "pull", "smollm2-135m-instrukt")
     assert ended.code == 2

@@ -90,5 +90,15 @@ def test_keys_in_the_environment_make_no_worker_while_offline(
     assert {worker["provider"] for worker in offline} == {"llamacpp"}
 
 
+def test_a_server_elsewhere_is_not_even_looked_for_while_offline(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", "ollama.invalid")
+    assert podium("pool", "list").code == 2
+    ended = podium("pool", "list", "--offline", "--json")
+    assert (ended.code, ended.err) == (0, "")
+    assert {worker["provider"] for worker in ended.json} == {"llamacpp"}
+
+
 def test_the_proof_of_concepts_pool_is_free(podium: Podium) -> None:
     assert podium("pool", "list", "--pool", SCRIPTED_POOL).out.count(", free)") == 4

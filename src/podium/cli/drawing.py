@@ -15,7 +15,7 @@ from rich.tree import Tree
 
 from podium.cli.scene import RoundView, RunView, Scene, State, StepView
 from podium.cli.text import clean, one_line, reads, seconds
-from podium.cli.wording import plan_line, took, total
+from podium.cli.wording import ending, plan_line, took, total
 from podium.events import Event
 
 REDRAWS_A_SECOND: Final = 10
@@ -111,8 +111,7 @@ class LiveTree:
         if view.retries:
             parts.append(f"asked again {view.retries} x")
         if view.record is not None:
-            parts.append(took(view.record) if view.state == "done" else view.state)
-            parts.append(view.record.error or "")
+            parts.append(took(view.record) if view.state == "done" else ending(view.record))
         elif view.state == "running":
             parts += [seconds(self._scene.clock() - view.since), view.trouble]
         return one_line("; ".join(part for part in parts if part))

@@ -36,7 +36,8 @@ def ending(record: StepRecord) -> str:
     """How a step ended, and what it used."""
     if record.status == "done":
         return f"done, {took(record)}"
-    return f"{record.status}: {record.error}"
+    reason = record.error or record.status
+    return reason if reason.startswith(record.status) else f"{record.status}: {reason}"
 
 
 def total(run: Run) -> str:
