@@ -52,6 +52,7 @@ BELOW_THE_ENTRY_POINTS: Final = (*BELOW_THE_API, "assembly", "api", "sync", "")
 MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(DOMAIN, DOMAIN),
     "_version": (),
+    "__main__": ("cli",),
     "paths": DOMAIN,
     "plan": DOMAIN,
     # A conductor plans and never executes; the engine executes and never plans; they meet in

@@ -96,6 +96,7 @@ def test_a_conductor_in_the_pool_needs_no_price_of_its_own() -> None:
     Budget(usd=1.0).check(Pool((DEAR, nested)))
 
 
-def test_a_negative_cap_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"budget\.calls is -1"):
-        Budget(calls=-1)
+@pytest.mark.parametrize("cap", [-1.0, float("nan"), float("inf")])
+def test_a_cap_that_caps_nothing_is_refused(cap: float) -> None:
+    with pytest.raises(ConfigError, match=r"budget\.usd is"):
+        Budget(usd=cap)

@@ -164,6 +164,16 @@ async def test_excluded_workers_are_not_in_the_conductors_pool() -> None:
     assert run.status == "answered"
 
 
+async def test_an_excluded_worker_may_not_plan_either() -> None:
+    boss = Actor("boss")
+    made = runner(Planner(ONE, asks=boss), Actor("a"), Actor("boss"))
+    run = await made.run("why?", options=Options(exclude=frozenset({"boss"})))
+    assert (run.status, run.error) == ("failed", "boss: boss is excluded from this run")
+    assert boss.asked == []
+    again = await made.resume(run)
+    assert (again.exclude, again.status, boss.asked) == (("boss",), "failed", [])
+
+
 async def test_planning_alone_carries_nothing_out() -> None:
     actor = Actor("a")
     round_ = await runner(Planner(ONE), actor).plan("why?")

@@ -152,8 +152,9 @@ class AsyncPodium:
         return (await self._open()).store
 
     async def close(self) -> None:
-        """Close the connections and the store."""
+        """Close the connections, the local models and the store."""
         if self._opened is not None:
+            await self._opened.assembly.close()
             await self._opened.store.close()
             self._opened = None
         await self._http.close()

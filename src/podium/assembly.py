@@ -23,11 +23,19 @@ from podium.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What settings amount to."""
+    """What settings amount to. `planner` is the worker that only plans, where there is one."""
 
     workers: tuple[Worker, ...]
     pool: Pool
     conductor: Conductor
+    planner: Worker | None = None
+
+    async def close(self) -> None:
+        """Close the workers that hold something open, such as a loaded model."""
+        for worker in (*self.workers, self.planner):
+            close = getattr(worker, "close", None)
+            if close is not None:
+                await close()
 
 
 def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> Assembly:
@@ -36,8 +44,13 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
     workers = {
         worker.profile.name: _connect(worker, environment, http) for worker in settings.workers
     }
+    planning = settings.conductor.worker
+    planner = None
+    if planning is not None and planning not in settings.workers:
+        planner = _connect(planning, environment, http)
+    named = workers.get(planning.profile.name) if planning is not None else None
     return Assembly(
-        tuple(workers.values()), settings.pool, _conductor(settings, workers, environment, http)
+        tuple(workers.values()), settings.pool, _conductor(settings, planner or named), planner
     )
 
 
@@ -47,7 +60,7 @@ def read_workflow_file(path: Path, pool: Pool) -> Workflow:
         document = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is not a JSON file: {error}") from error
     return plan.read_workflow(document, pool)
 
@@ -59,24 +72,13 @@ def _connect(worker: WorkerSettings, environment: Mapping[str, str], http: Http)
     return connect(profile, worker.endpoint(environment), http)
 
 
-def _conductor(
-    settings: Settings,
-    workers: Mapping[str, Worker],
-    environment: Mapping[str, str],
-    http: Http,
-) -> Conductor:
+def _conductor(settings: Settings, planner: Worker | None) -> Conductor:
     chosen = settings.conductor
-    planner: Worker | None = None
-    if chosen.worker is not None:
-        planner = (
-            workers[chosen.worker.profile.name]
-            if chosen.worker in settings.workers
-            else _connect(chosen.worker, environment, http)
-        )
     return conductor.build(
         chosen.kind,
         worker=planner,
         workflow=read_workflow_file(chosen.workflow, settings.pool) if chosen.workflow else None,
         prompt=chosen.prompt,
         few_shot=chosen.few_shot,
+        temperature=chosen.temperature,
     )

@@ -11,6 +11,7 @@ A call whose usage stays unknown is settled at its full hold: the budget assumes
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -45,8 +46,8 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("calls", "tokens", "usd", "seconds", "depth"):
             value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"budget.{name} is {value}; a cap cannot be negative")
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f"budget.{name} is {value}; a cap is a number from 0 up")
 
     def check(self, pool: Pool) -> None:
         """Refuse a cap on money over workers whose price nobody knows."""

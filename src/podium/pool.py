@@ -113,8 +113,14 @@ class Pool:
         """This pool less the workers whose name or provider is excluded.
 
         A fallback onto an excluded worker is dropped with it, so that an exclusion holds for
-        every call of a run.
+        every call of a run. A name that excludes nothing is an error: it was meant to.
         """
+        known = {*self.names, *(worker.provider for worker in self.workers)}
+        for name in sorted(set(excluded) - known):
+            raise ConfigError(
+                f"{name!r} is to be excluded, but no worker or provider is called so; "
+                f"there is {', '.join(sorted(known - {''}))}"
+            )
         kept = [
             worker
             for worker in self.workers

@@ -144,6 +144,7 @@ class Run:
     budget: Budget = field(default_factory=Budget)
     spent: Spent = field(default_factory=Spent)
     history: tuple[Message, ...] = ()
+    exclude: tuple[str, ...] = ()
     depth: int = 0
     prompt_hash: str = ""
     version: int = RUN_VERSION

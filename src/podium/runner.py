@@ -114,6 +114,7 @@ class Runner:
             max_rounds=options.rounds,
             budget=options.budget,
             history=history,
+            exclude=tuple(sorted(options.exclude)),
             prompt_hash=_prompt_hash(self.conductor),
         )
         self.board.bind()
@@ -148,7 +149,7 @@ class Runner:
         """Only plan: the round that a run would begin with, nothing of it carried out."""
         pool = self._pool_for(options)
         self.board.bind()
-        calls = Calls(self.board, Ledger(options.budget), self.board.clock())
+        calls = Calls(self.board, Ledger(options.budget), self.board.clock(), options.exclude)
         situation = Situation(
             question=question,
             pool=pool,
@@ -257,7 +258,7 @@ class _Performance:
 
     async def _plan(self) -> bool:
         """Have the next round planned; False when the last answer was accepted instead."""
-        calls = Calls(self._board, self._ledger, self._started)
+        calls = Calls(self._board, self._ledger, self._started, self._run.exclude)
         calls.attempts.extend(self._planning_cut_off)
         self._planning_cut_off = ()
         index = len(self._rounds)

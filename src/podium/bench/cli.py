@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Podium beside its peers on this machine.")
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.callback()

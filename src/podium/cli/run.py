@@ -89,8 +89,7 @@ def _question_in(document: dict[str, Any], file: str) -> str:
 
 
 def _workflow(document: dict[str, Any], session: Session, file: str) -> Workflow:
-    steps = {key: value for key, value in document.items() if key != "question"}
     try:
-        return read_workflow(steps, session.settings.pool)
+        return read_workflow(document, session.settings.pool)
     except MalformedPlan as error:
         raise MalformedPlan(f"{file}: {error.where}", error.reason) from error

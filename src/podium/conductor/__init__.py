@@ -26,11 +26,11 @@ def build(
     workflow: Workflow | None = None,
     prompt: Length = "full",
     few_shot: bool = True,
-    structured: Form | None = None,
+    temperature: float | None = None,
 ) -> Conductor:
     """The conductor of that kind.
 
-    `model` needs the `worker` that plans and takes `prompt`, `few_shot` and `structured`;
+    `model` needs the `worker` that plans and takes `prompt`, `few_shot` and `temperature`;
     `fixed` needs its `workflow`; `rules` and `router` need nothing.
     """
     if kind == "model":
@@ -38,7 +38,7 @@ def build(
             raise ConfigError(
                 "conductor.kind is 'model', but no model is named to conduct; set conductor.model"
             )
-        return ModelConductor(worker, prompt=prompt, few_shot=few_shot, structured=structured)
+        return ModelConductor(worker, prompt=prompt, few_shot=few_shot, temperature=temperature)
     if kind == "fixed":
         if workflow is None:
             raise ConfigError(

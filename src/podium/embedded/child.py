@@ -20,6 +20,9 @@ from typing import Any, BinaryIO
 ERRORS_ONLY = 1
 """llama.cpp's level of logging at which it still says why a model cannot be loaded."""
 
+PROMPT_CACHE_MIB = 256
+"""The most memory for prompts that were read before; llama.cpp itself would take 8 GiB."""
+
 LOG_PREFIX = re.compile(r"^[\d.]+ E ")
 
 
@@ -54,6 +57,7 @@ def _load(settings: dict[str, Any]) -> Any:
     parameters.n_ctx = settings["context"]
     parameters.n_parallel = settings["slots"]
     parameters.kv_unified = True  # one busy slot may use what the idle ones leave
+    parameters.cache_ram_mib = PROMPT_CACHE_MIB
     parameters.n_gpu_layers = settings["gpu_layers"]
     parameters.cpuparams.n_threads = settings["threads"]
     parameters.lora_init_without_apply = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import aclosing
 from typing import Final
 
@@ -73,14 +73,25 @@ class Switchboard:
 
 
 class Calls:
-    """The calls that one step, or one round's planning, makes. `attempts` records each."""
+    """The calls that one step, or one round's planning, makes. `attempts` records each.
 
-    __slots__ = ("_board", "_ledger", "_started", "attempts")
+    Workers whose name or provider is in `excluded` are refused. That is for planning: the
+    workers of steps come from a pool that has been cleared of them already.
+    """
 
-    def __init__(self, board: Switchboard, ledger: Ledger, started: float) -> None:
+    __slots__ = ("_board", "_excluded", "_ledger", "_started", "attempts")
+
+    def __init__(
+        self,
+        board: Switchboard,
+        ledger: Ledger,
+        started: float,
+        excluded: Collection[str] = (),
+    ) -> None:
         self._board = board
         self._ledger = ledger
         self._started = started
+        self._excluded = excluded
         self.attempts: list[Attempt] = []
 
     async def __call__(self, worker: Worker, request: Request) -> Reply:
@@ -95,6 +106,8 @@ class Calls:
         on_retry: OnRetry | None = None,
     ) -> Reply:
         """Call the worker, streaming when somebody listens for deltas."""
+        if self._excluded:
+            self._refuse_excluded(worker)
         gate = self._board.gate(worker)
         attempt = 1
         while True:
@@ -110,6 +123,11 @@ class Calls:
                     on_retry(worker.profile.name, error, wait)
                 await self._board.sleep(wait)
                 attempt += 1
+
+    def _refuse_excluded(self, worker: Worker) -> None:
+        for name in (worker.profile.name, worker.profile.provider):
+            if name in self._excluded:
+                raise RequestRefused(f"{worker.profile.name}: {name} is excluded from this run")
 
     async def _pass(
         self, gate: Gate, worker: Worker, request: Request, on_delta: OnDelta | None

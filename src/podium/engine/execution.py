@@ -186,7 +186,7 @@ class _StepWork:
         except PodiumError as error:
             self._end("failed", error=str(error))
         except asyncio.CancelledError:
-            self._end("cancelled", error="cancelled before it was done")
+            self._end("cancelled", error="stopped before it was done")
             raise
 
     def _brief(self) -> None:

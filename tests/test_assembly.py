@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podium import AsyncPodium
+from podium.assembly import assemble, read_workflow_file
+from podium.conductor import FixedConductor, RulesConductor
+from podium.config import load
+from podium.errors import ConfigError, MalformedPlan
+from podium.pool import Pool, WorkerProfile
+from podium.providers import Http
+from podium.request import Reply, Request
+from podium.worker import Worker
+from podium.workflow import Step, Workflow
+
+SCRIPTED = """
+[[worker]]
+name = "a"
+provider = "scripted"
+options = { reply = "answer of a" }
+
+[[worker]]
+name = "lead"
+provider = "podium"
+fallback = "a"
+"""
+
+
+def settings_file(directory: Path, text: str) -> Path:
+    file = directory / "podium.toml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+def test_settings_become_workers_and_a_conductor(tmp_path: Path) -> None:
+    settings = load(settings_file(tmp_path, '[conductor]\nkind = "rules"\n' + SCRIPTED))
+    assembly = assemble(settings, {}, Http())
+    assert [worker.profile.name for worker in assembly.workers] == ["a", "lead"]
+    assert isinstance(assembly.conductor, RulesConductor)
+    assert assembly.pool["lead"].fallback == "a"
+
+
+async def test_a_fixed_conductor_takes_what_plan_writes(tmp_path: Path) -> None:
+    plan = {"question": "why?", "steps": [{"worker": "a", "subtask": "do", "access": []}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan), "utf-8")
+    text = '[conductor]\nkind = "fixed"\nworkflow = "plan.json"\n[store]\npath = "runs.db"\n'
+    settings = load(settings_file(tmp_path, text + SCRIPTED))
+    async with AsyncPodium(settings=settings) as podium:
+        run = await podium.ask("why?")
+        assert (await (await podium.store()).load("last")).id == run.id
+    assert (run.answer, run.conductor) == ("answer of a", "fixed")
+
+
+async def test_a_nested_conductor_from_a_file_leads_a_run_of_its_own(tmp_path: Path) -> None:
+    plan = {"steps": [{"worker": "lead", "subtask": "do", "access": []}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan), "utf-8")
+    settings = load(settings_file(tmp_path, '[conductor]\nkind = "router"\n' + SCRIPTED))
+    workflow = read_workflow_file(tmp_path / "plan.json", settings.pool)
+    async with AsyncPodium(settings=settings, store=tmp_path / "runs.db") as podium:
+        run = await podium.run(workflow, "why?")
+    assert run.answer == "answer of a"
+    assert run.steps[0].nested is not None
+    assert run.steps[0].nested.depth == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "is not a JSON file"),
+        ("[" * 100_000, "is not a JSON file"),
+        ('{"steps": []}', "the list is empty"),
+        ('{"steps": [{"worker": "b", "subtask": "x", "access": []}]}', "b"),
+        ('{"steps": [{"worker": "a", "subtask": "x", "access": [1]}]}', "1"),
+    ],
+)
+def test_a_workflow_file_that_cannot_be_used_says_why(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(text, "utf-8")
+    with pytest.raises((ConfigError, MalformedPlan), match=reason):
+        read_workflow_file(file, Pool((WorkerProfile(name="a"),)))
+
+
+def test_a_workflow_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="plan.json: there is no such file"):
+        read_workflow_file(tmp_path / "plan.json", Pool((WorkerProfile(name="a"),)))
+
+
+async def test_closing_closes_the_workers_that_hold_something_open() -> None:
+    class Holding(Worker):
+        profile = WorkerProfile(name="a")
+        closed = 0
+
+        async def reply(self, request: Request) -> Reply:
+            return Reply("held")
+
+        async def close(self) -> None:
+            self.closed += 1
+
+    worker = Holding()
+    async with AsyncPodium([worker], FixedConductor(Workflow((Step("a", "do"),)))) as podium:
+        await podium.ask("why?")
+    assert worker.closed == 1
