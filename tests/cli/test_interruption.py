@@ -33,7 +33,7 @@ def test_ctrl_c_keeps_the_run_and_resume_repeats_no_finished_step(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "step 2 lead: cancelled before it was done" in out
+    assert "step 2 lead: cancelled: stopped before it was done" in out
     assert err.splitlines() == [err.strip()]
     hint = err.removeprefix("podium: interrupted; go on with: podium ").split()
     run_id = hint[2]

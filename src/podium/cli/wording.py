@@ -36,8 +36,7 @@ def ending(record: StepRecord) -> str:
     """How a step ended, and what it used."""
     if record.status == "done":
         return f"done, {took(record)}"
-    reason = record.error or record.status
-    return reason if reason.startswith(record.status) else f"{record.status}: {reason}"
+    return f"{record.status}: {record.error}"
 
 
 def total(run: Run) -> str:
