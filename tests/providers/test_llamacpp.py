@@ -236,7 +236,8 @@ def test_an_unknown_model_is_refused_when_connecting(hire: Hire) -> None:
     ("options", "wanted"),
     [
         ({"system": 3}, "system = 3 in its options; give text"),
-        ({"slots": "two"}, "slots = 'two' in its options; give a whole number"),
+        ({"slots": "two"}, "slots = 'two' in its options; give a whole number from 1 on"),
+        ({"context": 0}, "context = 0 in its options; give a whole number from 1 on"),
         ({"threads": True}, "threads = True in its options; give a whole number"),
         ({"temperature": "hot"}, "temperature = 'hot' in its options; give a number"),
     ],

@@ -40,7 +40,9 @@ CAPABILITIES: Final[frozenset[Capability]] = frozenset({"sampling", "prefill", "
 """What llama.cpp can do with any model."""
 
 _LOADING: Final = ("context", "slots", "threads", "gpu_layers")
-_SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
+_AT_LEAST_ONE: Final = ("context", "slots")
+
+SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "system": str,
     "adapter": str,
     "adapter_scale": (int, float),
@@ -49,6 +51,7 @@ _SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "seed": int,
     **dict.fromkeys(_LOADING, int),
 }
+"""The options that are settings, and what each must be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class LlamaCppWorker:
         adapter = options.get("adapter", "")
         self._adapter = weights.find(adapter) if adapter else None
         self._scale = float(options.get("adapter_scale", 1.0))
-        self._body = {name: value for name, value in options.items() if name not in _SETTINGS}
+        self._body = {name: value for name, value in options.items() if name not in SETTINGS}
         self._defaults = _Defaults(
             system=options.get("system", ""),
             max_tokens=profile.limits.max_output_tokens,
@@ -163,10 +166,13 @@ class _ServedWorker(CompatibleWorker):
 
 
 def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name, kind in _SETTINGS.items():
-        value = options.get(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+    for name in SETTINGS.keys() & options.keys():
+        value, kind = options[name], SETTINGS[name]
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if not fits or (name in _AT_LEAST_ONE and value < 1):
             wanted = "text" if kind is str else "a whole number" if kind is int else "a number"
+            if name in _AT_LEAST_ONE:
+                wanted += " from 1 on"
             raise ConfigError(
                 f"worker {profile.name!r} has {name} = {value!r} in its options; give {wanted}"
             )
