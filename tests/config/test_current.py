@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from podium.budget import Budget
-from podium.config import Settings, current_settings
+from podium.config import Settings, current_settings, load
+from podium.embedded.pool import embedded_pool
 from podium.errors import ConfigError
 
 Write = Callable[..., Path]
@@ -158,16 +160,17 @@ async def test_no_key_shows_in_the_settings(tmp_path: Path) -> None:
 async def test_with_no_file_and_no_key_the_embedded_pool_is_used(tmp_path: Path) -> None:
     settings = await current(tmp_path, PATH="/bin")
     assert settings.source == "the embedded pool"
+    assert settings.pool.names == load(embedded_pool()).pool.names
     assert {profile.provider for profile in settings.pool} == {"llamacpp"}
-    assert settings.conductor.worker in settings.workers
-    assert settings.conductor.prompt == "compact"
+    assert settings.conductor == load(embedded_pool()).conductor
+    assert not settings.share_question
 
 
-async def test_the_embedded_pool_keeps_to_the_files_other_tables(
+async def test_what_a_file_says_wins_over_the_embedded_pool_key_by_key(
     write: Write, tmp_path: Path
 ) -> None:
-    path = write("[budget]\ncalls = 7\nusd = 0.01\n[conductor]\nprompt = 'full'")
+    path = write("[budget]\ncalls = 7\nusd = 0.01\n[conductor]\nrounds = 3")
     settings = await current(tmp_path)
     assert settings.source == f"{path} with the embedded pool"
-    assert settings.budget.calls == 7
-    assert settings.conductor.prompt == "full"
+    assert settings.budget == Budget(calls=7, usd=0.01)
+    assert settings.conductor == replace(load(embedded_pool()).conductor, rounds=3)

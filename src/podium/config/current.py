@@ -11,8 +11,9 @@ from podium.catalogue import Catalogue
 from podium.config.environment import find_workers
 from podium.config.files import find, read
 from podium.config.resolve import resolve
-from podium.config.schema import ConfigFile, WorkerTable
+from podium.config.schema import ConfigFile
 from podium.config.settings import Settings
+from podium.embedded.pool import embedded_pool
 
 
 async def current_settings(
@@ -43,22 +44,8 @@ async def current_settings(
             tables = tables.model_copy(update={"worker": found.workers})
             sources.append(f"the environment ({', '.join(found.variables)})")
         else:
-            tables = embedded(tables)
+            tables = tables.completed(read(embedded_pool()))
             sources.append("the embedded pool")
         warnings = found.warnings
     settings = resolve(tables, " with ".join(sources), planner=planner, today=today)
     return replace(settings, warnings=(*settings.warnings, *warnings))
-
-
-def embedded(tables: ConfigFile) -> ConfigFile:
-    """The tables with the embedded pool in them, and a prompt that very small models can read."""
-    from podium.embedded.sources import packaged_models
-
-    workers = tuple(
-        WorkerTable(name=model.name, provider="llamacpp", description=model.description)
-        for model in packaged_models()
-    )
-    conductor = tables.conductor
-    if "prompt" not in conductor.model_fields_set:
-        conductor = conductor.model_copy(update={"prompt": "compact"})
-    return tables.model_copy(update={"worker": workers, "conductor": conductor})

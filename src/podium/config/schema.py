@@ -185,6 +185,17 @@ class ConfigFile(Table):
         """This file with every table that a pool file has in place of its own."""
         return self.model_copy(update={name: getattr(pool, name) for name in pool.model_fields_set})
 
+    def completed(self, pool: ConfigFile) -> ConfigFile:
+        """This file with a pool file's workers, and with its values for every key left out."""
+        tables = {name: getattr(self, name) for name in self.model_fields_set - {"worker"}}
+        said = {
+            name: getattr(pool, name).model_copy(
+                update={key: getattr(table, key) for key in table.model_fields_set}
+            )
+            for name, table in tables.items()
+        }
+        return pool.model_copy(update=said)
+
     def anchored(self, directory: Path) -> ConfigFile:
         """This file with the paths in it counted from the directory it lies in."""
         anchored = self
