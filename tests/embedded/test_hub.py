@@ -1,4 +1,5 @@
 import hashlib
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,8 @@ async def hub(home: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> As
     app.router.add_route("*", "/storage/blob", hub.storage)
     async with TestServer(app) as server:
         monkeypatch.setenv("HF_ENDPOINT", str(server.make_url("/")))
-        monkeypatch.delenv("HF_TOKEN", raising=False)
+        for variable in ("HF_TOKEN", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(variable, raising=False)
         yield hub
 
 
@@ -180,6 +182,26 @@ async def test_the_token_opens_a_private_file_and_its_absence_is_named(
         await weights.pull(NAME)
     monkeypatch.setenv("HF_TOKEN", "secret")
     assert (await weights.pull(NAME)).is_file()
+
+
+async def test_the_token_wins_over_what_the_users_netrc_says(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login ada password secret\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.setenv("HF_TOKEN", "token")
+    hub.wants_token = "Bearer token"
+    assert (await weights.pull(NAME)).is_file()
+
+
+async def test_the_users_proxy_is_used(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = os.environ["HF_ENDPOINT"]
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    assert (await weights.pull(NAME)).is_file()
+    assert {request.host for request in hub.requests} == {"hub.invalid"}
 
 
 async def test_a_file_that_the_hub_does_not_have_is_named(hub: Hub) -> None:

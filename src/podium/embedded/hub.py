@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -46,7 +48,7 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
     """
     endpoint = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or DEFAULT_ENDPOINT
     url = f"{endpoint}/{source.repository}/resolve/{source.revision}/{source.file}"
-    async with _session() as session:
+    async with _session(endpoint) as session:
         with _network(source, endpoint, target):
             description = await _describe(session, url, source)
         part = target.with_name(f"{target.name}.{description.tag or 'untagged'}.part")
@@ -67,10 +69,18 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
 
 
 @asynccontextmanager
-async def _session() -> AsyncIterator[aiohttp.ClientSession]:
+async def _session(endpoint: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client with the user's token, through the user's proxy.
+
+    aiohttp's own `trust_env` would also read ~/.netrc and clash with the token.
+    """
+    address = urlsplit(endpoint)
+    proxy = urllib.request.getproxies().get(address.scheme)
+    if urllib.request.proxy_bypass(address.netloc):
+        proxy = None
     token = os.environ.get("HF_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with aiohttp.ClientSession(headers=headers, timeout=TIMEOUT, trust_env=True) as session:
+    async with aiohttp.ClientSession(headers=headers, timeout=TIMEOUT, proxy=proxy) as session:
         yield session
 
 
