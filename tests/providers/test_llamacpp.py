@@ -306,6 +306,16 @@ async def test_the_real_model_streams_what_it_would_have_said(
 
 
 @pytest.mark.weights
+async def test_calls_after_a_streamed_one_find_the_real_model_there(
+    smol: LlamaCppWorker, streamed: Streamed
+) -> None:
+    brief = Request(QUESTION.messages, max_tokens=1)
+    for _ in range(20):
+        await streamed(smol, brief)
+        await smol.reply(brief)
+
+
+@pytest.mark.weights
 async def test_the_real_model_reads_a_repeated_prompt_from_its_cache(smol: LlamaCppWorker) -> None:
     await smol.reply(QUESTION)
     again = await smol.reply(QUESTION)

@@ -23,6 +23,8 @@ ERRORS_ONLY = 1
 PROMPT_CACHE_MIB = 256
 """The most memory for prompts that were read before; llama.cpp itself would take 8 GiB."""
 
+IMPORT_REMEDY = "reinstall xllamacpp; on a bare Linux also the system's libgomp (libgomp1)"
+
 LOG_PREFIX = re.compile(r"^[\d.]+ E ")
 
 
@@ -36,7 +38,7 @@ def main() -> None:
         try:
             server = _load(settings)
         except ImportError as error:
-            answer = {"error": f"xllamacpp cannot be imported: {error}"}
+            answer = {"error": f"xllamacpp cannot be imported: {error}; {IMPORT_REMEDY}"}
         except RuntimeError as error:
             answer = {"error": _reason(log) or str(error)}
         else:

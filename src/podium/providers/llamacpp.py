@@ -36,6 +36,10 @@ from podium.usage import Number
 
 DIALECT: Final = ChatDialect(grammar="grammar", thinking="reasoning_content")
 
+ONE_CALL_A_CONNECTION: Final = {"Connection": "close"}
+"""llama.cpp closes a connection after streaming without saying so, and the next call on it would
+fail. On loopback a new one costs nothing."""
+
 CAPABILITIES: Final[frozenset[Capability]] = frozenset({"sampling", "prefill", "json"})
 """What llama.cpp can do with any model."""
 
@@ -151,7 +155,8 @@ class _ServedWorker(CompatibleWorker):
         self, profile: WorkerProfile, server: ModelServer, body: Mapping[str, Any], http: Http
     ) -> None:
         able = replace(profile, capabilities=profile.capabilities | CAPABILITIES)
-        super().__init__(able, Endpoint(f"{server.address}/v1", server.key, options=body), http)
+        endpoint = Endpoint(f"{server.address}/v1", server.key, ONE_CALL_A_CONNECTION, body)
+        super().__init__(able, endpoint, http)
         self._server = server
 
     @property
