@@ -186,14 +186,32 @@ async def test_no_reply_is_begun_where_the_worker_cannot_continue_it() -> None:
 @pytest.mark.parametrize("situation", [SITUATION, LATER])
 async def test_a_local_model_is_held_to_the_lists_by_a_grammar(situation: Situation) -> None:
     planner = Planner(LISTS, provider="llamacpp", capabilities=frozenset({"prefill", "json"}))
-    found = await ModelConductor(planner, prompt="compact").plan(situation, call)
+    found = await ModelConductor(planner).plan(situation, call)
     request = planner.requests[0]
     may_accept = bool(situation.rounds)
     assert request.grammar == plan.grammar(POOL, situation.max_steps, may_accept=may_accept)
     assert request.prefill == ""
     assert request.schema is None
-    assert request.messages == Prompt("compact", "grammar").messages(situation)
+    assert request.messages == Prompt("full", "grammar").messages(situation)
     assert found.workflow == PLANNED
+
+
+async def test_a_very_small_model_only_chooses_who_answers_the_question() -> None:
+    planner = Planner(LISTS, provider="llamacpp")
+    await ModelConductor(planner, prompt="compact").plan(SITUATION, call)
+    request = planner.requests[0]
+    assert request.grammar == plan.grammar(POOL, 5, subtask=SITUATION.question)
+    assert request.messages == Prompt("compact", "grammar").messages(SITUATION)
+
+
+async def test_a_very_small_model_is_not_asked_to_plan_for_a_long_question() -> None:
+    planner = Planner(LISTS, provider="llamacpp")
+    long = replace(SITUATION, question="why? " * 200)
+    found = await ModelConductor(planner, prompt="compact").plan(long, call)
+    assert found.workflow is not None
+    assert [step.subtask for step in found.workflow.steps] == [long.question]
+    assert "does not plan for long questions" in found.warnings[0]
+    assert planner.requests == []
 
 
 async def test_a_model_that_follows_a_schema_writes_json() -> None:

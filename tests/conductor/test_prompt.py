@@ -50,13 +50,39 @@ def asked(situation: Situation, prompt: Prompt = FULL) -> str:
     return prompt.messages(situation)[1].text
 
 
-@pytest.mark.parametrize("length", ["full", "compact"])
-def test_the_question_and_every_worker_are_in_the_prompt(length: Length) -> None:
-    text = asked(SITUATION, Prompt(length))
+def test_the_question_and_every_worker_are_in_the_prompt() -> None:
+    text = asked(SITUATION)
     assert f"<question>\n{QUESTION}\n</question>" in text
     for worker in POOL:
         assert worker.name in text
         assert worker.description in text
+
+
+def test_the_compact_prompt_is_a_conversation_to_go_on_with() -> None:
+    messages = Prompt("compact", "grammar").messages(SITUATION)
+    assert [message.role for message in messages] == [
+        "system", "user", "assistant", "user", "assistant", "user"
+    ]  # fmt: skip
+    assert messages[0].text.endswith(model_list(POOL))
+    assert messages[-1].text == QUESTION
+    for asked_for, written in zip(messages[1:5:2], messages[2:5:2], strict=True):
+        workflow = plan.parse(written.text, POOL, strict=True).workflow
+        assert workflow is not None
+        assert {step.subtask for step in workflow.steps} == {asked_for.text}
+
+
+@pytest.mark.parametrize(
+    ("situation", "turns"),
+    [
+        (replace(SITUATION, max_steps=1), 4),
+        (replace(SITUATION, pool=POOL.without({"gpt-5", "unknown-model"})), 4),
+    ],
+)
+def test_the_compact_prompt_shows_a_check_only_where_there_can_be_one(
+    situation: Situation, turns: int
+) -> None:
+    assert len(Prompt("compact").messages(situation)) == turns
+    assert len(Prompt("compact", few_shot=False).messages(situation)) == 2
 
 
 def test_a_line_of_the_pool_gives_id_name_description_and_what_matters_for_planning() -> None:
@@ -115,9 +141,8 @@ def test_no_examples_are_shown_where_none_are_wanted() -> None:
 
 def test_workers_that_do_not_see_the_question_are_announced() -> None:
     withheld = replace(SITUATION, pool=replace(POOL, share_question=False))
-    for length in ("full", "compact"):
-        assert asked(withheld, Prompt(length)) != asked(SITUATION, Prompt(length))
     assert "not the user's question" in asked(withheld)
+    assert "not the user's question" not in asked(SITUATION)
 
 
 def test_the_conversation_comes_before_the_question() -> None:
@@ -132,10 +157,10 @@ def test_the_conversation_comes_before_the_question() -> None:
 def test_of_a_long_conversation_the_end_is_kept(length: Length, limit: int) -> None:
     history = (user("first " + "x" * 50_000), assistant("the last words"))
     prompt = Prompt(length)
-    with_history = asked(replace(SITUATION, history=history), prompt)
+    with_history = prompt.messages(replace(SITUATION, history=history))[-1].text
     assert "the last words" in with_history
-    assert "first" not in with_history.partition("<conversation>")[2].partition("<question>")[0]
-    assert len(with_history) < len(asked(SITUATION, prompt)) + limit + 200
+    assert "first x" not in with_history
+    assert len(with_history) < len(prompt.messages(SITUATION)[-1].text) + limit + 200
 
 
 def test_a_question_cannot_close_its_own_block() -> None:
@@ -169,9 +194,9 @@ def test_neither_an_answer_nor_a_conversation_can_close_a_block() -> None:
 
 def test_placeholders_in_a_question_stay_as_they_are() -> None:
     question = "What do $models, ${question}, $$ and %s mean? $"
-    for length in ("full", "compact"):
-        text = asked(replace(SITUATION, question=question), Prompt(length))
-        assert f"<question>\n{question}\n</question>" in text
+    situation = replace(SITUATION, question=question)
+    assert f"<question>\n{question}\n</question>" in asked(situation)
+    assert Prompt("compact").messages(situation)[-1].text == question
 
 
 def test_the_same_situation_gives_the_same_words() -> None:
@@ -205,8 +230,8 @@ def test_json_is_accepted_with_by_an_empty_list_of_steps() -> None:
 
 def test_the_compact_prompt_has_later_rounds_too() -> None:
     messages = Prompt("compact").messages(after("scattering", "Rayleigh scattering"))
-    assert "<answer>\nRayleigh scattering\n</answer>" in messages[3].text
-    assert "three empty lists" in messages[3].text
+    assert "<answer>\nRayleigh scattering\n</answer>" in messages[-1].text
+    assert "three empty lists" in messages[-1].text
 
 
 @pytest.mark.parametrize("plan_text", ["", "I would rather not.", "model_id = [0]"])

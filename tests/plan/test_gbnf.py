@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from podium.plan import grammar, parse, write
 from podium.pool import Pool, WorkerProfile
-from podium.workflow import Workflow
+from podium.workflow import Step, Workflow
 
 TOKEN = re.compile(
     r'"(?P<literal>(?:[^"\\]|\\.)*)"|(?P<characters>\[(?:[^\]\\]|\\.)*\])'
@@ -55,6 +55,20 @@ def test_whatever_the_grammar_allows_is_a_well_formed_plan(
     assert parsed.workflow is not None
     assert parsed.warnings == ()
     assert all(len(step.subtask) <= 9 for step in parsed.workflow.steps)
+
+
+@pytest.mark.parametrize(
+    "subtask", ["Why?", 'a "quoted" \\ word', "two\nlines\tand\x01more", "日本 [1]"]
+)
+def test_with_a_given_subtask_every_step_does_just_that(pool: Pool, subtask: str) -> None:
+    pattern = as_regex(grammar(pool, 2, subtask=subtask))
+    lists = write(
+        Workflow((Step(pool.names[0], subtask), Step(pool.names[1], subtask, (0,)))), pool
+    )
+    other = write(Workflow((Step(pool.names[0], f"{subtask}!"),)), pool)
+    assert re.fullmatch(pattern, lists)
+    assert not re.fullmatch(pattern, other)
+    assert parse(lists, pool, strict=True).workflow is not None
 
 
 @given(data=st.data())

@@ -23,11 +23,18 @@ ATTEMPTS: Final = 2
 after being told what was wrong with it will not learn it from a third turn."""
 
 
+LONGEST_COMPACT: Final = 600
+"""Characters of a question that a very small model is asked to plan for: it copies the question
+into its plan, which takes longer than answering it."""
+
+
 class ModelConductor:
     """Plans by asking a worker.
 
     `prompt` is `full` (the paper's structure, with worked examples unless `few_shot` is False)
-    or `compact` (a few lines, for very small models). `structured` is how the plan is written;
+    or `compact`, for models so small that they cannot word a subtask: under a grammar each
+    subtask is then the question itself, and the model decides who answers it, whether somebody
+    else does so too, and who reads whom. `structured` is how the plan is written;
     None takes what suits the worker, see `form_for`.
     """
 
@@ -55,6 +62,8 @@ class ModelConductor:
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
         """Ask for a plan; `BudgetExhausted` is all that passes through."""
+        if self._prompt.length == "compact" and len(situation.question) > LONGEST_COMPACT:
+            return _fall_back(situation, "", [f"{self.name} does not plan for long questions"])
         request = self._request(situation)
         text = ""
         warnings: list[str] = []
@@ -80,7 +89,12 @@ class ModelConductor:
         )
         pool, max_steps = situation.pool, situation.max_steps
         if self._prompt.form == "grammar":
-            grammar = plan.grammar(pool, max_steps, may_accept=bool(situation.rounds))
+            grammar = plan.grammar(
+                pool,
+                max_steps,
+                may_accept=bool(situation.rounds),
+                subtask=situation.question if self._prompt.length == "compact" else None,
+            )
             return replace(request, grammar=grammar)
         if self._prompt.form == "json":
             return replace(request, schema=plan.schema(pool, max_steps))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -29,8 +29,8 @@ from podium.tags import unused_mark
 from podium.workflow import Shape, Step, Workflow
 
 Length = Literal["full", "compact"]
-"""`full` is the paper's structure; `compact` is for models so small that reading costs more
-than it teaches."""
+"""`full` is the paper's structure; `compact` is for models so small that they follow examples
+rather than instructions, and cannot word a subtask."""
 
 Form = Literal["lists", "json", "grammar"]
 """How the plan is to be written: free thinking and then the three lists; a JSON object that a
@@ -80,7 +80,11 @@ class Prompt:
     def messages(self, situation: Situation) -> tuple[Message, ...]:
         """The conversation that asks for the next round's plan."""
         mark = _mark(situation)
-        opening = (system(_text("system.txt")), user(self._question(situation, mark)))
+        opening = (
+            self._compact(situation, mark)
+            if self.length == "compact"
+            else (system(_text("system.txt")), user(self._question(situation, mark)))
+        )
         previous = _previous_round(situation)
         if previous is None or previous.workflow is None:
             return opening
@@ -105,11 +109,14 @@ class Prompt:
     @property
     def files(self) -> tuple[str, ...]:
         """The prompt files that this prompt may use, by name."""
-        common = ("answer.txt", "conversation.txt", "no_answer.txt", "reask.txt", "system.txt")
+        common = ("answer.txt", "conversation.txt", "no_answer.txt", "reask.txt")
         if self.length == "compact":
-            own: tuple[str, ...] = ("compact.txt", "compact_revise.txt", "compact_withheld.txt")
+            own: tuple[str, ...] = ("compact.txt", "compact_revise.txt")
+            if self.few_shot:
+                own += ("compact_examples.txt",)
         else:
             own = ("full.txt", "question_shared.txt", "question_withheld.txt", "revise.txt")
+            own += ("system.txt",)
             if self.few_shot:
                 own += ("example.txt", "examples.toml", "examples.txt")
                 own += ("examples_shared.txt", "examples_withheld.txt")
@@ -134,24 +141,27 @@ class Prompt:
         return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
 
     def _question(self, situation: Situation, mark: str) -> str:
-        pool = situation.pool
-        shared = {
-            "question": situation.question,
-            "mark": mark,
-            "models": model_list(pool),
-            "max_steps": str(situation.max_steps),
-            "conversation": self._conversation(situation.history, mark),
-        }
-        if self.length == "compact":
-            visibility = "" if pool.share_question else " " + _text("compact_withheld.txt")
-            return _fill("compact.txt", visibility=visibility, **shared)
         return _fill(
             "full.txt",
-            visibility=_text(f"question_{_seen(pool)}.txt"),
+            question=situation.question,
+            mark=mark,
+            models=model_list(situation.pool),
+            max_steps=str(situation.max_steps),
+            conversation=self._conversation(situation.history, mark),
+            visibility=_text(f"question_{_seen(situation.pool)}.txt"),
             output=_text(self._output_file),
             examples=self._examples(situation),
-            **shared,
         )
+
+    def _compact(self, situation: Situation, mark: str) -> tuple[Message, ...]:
+        """The whole task as a conversation that the model only has to go on with."""
+        turns = [system(_fill("compact.txt", models=model_list(situation.pool)))]
+        if self.few_shot:
+            for question, workflow in _compact_examples(situation):
+                said = self._written(workflow, situation.pool, "")
+                turns += (user(question), assistant(said))
+        conversation = self._conversation(situation.history, mark)
+        return (*turns, user(conversation + situation.question))
 
     def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
         turns = _last_turns(history, LIMITS[self.length].conversation)
@@ -218,6 +228,15 @@ class Prompt:
         if answer is None:
             return _text("no_answer.txt")
         return _fill("answer.txt", answer=_end_of(answer, LIMITS[self.length].answer), mark=mark)
+
+
+def _compact_examples(situation: Situation) -> Iterator[tuple[str, Workflow]]:
+    """An answer that is checked, and one that stands alone; the last of them weighs most."""
+    checked, alone = _text("compact_examples.txt").splitlines()
+    first, last = situation.pool.names[0], situation.pool.names[-1]
+    if situation.max_steps > 1 and first != last:
+        yield checked, Workflow((Step(first, checked), Step(last, checked, (0,))))
+    yield alone, Workflow((Step(first, alone),))
 
 
 def _seen(pool: Pool) -> Literal["shared", "withheld"]:

@@ -11,6 +11,7 @@ lists of unequal length, empty subtasks, and reads of steps that are not earlier
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -31,12 +32,14 @@ def grammar(
     *,
     may_accept: bool = False,
     max_subtask_chars: int = 200,
+    subtask: str | None = None,
 ) -> str:
     """The GBNF grammar of the plans for this pool, and of nothing around them.
 
     `max_subtask_chars` bounds each subtask, so that a small model cannot ramble to the end of
-    its window. `may_accept` adds the three empty lists, and `all` for the first step, which
-    then means the round before.
+    its window. With `subtask` every subtask is that text: for models too small to write one,
+    which then decide only who does it, how often, and who reads whom. `may_accept` adds the
+    three empty lists, and `all` for the first step, which then means the round before.
     """
     plans = [f"plan{steps}" for steps in range(1, max_steps + 1)]
     if may_accept:
@@ -45,12 +48,20 @@ def grammar(
         f"root ::= {_quoted('model_id = [')} ({' | '.join(plans)})",
         *(_plan_rule(steps) for steps in range(1, max_steps + 1)),
         f"id ::= {' | '.join(_quoted(str(index)) for index in range(len(pool)))}",
-        f'text ::= "\\"" first character{{0,{max_subtask_chars - 1}}} "\\""',
-        f"first ::= {_FIRST_CHARACTER}",
-        f"character ::= {_CHARACTER}",
+        *_text_rules(max_subtask_chars, subtask),
         *(rule for index in range(max_steps) for rule in _access_rules(index, may_accept)),
     ]
     return "\n".join(rules) + "\n"
+
+
+def _text_rules(max_subtask_chars: int, subtask: str | None) -> Iterator[str]:
+    """What a subtask may be: any text up to that length, or the one that is given."""
+    if subtask is not None:
+        yield f"text ::= {_quoted(json.dumps(subtask, ensure_ascii=False))}"
+        return
+    yield f'text ::= "\\"" first character{{0,{max_subtask_chars - 1}}} "\\""'
+    yield f"first ::= {_FIRST_CHARACTER}"
+    yield f"character ::= {_CHARACTER}"
 
 
 def _plan_rule(steps: int) -> str:
