@@ -33,12 +33,13 @@ DOMAIN: Final = (
 """Plain types that do no I/O. They may import each other, and nothing above."""
 
 CONDUCTOR: Final = ("conductor", "conductor.base")
-SET_UP: Final = ("providers", "catalogue", "embedded", "config")
+SET_UP: Final = ("providers", "catalogue", "local", "config")
 BELOW_THE_API: Final = (
     *DOMAIN,
     *CONDUCTOR,
     *SET_UP,
     "_version",
+    "files",
     "paths",
     "plan",
     "engine",
@@ -54,6 +55,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "_version": (),
     "__main__": ("cli",),
     "paths": DOMAIN,
+    "files": DOMAIN,
     "plan": DOMAIN,
     # A conductor plans and never executes; the engine executes and never plans; they meet in
     # the runner, which knows of conductors the protocol alone.
@@ -62,11 +64,11 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "engine.retry": DOMAIN,
     "engine": (*DOMAIN, "engine.retry"),
     "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry"),
-    "providers": (*DOMAIN, "_version"),
+    "local": (*DOMAIN, "files", "paths"),
+    "providers": (*DOMAIN, "_version", "local"),
     "store": (*DOMAIN, "paths"),
     # What sets a pool and a conductor up.
     "catalogue": (*DOMAIN, "paths", "providers"),
-    "embedded": (*DOMAIN, *CONDUCTOR, "paths", "plan", "providers"),
     "config": (*DOMAIN, *CONDUCTOR, *SET_UP, "engine.retry", "paths", "plan"),
     # The library, and `podium` itself, which is its front door.
     "assembly": BELOW_THE_API,

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from cli.support import Podium
-from podium.embedded import weights
-from podium.embedded.files import Progress, silent
-from podium.embedded.sources import packaged_models
+from podium.files import Progress, silent
+from podium.local import weights
+from podium.local.sources import packaged_models
 
 MODEL = packaged_models()[0]
 

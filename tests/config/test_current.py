@@ -8,7 +8,7 @@ import pytest
 
 from podium.budget import Budget
 from podium.config import Settings, current_settings, load
-from podium.embedded.pool import embedded_pool
+from podium.config.current import EMBEDDED_POOL
 from podium.errors import ConfigError
 
 Write = Callable[..., Path]
@@ -160,9 +160,9 @@ async def test_no_key_shows_in_the_settings(tmp_path: Path) -> None:
 async def test_with_no_file_and_no_key_the_embedded_pool_is_used(tmp_path: Path) -> None:
     settings = await current(tmp_path, PATH="/bin")
     assert settings.source == "the embedded pool"
-    assert settings.pool.names == load(embedded_pool()).pool.names
+    assert settings.pool.names == load(EMBEDDED_POOL).pool.names
     assert {profile.provider for profile in settings.pool} == {"llamacpp"}
-    assert settings.conductor == load(embedded_pool()).conductor
+    assert settings.conductor == load(EMBEDDED_POOL).conductor
     assert not settings.share_question
 
 
@@ -173,4 +173,4 @@ async def test_what_a_file_says_wins_over_the_embedded_pool_key_by_key(
     settings = await current(tmp_path)
     assert settings.source == f"{path} with the embedded pool"
     assert settings.budget == Budget(calls=7, usd=0.01)
-    assert settings.conductor == replace(load(embedded_pool()).conductor, rounds=3)
+    assert settings.conductor == replace(load(EMBEDDED_POOL).conductor, rounds=3)

@@ -488,6 +488,15 @@ def test_one_client_serves_one_event_loop_after_another(closes: bool) -> None:
     asyncio.run(http.close())
 
 
+async def test_no_proxy_comes_between_podium_and_its_own_machine(
+    monkeypatch: pytest.MonkeyPatch, vendor: Vendor, ada: Worker
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    vendor.says(ANSWER)
+    assert (await ada.reply(ASKED)).text == "hi"
+
+
 async def test_a_proxy_of_the_environment_is_used(
     vendor: Vendor, http: Http, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from podium.embedded.serving import ModelServer, ModelSettings, SharedModel, shared_model
 from podium.errors import ConfigError, RequestRefused
+from podium.local.serving import ModelServer, ModelSettings, SharedModel, shared_model
 from podium.pool import Limits, WorkerProfile
 from podium.providers import Endpoint, Http, connect, llamacpp
 from podium.providers.llamacpp import LlamaCppWorker

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.embedded import weights
 from podium.errors import PodiumError
+from podium.local import weights
 
 MODEL = "smollm2-135m-instruct"
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from podium.embedded.files import exclusive, write_whole, writing
 from podium.errors import ConfigError
+from podium.files import exclusive, write_whole, writing
 from podium.paths import cache_dir
 
 NEEDED_BYTES: Final = 200_000_000

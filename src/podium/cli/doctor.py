@@ -25,8 +25,8 @@ from podium.cli.settings import Choice, settings_for
 from podium.cli.text import counted, megabytes, money, one_line, price
 from podium.config import Settings, WorkerSettings
 from podium.config.files import find
-from podium.embedded.weights import LocalModel, list_models
 from podium.errors import ConfigError, PodiumError
+from podium.local.weights import LocalModel, list_models
 from podium.providers.base import KNOWN_ENDPOINTS
 from podium.store import default_url, open_store
 from podium.usage import Usage

@@ -8,7 +8,7 @@ from pathlib import Path
 from podium.cli.output import complain, is_drawable
 from podium.cli.text import megabytes
 from podium.config import Settings
-from podium.embedded import weights
+from podium.local import weights
 
 
 async def fetch_weights(settings: Settings, *, offline: bool) -> None:

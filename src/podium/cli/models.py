@@ -12,7 +12,7 @@ from podium.cli import options
 from podium.cli.fetching import fetch
 from podium.cli.output import say, say_json
 from podium.cli.text import megabytes, one_line
-from podium.embedded.weights import LocalModel, list_models
+from podium.local.weights import LocalModel, list_models
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from podium.catalogue import Catalogue
 from podium.config.environment import find_workers
@@ -13,7 +14,10 @@ from podium.config.files import find, read
 from podium.config.resolve import resolve
 from podium.config.schema import ConfigFile
 from podium.config.settings import Settings
-from podium.embedded.pool import embedded_pool
+
+EMBEDDED_POOL: Final = Path(__file__).with_name("embedded.toml")
+"""The pool of a machine with no key and no configuration: a pool file like any other, so that a
+better one (a trained conductor, an adapter for each worker) is a matter of data."""
 
 
 async def current_settings(
@@ -44,7 +48,7 @@ async def current_settings(
             tables = tables.model_copy(update={"worker": found.workers})
             sources.append(f"the environment ({', '.join(found.variables)})")
         else:
-            tables = tables.completed(read(embedded_pool()))
+            tables = tables.completed(read(EMBEDDED_POOL))
             sources.append("the embedded pool")
         warnings = found.warnings
     settings = resolve(tables, " with ".join(sources), planner=planner, today=today)

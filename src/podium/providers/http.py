@@ -38,6 +38,7 @@ MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
 """No reply is longer; reading stops there."""
 
 MAX_ERROR_BYTES: Final = 64 * 1024
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 CONNECT_SECONDS: Final = 20.0
 STREAM_END: Final = "[DONE]"
 
@@ -154,6 +155,8 @@ class Http:
         proxy = self._proxies.get(address.scheme)
         if proxy is None or urllib.request.proxy_bypass(address.netloc):
             return None
+        if address.hostname in LOOPBACK:
+            return None  # a proxy would look for the local model on its own machine
         return proxy
 
 

@@ -1,8 +1,8 @@
 """Local models through llama.cpp: GGUF weights, on this machine's processor or graphics card.
 
-llama.cpp's own server does the work (`podium.embedded.serving`), and speaks Chat Completions;
+llama.cpp's own server does the work (`podium.local.serving`), and speaks Chat Completions;
 this file says how its dialect differs. `profile.model` names the weights as
-`podium.embedded.sources` has it. All workers of one base model share one loaded copy.
+`podium.local.sources` has it. All workers of one base model share one loaded copy.
 
 These of the endpoint's options are settings; the others go into the body of every request
 (`repeat_penalty`, `top_k`, …):
@@ -21,9 +21,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from podium.embedded import weights
-from podium.embedded.serving import ModelServer, ModelSettings, SharedModel, shared_model
 from podium.errors import ConfigError, RequestRefused
+from podium.local import weights
+from podium.local.serving import ModelServer, ModelSettings, SharedModel, shared_model
 from podium.pool import Capability, WorkerProfile
 from podium.providers.base import Endpoint
 from podium.providers.chat import ChatDialect

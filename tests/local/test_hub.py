@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from podium.embedded import weights
 from podium.errors import ConfigError, StoreError
+from podium.local import weights
 
 NAME = "hf:owner/repo/model.gguf"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.embedded import serving
-from podium.embedded.serving import ModelSettings, SharedModel, shared_model
 from podium.errors import RequestRefused, Unavailable
+from podium.local import serving
+from podium.local.serving import ModelSettings, SharedModel, shared_model
 
 READY = """
 import json, os, sys
@@ -153,7 +153,7 @@ def test_no_process_outlives_its_parent(child: Path, ending: str) -> None:
     program = (
         "import asyncio\n"
         "from pathlib import Path\n"
-        "from podium.embedded import serving\n"
+        "from podium.local import serving\n"
         f"serving.CHILD = Path({str(child)!r})\n"
         "model = serving.shared_model(serving.ModelSettings(path='a.gguf'))\n"
         "asyncio.run(model.serving())\n"

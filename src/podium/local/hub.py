@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from podium.embedded.files import Progress, place, sha256_of, writing
-from podium.embedded.sources import HubFile
 from podium.errors import ConfigError, StoreError
+from podium.files import Progress, place, sha256_of, writing
+from podium.local.sources import HubFile
 
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 CHUNK_BYTES: Final = 1 << 20

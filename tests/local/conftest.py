@@ -5,8 +5,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from podium.embedded import sources, weights
-from podium.embedded.sources import PackagedModel
+from podium.local import sources, weights
+from podium.local.sources import PackagedModel
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from podium.config import load
-from podium.embedded.serving import ModelSettings
-from podium.embedded.sources import packaged_models, source
+from podium.local.serving import ModelSettings
+from podium.local.sources import packaged_models, source
 from podium.providers import Endpoint, Http, connect
 from podium.providers.llamacpp import SETTINGS
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.embedded.sources import HubFile, LocalFile, PackagedModel, packaged_models, source
 from podium.errors import ConfigError
+from podium.local.sources import HubFile, LocalFile, PackagedModel, packaged_models, source
 
 
 def test_the_default_weights_are_in_the_manifest_with_licence_and_checksum() -> None:

@@ -11,8 +11,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium.embedded import packages
-from podium.embedded.files import (
+from podium.errors import ConfigError, StoreError
+from podium.files import (
     Progress,
     exclusive,
     place,
@@ -21,9 +21,9 @@ from podium.embedded.files import (
     write_whole,
     writing,
 )
-from podium.embedded.packages import DownloadCommand, download_command
-from podium.embedded.sources import HubFile, LocalFile, PackagedModel, packaged_models, source
-from podium.errors import ConfigError, StoreError
+from podium.local import packages
+from podium.local.packages import DownloadCommand, download_command
+from podium.local.sources import HubFile, LocalFile, PackagedModel, packaged_models, source
 from podium.paths import data_dir
 
 
@@ -129,7 +129,7 @@ async def _pull_package(
 
 
 async def _pull_from_hub(origin: HubFile, target: Path, progress: Progress) -> None:
-    from podium.embedded import hub
+    from podium.local import hub
 
     checksum = await hub.fetch(origin, target, progress)
     write_whole(_record_of(target), json.dumps({"name": origin.name, "sha256": checksum}))

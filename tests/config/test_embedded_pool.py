@@ -10,8 +10,8 @@ import pytest
 
 from podium.assembly import Assembly, assemble
 from podium.config import Settings, load
-from podium.embedded import weights
-from podium.embedded.pool import embedded_pool
+from podium.config.current import EMBEDDED_POOL
+from podium.local import weights
 from podium.providers import Http
 from podium.request import Request, user
 from podium.usage import FREE
@@ -22,7 +22,7 @@ __all__ = ["smollm2"]
 
 @pytest.fixture
 def settings() -> Settings:
-    return load(embedded_pool())
+    return load(EMBEDDED_POOL)
 
 
 def test_every_worker_and_the_conductor_run_on_weights_that_podium_can_fetch(

@@ -87,7 +87,7 @@ Source = PackagedModel | HubFile | LocalFile
 @cache
 def packaged_models() -> tuple[PackagedModel, ...]:
     """The models of `models.toml`, in its order."""
-    text = resources.files("podium.embedded").joinpath("models.toml").read_text("utf-8")
+    text = resources.files("podium.local").joinpath("models.toml").read_text("utf-8")
     return tuple(PackagedModel(**entry) for entry in tomllib.loads(text)["model"])
 
 

@@ -19,9 +19,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from podium.embedded.files import Progress, full
-from podium.embedded.sources import PackagedModel
 from podium.errors import ConfigError, StoreError
+from podium.files import Progress, full
+from podium.local.sources import PackagedModel
 
 POLL_SECONDS: Final = 0.1
 COPY_BYTES: Final = 1 << 20

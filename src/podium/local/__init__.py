@@ -1,0 +1,1 @@
+"""Local models: fetching their weights once, and the processes that run them."""
