@@ -1,0 +1,32 @@
+"""The pages of this repository: their links lead somewhere, their commands exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from podium.cli.app import COMMANDS
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "pools").glob("*.md")])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text("utf-8"))
+    gone = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert gone == []
+
+
+def test_every_command_in_the_readme_exists() -> None:
+    called = re.findall(r"^\$? ?\./podium (\w+)", (ROOT / "README.md").read_text("utf-8"), re.M)
+    assert len(called) >= 5
+    assert set(called) <= set(COMMANDS)
+
+
+def test_every_page_in_docs_is_reached_from_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert [page.name for page in PAGES if f"docs/{page.name}" not in readme
+            and page.parent.name == "docs"] == []  # fmt: skip
