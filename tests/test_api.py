@@ -180,3 +180,5 @@ def test_podium_closes_twice_without_complaint() -> None:
     podium = Podium(workers(), FixedConductor(JOIN))
     podium.close()
     podium.close()
+    with pytest.raises(PodiumError, match="this Podium is closed"):
+        podium.ask("why?")

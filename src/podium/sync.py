@@ -19,6 +19,7 @@ from podium.budget import Budget
 from podium.conductor import Conductor
 from podium.config import Settings
 from podium.engine import RetryPolicy
+from podium.errors import UsageError
 from podium.events import Event
 from podium.pool import Pool
 from podium.run import Round, Run
@@ -110,6 +111,9 @@ class Podium:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        if self._loop.is_closed():
+            work.close()
+            raise UsageError("this Podium is closed; make another one")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

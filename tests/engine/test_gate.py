@@ -77,8 +77,11 @@ async def test_a_place_is_given_back_when_the_wait_for_it_is_cancelled() -> None
     time = Time()
     gate = Gate(Limits(concurrency=1), time, time.sleep)
 
+    inside: list[int] = []
+
     async def hold() -> None:
         async with gate.passing(1):
+            inside.append(1)
             await asyncio.Event().wait()
 
     holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
@@ -86,8 +89,12 @@ async def test_a_place_is_given_back_when_the_wait_for_it_is_cancelled() -> None
     for task in (waiter, holder):
         task.cancel()
     await asyncio.gather(holder, waiter, return_exceptions=True)
-    async with asyncio.timeout(1), gate.passing(1):
-        pass
+    third = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(inside) == 2, "the third got the place that the first gave back"
+    third.cancel()
+    await asyncio.gather(third, return_exceptions=True)
 
 
 def test_a_worker_without_limits_has_an_open_gate() -> None:

@@ -312,7 +312,7 @@ async def test_calls_after_a_streamed_one_find_the_real_model_there(
     brief = Request(QUESTION.messages, max_tokens=1)
     for _ in range(20):
         await streamed(smol, brief)
-        await smol.reply(brief)
+        assert (await smol.reply(brief)).usage.output_tokens == 1
 
 
 @pytest.mark.weights

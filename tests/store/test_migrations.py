@@ -93,9 +93,13 @@ async def test_a_newer_schema_is_refused(place: str, make_run: Callable[..., Run
     await newer.close()
 
 
-async def test_an_open_store_is_not_in_the_way_of_opening_another(place: str) -> None:
+async def test_an_open_store_is_not_in_the_way_of_opening_another(
+    place: str, make_run: Callable[..., Run]
+) -> None:
     first = await SqlRunStore.open(place)
     second = await SqlRunStore.open(place)
+    await first.begin(make_run())
+    assert await second.load("last") == await first.load("last")
     await first.close()
     await second.close()
 
