@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +22,8 @@ from podium.pool import CONDUCTOR_PROVIDER
 from podium.providers.base import KNOWN_ENDPOINTS
 from podium.run import Run
 
-IN_PROCESS: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
-"""Providers that reach nothing outside this process."""
+ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
+"""Providers that reach nothing outside this machine, whatever their settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,31 +59,22 @@ class Caps:
 
 async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settings:
     """The settings in force, with what was chosen in place of what is usual."""
+    searched = _without_vendors(environment) if choice.offline else environment
+    settings = await current_settings(searched, config=choice.config, pool=choice.pool)
     if choice.offline:
-        environment = _without_vendors(environment)
-    settings = await current_settings(environment, config=choice.config, pool=choice.pool)
-    if choice.offline:
-        remote = [
-            worker.profile.name for worker in settings.workers if not is_local(worker, environment)
-        ]
-        if len(remote) == len(settings.workers):
-            raise ConfigError(
-                f"{settings.source}: no worker of this pool is on this machine; go online, or add "
-                f'one with provider = "llamacpp"'
-            )
-        settings = without(settings, remote)
-        planner = settings.conductor.worker
-        if planner is not None and not is_local(planner, environment):
-            settings = conducted_by(settings, "model")
+        settings = _on_this_machine(settings, environment)
     if choice.exclude:
         settings = without(settings, _checked(choice.exclude, settings))
-    return conducted_by(settings, choice.conductor) if choice.conductor else settings
+    if choice.conductor:
+        settings = conducted_by(settings, choice.conductor)
+    _check_planner(settings.conductor.worker, choice, environment)
+    return settings
 
 
 def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
-    """Whether the worker is on this machine: in this process, or behind a loopback address."""
+    """Whether the worker is on this machine: by its nature, or behind a loopback address."""
     provider = worker.profile.provider
-    if provider in IN_PROCESS:
+    if provider in ON_THIS_MACHINE:
         return True
     address = worker.base_url
     if not address and provider in KNOWN_ENDPOINTS:
@@ -117,9 +109,51 @@ def conducted_by(settings: Settings, wanted: str) -> Settings:
 
 
 def conductor_of(run: Run) -> str | None:
-    """The kind of conductor that a run had, where the kind is all there is to it."""
-    name = run.conductor.removeprefix("podium(").removesuffix(")")  # the tier of that name
-    return name if name in ("rules", "router") else None
+    """The conductor that a run had, as `--conductor` names it; None where that cannot."""
+    name = run.conductor
+    if tier := re.fullmatch(r"podium\((.*)\)", name):
+        name = tier[1]
+    if name in ("rules", "router"):
+        return name
+    asked = re.fullmatch(r"model\((.*)\)", name)
+    if asked and (asked[1] in run.pool.names or asked[1].partition("/")[0] in PROVIDERS):
+        return asked[1]
+    return None
+
+
+def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    """The settings less every worker elsewhere, and with a planner that is here."""
+    here = [worker for worker in settings.workers if is_local(worker, environment)]
+    if all(worker.profile.provider == CONDUCTOR_PROVIDER for worker in here):
+        raise ConfigError(
+            f"{settings.source}: no worker of this pool is on this machine; go online, or add "
+            f'one with provider = "llamacpp"'
+        )
+    kept = without(settings, [w.profile.name for w in settings.workers if w not in here])
+    planner = kept.conductor.worker
+    if planner is None or is_local(planner, environment):
+        return kept
+    best = best_planner(kept.workers, Catalogue.load())
+    return replace(kept, conductor=replace(kept.conductor, worker=best))
+
+
+def _check_planner(
+    planner: WorkerSettings | None, choice: Choice, environment: Mapping[str, str]
+) -> None:
+    """Refuse a planner that was named although the other choices rule it out."""
+    if planner is None:
+        return
+    profile = planner.profile
+    if choice.offline and not is_local(planner, environment):
+        raise UsageError(
+            f"the conductor {profile.name!r} is not on this machine, and Podium is offline; name "
+            f"another with --conductor, or go online"
+        )
+    if ruled_out := choice.exclude & {profile.name, profile.provider}:
+        raise UsageError(
+            f"the conductor {profile.name!r} is excluded by --exclude {min(ruled_out)}; name "
+            f"another with --conductor, or do not exclude it"
+        )
 
 
 def _of_kind(settings: Settings, kind: str) -> ConductorSettings:
@@ -156,7 +190,9 @@ def _planner(settings: Settings, name: str) -> WorkerSettings:
 
 def _checked(excluded: frozenset[str], settings: Settings) -> frozenset[str]:
     """A misspelt exclusion would let a worker in that was to be kept out."""
-    known = {name for profile in settings.pool for name in (profile.name, profile.provider)}
+    planner = settings.conductor.worker
+    profiles = [*settings.pool, *([planner.profile] if planner is not None else [])]
+    known = {name for profile in profiles for name in (profile.name, profile.provider)}
     for name in sorted(excluded - known):
         raise UsageError(
             f"--exclude {name!r} is neither a worker nor a provider of this pool; "
