@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.support import Podium, Vendor
+from cli.support import MakePool, Podium, Vendor
 
 SECRET = "sk-do-not-show-me-anywhere"
 
@@ -12,7 +12,7 @@ SECRET = "sk-do-not-show-me-anywhere"
 def test_without_anything_the_doctor_says_what_to_set(podium: Podium, home: Path) -> None:
     ended = podium("doctor")
     assert (ended.code, ended.err) == (0, "")
-    assert "configuration: no file" in ended.out
+    assert f"configuration: no file; yours would be {home / 'podium.toml'}" in ended.out
     assert "from the embedded pool" in ended.out
     assert "very small and often wrong" in ended.out
     assert "anthropic: to use it, set ANTHROPIC_API_KEY" in ended.out
@@ -44,6 +44,47 @@ def test_a_missing_key_is_a_problem_with_its_remedy(
     ]
     assert "set MY_KEY" in podium("doctor", "--pool", pool).complaint
     assert vendor.asked == []
+
+
+@pytest.mark.parametrize(
+    ("worker", "problem"),
+    [
+        (
+            'provider = "openai-compatible"\nbase_url = "models.internal:8000/v1"',
+            "models.internal:8000/v1",
+        ),
+        ('provider = "anthropic"\noptions = { thinking_style = "odd" }', "thinking_style"),
+        ('provider = "scripted"', 'options = { reply = "…" }'),
+        ('provider = "llamacpp"\nmodel = "smolm"', "smolm"),
+        ('provider = "llamacpp"\nmodel = "file:absent.gguf"', "absent.gguf"),
+    ],
+)
+def test_what_stops_a_question_is_a_problem_to_the_doctor(
+    podium: Podium, make_pool: MakePool, worker: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
+    pool = make_pool(
+        head='[conductor]\nkind = "router"\n', tail=f'[[worker]]\nname = "odd"\n{worker}\n'
+    )
+    ended, asked = podium("doctor", "--pool", pool), podium("ask", "--pool", pool, "q?")
+    assert (ended.code, asked.code) == (2, 2)
+    assert problem in ended.complaint
+    assert problem in asked.complaint
+    assert "nothing is missing" not in ended.out
+
+
+def test_a_workflow_that_is_not_there_is_a_problem(podium: Podium, make_pool: MakePool) -> None:
+    pool = make_pool(head='[conductor]\nkind = "fixed"\nworkflow = "absent.json"\n')
+    ended = podium("doctor", "--pool", pool)
+    assert ended.code == 2
+    assert "absent.json: there is no such file" in ended.complaint
+
+
+def test_a_conductor_as_a_worker_lacks_nothing(podium: Podium, make_pool: MakePool) -> None:
+    pool = make_pool(tail='[[worker]]\nname = "deeper"\nprovider = "podium"\n')
+    ended = podium("doctor", "--pool", pool)
+    assert (ended.code, ended.err) == (0, "")
+    assert "nothing is missing" in ended.out
 
 
 def test_a_broken_configuration_does_not_stop_the_doctor(podium: Podium, tmp_path: Path) -> None:

@@ -10,14 +10,16 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import typer
 
+from podium import paths
 from podium._version import __version__
+from podium.assembly import assemble
 from podium.cli import options
+from podium.cli.fetching import can_be_had, weights_of
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import is_embedded
@@ -27,7 +29,9 @@ from podium.config import Settings, WorkerSettings
 from podium.config.files import find
 from podium.errors import ConfigError, PodiumError
 from podium.local.weights import LocalModel, list_models
-from podium.providers.base import KNOWN_ENDPOINTS
+from podium.local.weights import find as find_weights
+from podium.pool import CONDUCTOR_PROVIDER
+from podium.providers import KNOWN_ENDPOINTS, Http, connect
 from podium.store import default_url, open_store
 from podium.usage import Usage
 
@@ -77,22 +81,38 @@ async def _examine(choice: Choice) -> Findings:
         return findings
     findings.settings = settings
     planner = settings.conductor.worker
+    http = Http()
     for worker in [*settings.workers, *([planner] if planner else [])]:
-        if (missing := _missing(worker)) is not None:
+        if (missing := _missing(worker, http)) is not None:
             findings.missing[worker.profile.name] = missing
     findings.problems += findings.missing.values()
+    if not findings.missing and (unfit := _unfit(settings, http)) is not None:
+        findings.problems.append(unfit)
     await _examine_store(findings, settings)
     return findings
 
 
-def _missing(worker: WorkerSettings) -> str | None:
-    """What the worker lacks to be called, if anything."""
+def _missing(worker: WorkerSettings, http: Http) -> str | None:
+    """What the worker lacks to be called, if anything. Connecting to it sends nothing."""
+    if worker.profile.provider == CONDUCTOR_PROVIDER:
+        return None
     try:
-        worker.endpoint(os.environ)
+        connect(worker.profile, worker.endpoint(os.environ), http)
+        absent = [model for model in weights_of(worker) if not can_be_had(model)]
     except ConfigError as error:
         return str(error)
-    if worker.profile.provider == "llamacpp" and find_spec("xllamacpp") is None:
-        return f"worker {worker.profile.name!r} needs the package xllamacpp; pip install xllamacpp"
+    if absent:
+        lacking = find_weights(absent[0])
+        return f"worker {worker.profile.name!r} needs {lacking.path}; {lacking.remedy}"
+    return None
+
+
+def _unfit(settings: Settings, http: Http) -> str | None:
+    """What keeps workers that lack nothing from being led: a conductor without its workflow."""
+    try:
+        assemble(settings, os.environ, http)
+    except PodiumError as error:
+        return str(error)
     return None
 
 
@@ -111,7 +131,7 @@ async def _examine_store(findings: Findings, settings: Settings) -> None:
 
 def _say(findings: Findings) -> None:
     say(f"podium {__version__} on Python {platform.python_version()}")
-    say(f"configuration: {findings.file or 'no file'}")
+    say(f"configuration: {findings.file or f'no file; yours would be {paths.config_file()}'}")
     if findings.settings is not None:
         _say_settings(findings.settings, findings.missing)
         say(f"runs are kept in {findings.store}")
@@ -163,6 +183,7 @@ def _document(findings: Findings) -> dict[str, Any]:
         "version": __version__,
         "python": platform.python_version(),
         "configuration": str(findings.file) if findings.file else None,
+        "own_configuration": str(paths.config_file()),
         "source": settings.source if settings else None,
         "workers": [
             {

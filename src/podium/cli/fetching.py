@@ -7,23 +7,35 @@ from pathlib import Path
 
 from podium.cli.output import complain, is_drawable
 from podium.cli.text import megabytes
-from podium.config import Settings
+from podium.config import Settings, WorkerSettings
 from podium.local import weights
+from podium.local.sources import LocalFile, source
 
 
 async def fetch_weights(settings: Settings, *, offline: bool) -> None:
     """Have the weights of every local model of the pool, and of the conductor, on this machine."""
     for worker in (*settings.workers, settings.conductor.worker):
-        if worker is not None and worker.profile.provider == "llamacpp":
-            adapter = worker.options.get("adapter")
-            for model in (worker.profile.model, *([adapter] if adapter else [])):
-                await fetch(model, offline=offline)
+        for model in weights_of(worker) if worker is not None else ():
+            await fetch(model, offline=offline)
+
+
+def weights_of(worker: WorkerSettings) -> tuple[str, ...]:
+    """The weights that a worker needs on this machine: its model, and its adapter if it has one."""
+    if worker.profile.provider != "llamacpp":
+        return ()
+    adapter = worker.options.get("adapter")
+    return (worker.profile.model, adapter) if adapter else (worker.profile.model,)
+
+
+def can_be_had(model: str) -> bool:
+    """Whether a model's weights are here, or can be fetched; a file of one's own cannot."""
+    return weights.find(model).present or not isinstance(source(model), LocalFile)
 
 
 async def fetch(model: str, *, offline: bool = False) -> Path:
     """Have a model's weights on this machine: a bar on a terminal, else one line."""
     found = weights.find(model)
-    if found.present or offline:
+    if found.present or offline or not can_be_had(model):
         return await weights.locate(model, offline=offline)
     if not is_drawable(sys.stderr):
         complain(f"fetching {model} ({megabytes(found.bytes)}), once")
