@@ -52,6 +52,22 @@ def test_every_pool_is_in_the_table(path: Path) -> None:
     assert f"| `{path.name}` |" in (POOLS / "README.md").read_text("utf-8")
 
 
+@pools
+def test_every_pool_can_answer_although_models_retire(path: Path) -> None:
+    settings = load(path, today=TODAY)
+    planner = settings.conductor.worker
+    assert planner is None or not _is_retired(planner.profile)
+    for profile in settings.pool:
+        if _is_retired(profile):
+            assert profile.fallback, profile.name
+            assert not _is_retired(settings.pool[profile.fallback]), profile.name
+
+
+def _is_retired(profile: WorkerProfile) -> bool:
+    entry = Catalogue.load().lookup(profile.provider, profile.model)
+    return entry is not None and entry.retires is not None and entry.retires <= TODAY
+
+
 def test_the_papers_workers_have_its_ids_and_settings() -> None:
     settings = loaded("paper")
     assert settings.pool.names == (
