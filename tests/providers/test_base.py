@@ -108,6 +108,51 @@ def test_a_setting_with_an_unknown_value_is_refused(
         hired(provider, Endpoint(api_key="sk-secret", options=options))
 
 
+@pytest.mark.parametrize(
+    ("provider", "options", "name"),
+    [
+        ("openai", {"max_completion_tokens": 99999}, "max_completion_tokens"),
+        ("openai", {"wire": "responses", "max_output_tokens": 99999}, "max_output_tokens"),
+        ("vllm", {"max_tokens": 99999}, "max_tokens"),
+        ("openai-compatible", {"n_predict": 99999}, "n_predict"),
+        ("anthropic", {"max_tokens": 99999}, "max_tokens"),
+        ("google", {"generationConfig": {"maxOutputTokens": 99999}}, "maxOutputTokens"),
+        ("google", {"generationConfig": {"max_output_tokens": 99999}}, "max_output_tokens"),
+    ],
+)
+def test_no_option_sets_the_bound_on_a_reply(
+    provider: str, options: dict[str, Any], name: str
+) -> None:
+    endpoint = Endpoint("http://host/v1", "sk-secret", options=options)
+    expected = f"worker 'ada' sets {name} in its options; set limits.max_output_tokens instead"
+    with pytest.raises(ConfigError, match=expected):
+        hired(provider, endpoint)
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "name"),
+    [
+        ("openai", {"n": 8}, "n"),
+        ("openai", {"messages": []}, "messages"),
+        ("openai", {"wire": "responses", "background": True}, "background"),
+        ("anthropic", {"stream": True}, "stream"),
+        ("google", {"contents": []}, "contents"),
+        ("google", {"generation_config": {}}, "generation_config"),
+        ("google", {"generationConfig": {"candidateCount": 8}}, "candidateCount"),
+    ],
+)
+def test_no_option_changes_what_podium_writes_itself(
+    provider: str, options: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"sets {name} in its options, which Podium writes"):
+        hired(provider, Endpoint("http://host/v1", "sk-secret", options=options))
+
+
+def test_a_generation_config_that_is_no_table_is_refused() -> None:
+    with pytest.raises(ConfigError, match="generationConfig = 'hot' in its options; give a table"):
+        hired("google", Endpoint(api_key="sk-secret", options={"generationConfig": "hot"}))
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_MAKERS", {"llamacpp": "nosuchpackage:Worker"})
     monkeypatch.setattr(base, "_PACKAGES", {"llamacpp": "nosuchpackage"})

@@ -103,11 +103,11 @@ async def test_an_endpoints_headers_and_options_are_added_to_every_request(
     vendor: Vendor, hire: Hire
 ) -> None:
     vendor.says(answer({"content": "ok"}))
-    extras = {"headers": {"X-Title": "Podium"}, "route": {"order": ["x"]}, "max_tokens": 3}
-    await hire("openai-compatible", **extras).reply(replace(ASKED, max_tokens=9))
+    extras = {"headers": {"X-Title": "Podium"}, "route": {"order": ["x"]}, "top_p": 0.3}
+    await hire("openai-compatible", **extras).reply(replace(ASKED, top_p=0.9))
     assert vendor.received[0].headers["x-title"] == "Podium"
     assert vendor.body["route"] == {"order": ["x"]}
-    assert vendor.body["max_tokens"] == 3
+    assert vendor.body["top_p"] == 0.3
 
 
 async def test_pictures_are_sent_as_addresses(

@@ -140,6 +140,19 @@ async def test_effort_is_said_in_the_words_of_the_models_generation(
     assert vendor.body["generationConfig"] == {"thinkingConfig": sent}
 
 
+async def test_a_generation_config_in_the_options_is_added_and_keeps_the_bound(
+    vendor: Vendor, hire: Hire
+) -> None:
+    vendor.says(answer({"text": "ok"}))
+    ada = hire("google", generationConfig={"temperature": 1, "topK": 40})
+    await ada.reply(replace(ASKED, max_tokens=300, temperature=0.5))
+    assert vendor.body["generationConfig"] == {
+        "temperature": 1,
+        "topK": 40,
+        "maxOutputTokens": 300,
+    }
+
+
 async def test_turns_alternate_and_hold_nothing_empty(vendor: Vendor, ada: Worker) -> None:
     vendor.says(answer({"text": "ok"}))
     await ada.reply(Request((user("a"), user("b"), assistant(""), user("c"))))

@@ -240,6 +240,8 @@ def test_an_unknown_model_is_refused_when_connecting(hire: Hire) -> None:
         ({"context": 0}, "context = 0 in its options; give a whole number from 1 on"),
         ({"threads": True}, "threads = True in its options; give a whole number"),
         ({"temperature": "hot"}, "temperature = 'hot' in its options; give a number"),
+        ({"n_predict": 9}, "sets n_predict in its options; set limits.max_output_tokens instead"),
+        ({"n": 8}, "sets n in its options, which Podium writes itself"),
     ],
 )
 def test_a_setting_of_the_wrong_kind_is_refused_when_connecting(

@@ -71,6 +71,7 @@ class AnthropicWorker(HostedWorker):
         "thinking_style": ("adaptive", "always", "budget"),
         "schema_style": ("format", "tool"),
     }
+    owned: ClassVar[frozenset[str]] = frozenset({"model", "messages", "stream", "max_tokens"})
 
     def call(self, request: Request, *, stream: bool) -> Call:
         """A POST to the endpoint's v1/messages."""

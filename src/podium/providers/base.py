@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 class Endpoint:
     """Where a worker lives and how to be let in.
 
-    `options` are the vendor's own extras: they are merged into the body of every request, after
-    everything that Podium wrote, except for the few that the vendor's file names as its
-    settings.
+    `options` are the vendor's own extras: they are merged into the body of every request, over
+    what Podium wrote, except for the few that the vendor's file names as its settings. What
+    Podium must decide itself (the messages, the bound on the reply, how many replies) cannot be
+    set there.
     """
 
     base_url: str = ""

@@ -30,6 +30,21 @@ from podium.request import (
 
 SCHEMA_NAME: Final = "reply"
 
+OWNED: Final = frozenset(
+    {
+        "model",
+        "messages",
+        "stream",
+        "stream_options",
+        "n",
+        "best_of",
+        "max_tokens",
+        "max_completion_tokens",
+        "n_predict",
+    }
+)
+"""What no option may change in a body, whichever server's name for it is used."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatDialect:

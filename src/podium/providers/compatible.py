@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import ClassVar, Final
 
-from podium.providers.chat import ChatDialect, body_of
+from podium.providers.chat import OWNED, ChatDialect, body_of
 from podium.providers.chat_reply import ChatAssembly, read_reply
 from podium.providers.hosted import Assembly, HostedWorker
 from podium.providers.http import Call
@@ -39,6 +39,8 @@ DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
 
 class CompatibleWorker(HostedWorker):
     """A worker behind an OpenAI-compatible endpoint."""
+
+    owned: ClassVar[frozenset[str]] = OWNED
 
     @property
     def dialect(self) -> ChatDialect:

@@ -5,7 +5,8 @@ Setting in the endpoint's options:
     thinking_style   "level":  how hard to think is a word
                      "budget": older models (Gemini 2.5), which take a number of tokens
 
-Everything else in the options goes into the body, such as `safetySettings`.
+Everything else in the options goes into the body, such as `safetySettings`; what is in
+`generationConfig` is added to Podium's own.
 """
 
 from __future__ import annotations
@@ -62,6 +63,13 @@ class GoogleWorker(HostedWorker):
     """A worker behind the Gemini API."""
 
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {"thinking_style": ("level", "budget")}
+    # The API also takes its fields in snake_case, which would be a second generationConfig.
+    owned: ClassVar[frozenset[str]] = frozenset({"contents", "generation_config"})
+    merged: ClassVar[Mapping[str, frozenset[str]]] = {
+        "generationConfig": frozenset(
+            {"maxOutputTokens", "max_output_tokens", "candidateCount", "candidate_count"}
+        )
+    }
 
     def call(self, request: Request, *, stream: bool) -> Call:
         """A POST to the model's generateContent. The key goes into a header, never the URL."""

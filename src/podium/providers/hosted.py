@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from podium.errors import ConfigError
 from podium.pool import WorkerProfile
@@ -18,6 +18,17 @@ from podium.providers.base import Endpoint
 from podium.providers.http import Call, Http, boundary
 from podium.providers.wire import Document
 from podium.request import Delta, Reply, Request
+
+OUTPUT_CAPS: Final = frozenset(
+    {
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "maxOutputTokens",
+        "n_predict",
+    }
+)
+"""What the vendors call the bound on a reply, which the budget sets."""
 
 
 class Assembly(Protocol):
@@ -36,10 +47,15 @@ class HostedWorker(ABC):
     """What all vendors' workers share.
 
     `settings` are the endpoint's options that steer the translation and are not sent: their
-    names, and the values that each may have, its default first.
+    names, and the values that each may have, its default first. `owned` names the parts of the
+    body that no option may change: what is asked of whom, and how much may come back. `merged`
+    names the objects of the body that an option adds to rather than replaces, and what Podium
+    owns in each.
     """
 
     settings: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    owned: ClassVar[frozenset[str]] = frozenset()
+    merged: ClassVar[Mapping[str, frozenset[str]]] = {}
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
         if not re.match(r"https?://[^/\s]+(/|$)", endpoint.base_url):
@@ -58,6 +74,14 @@ class HostedWorker(ABC):
                     f"worker {profile.name!r} has {name} = {endpoint.options[name]!r}; "
                     f"use one of {', '.join(values)}"
                 )
+        refuse_owned(profile, endpoint.options, self.owned)
+        for name, owned in self.merged.items():
+            inner = endpoint.options.get(name, {})
+            if not isinstance(inner, Mapping):
+                raise ConfigError(
+                    f"worker {profile.name!r} has {name} = {inner!r} in its options; give a table"
+                )
+            refuse_owned(profile, inner, owned)
         self.profile = profile
         self.endpoint = endpoint
         self.called = f"worker {profile.name!r} ({profile.provider or 'no provider'})"
@@ -99,7 +123,7 @@ class HostedWorker(ABC):
     def sent(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Call:
         """The call to a path of this endpoint, with its own headers and options on top."""
         extras = {
-            name: value
+            name: {**body.get(name, {}), **value} if name in self.merged else value
             for name, value in self.endpoint.options.items()
             if name not in self.settings
         }
@@ -109,3 +133,15 @@ class HostedWorker(ABC):
             body={**body, **extras},
             headers={**headers, **self.endpoint.headers},
         )
+
+
+def refuse_owned(profile: WorkerProfile, options: Mapping[str, Any], owned: frozenset[str]) -> None:
+    """Refuse options that would override what Podium itself must decide, such as the budget's
+    bound on a reply."""
+    for name in sorted(owned & options.keys()):
+        remedy = (
+            "; set limits.max_output_tokens instead"
+            if name in OUTPUT_CAPS
+            else ", which Podium writes itself; leave it out"
+        )
+        raise ConfigError(f"worker {profile.name!r} sets {name} in its options{remedy}")

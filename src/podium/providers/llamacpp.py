@@ -29,6 +29,7 @@ from podium.providers.base import Endpoint
 from podium.providers.chat import ChatDialect
 from podium.providers.chat_reply import read_reply
 from podium.providers.compatible import CompatibleWorker
+from podium.providers.hosted import refuse_owned
 from podium.providers.http import Http
 from podium.providers.wire import Document
 from podium.request import Delta, Message, Reply, Request, Text
@@ -171,6 +172,7 @@ class _ServedWorker(CompatibleWorker):
 
 
 def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    refuse_owned(profile, options, _ServedWorker.owned)
     for name in SETTINGS.keys() & options.keys():
         value, kind = options[name], SETTINGS[name]
         fits = isinstance(value, kind) and not isinstance(value, bool)

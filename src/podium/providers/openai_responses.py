@@ -52,6 +52,9 @@ class ResponsesWorker(HostedWorker):
         "wire": ("chat", "responses"),
         "reasoning_summary": ("none", "auto", "concise", "detailed"),
     }
+    owned: ClassVar[frozenset[str]] = frozenset(
+        {"model", "input", "stream", "store", "background", "max_output_tokens"}
+    )
 
     def call(self, request: Request, *, stream: bool) -> Call:
         """A POST to the endpoint's responses."""
