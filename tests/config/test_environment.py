@@ -7,6 +7,7 @@ import pytest
 from podium.catalogue import Catalogue
 from podium.config.environment import Found, find_workers
 from podium.errors import ConfigError
+from podium.providers.base import KNOWN_ENDPOINTS
 
 CATALOGUE = Catalogue.load()
 
@@ -66,10 +67,6 @@ async def test_no_key_gives_no_worker() -> None:
     )
 
 
-async def test_a_key_of_a_vendor_without_defaults_gives_no_worker() -> None:
-    assert await found("FIREWORKS_API_KEY") == Found(workers=())
-
-
 async def test_an_ollama_that_does_not_answer_is_a_warning_beside_other_workers() -> None:
     some = await find_workers({"OLLAMA_HOST": "127.0.0.1:1", "GROQ_API_KEY": "key"}, CATALOGUE)
     assert names(some) == VENDORS["GROQ_API_KEY"]
@@ -83,3 +80,19 @@ async def test_an_ollama_that_does_not_answer_is_a_warning_beside_other_workers(
 async def test_an_ollama_that_does_not_answer_is_an_error_when_it_is_all_there_is() -> None:
     with pytest.raises(ConfigError, match="no Ollama answers at http://127.0.0.1:1"):
         await find_workers({"OLLAMA_HOST": "127.0.0.1:1"}, CATALOGUE)
+
+
+async def test_a_key_for_a_vendor_of_unknown_models_is_said_to_need_a_worker() -> None:
+    for other in ((), ("OPENAI_API_KEY",)):
+        result = await found("FIREWORKS_API_KEY", *other)
+        (warning,) = result.warnings
+        assert "FIREWORKS_API_KEY is set" in warning
+        assert 'provider = "fireworks"' in warning
+        assert result.variables == other
+
+
+async def test_every_key_gives_workers_or_a_warning() -> None:
+    for known in KNOWN_ENDPOINTS.values():
+        for variable in known.key_variables:
+            result = await found(variable)
+            assert bool(result.workers) != bool(result.warnings), variable

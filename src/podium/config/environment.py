@@ -26,10 +26,12 @@ async def find_workers(environment: Mapping[str, str], catalogue: Catalogue) -> 
     """Each vendor's default models, for every vendor that there is a key for.
 
     The same model from a second vendor is left out. An Ollama server that does not answer is
-    only worth a warning while there are other workers.
+    only worth a warning while there are other workers, and so is a key for a vendor whose models
+    the catalogue does not know.
     """
     workers: dict[str, WorkerTable] = {}
     variables: list[str] = []
+    unreachable: list[str] = []
     warnings: list[str] = []
     for known in KNOWN_ENDPOINTS.values():
         variable = _variable(known, environment)
@@ -38,16 +40,20 @@ async def find_workers(environment: Mapping[str, str], catalogue: Catalogue) -> 
         try:
             found = await _workers_of(known, environment, catalogue)
         except ConfigError as error:
-            warnings.append(str(error))
+            unreachable.append(str(error))
             continue
-        if found:
-            variables.append(variable)
+        if not found:
+            warnings.append(_no_models(known, variable))
+            continue
+        variables.append(variable)
         for worker in found:
             workers.setdefault(worker.name, worker)
-    if warnings and not workers:
-        raise ConfigError(warnings[0])
+    if unreachable and not workers:
+        raise ConfigError(unreachable[0])
     return Found(
-        workers=tuple(workers.values()), variables=tuple(variables), warnings=tuple(warnings)
+        workers=tuple(workers.values()),
+        variables=tuple(variables),
+        warnings=(*unreachable, *warnings),
     )
 
 
@@ -60,6 +66,13 @@ async def _workers_of(
     return tuple(
         WorkerTable(name=entry.id.rpartition("/")[2], provider=entry.provider, model=entry.id)
         for entry in catalogue.defaults(known.provider)
+    )
+
+
+def _no_models(known: KnownEndpoint, variable: str) -> str:
+    return (
+        f"{variable} is set, but Podium does not know which models {known.provider} has; name one "
+        f'in podium.toml: [[worker]] with provider = "{known.provider}" and the model\'s id'
     )
 
 

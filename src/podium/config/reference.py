@@ -1,8 +1,9 @@
-"""The reference of every configuration key, made from the schema.
+"""What the page on configuration has from the code: every key, and every variable that is read.
 
     python -m podium.config.reference docs/configuration.md
 
-writes it into the page, between its two marks. The test suite checks that the page is current.
+writes each part into the page, between its two marks: the keys from the schema, the variables
+from the vendors that Podium knows. The test suite checks that the page is current.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from podium.catalogue import Catalogue
 from podium.config.schema import ConfigFile, table_in
+from podium.providers.base import KNOWN_ENDPOINTS, KnownEndpoint
 
-BEGIN: Final = "<!-- reference: made by python -m podium.config.reference, not by hand -->"
-END: Final = "<!-- end of the reference -->"
+_MADE: Final = "made by python -m podium.config.reference, not by hand"
 
 _TYPES: Final = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}
 
@@ -28,13 +30,34 @@ def reference() -> str:
     return "\n".join(line for name in ConfigFile.model_fields for line in _section(name))
 
 
+def variables() -> str:
+    """The environment variables that give workers, in Markdown."""
+    rows = (_variable_row(known) for known in KNOWN_ENDPOINTS.values())
+    return "\n".join(["| variable | provider |", "|---|---|", *filter(None, rows), ""])
+
+
 def updated(page: str) -> str:
-    """The page with the reference between its marks brought up to date."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"the page needs the marks {BEGIN!r} and {END!r}")
-    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+    """The page with what is between its marks brought up to date."""
+    for part, text in (("variables", variables()), ("reference", reference())):
+        begin, end = f"<!-- {part}: {_MADE} -->", f"<!-- end of the {part} -->"
+        before, begins, rest = page.partition(begin)
+        _, ends, after = rest.partition(end)
+        if not (begins and ends):
+            raise ValueError(f"the page needs the marks {begin!r} and {end!r}")
+        page = f"{before}{begin}\n\n{text}\n{end}{after}"
+    return page
+
+
+def _variable_row(known: KnownEndpoint) -> str:
+    """The row of a vendor that a variable can name; nothing for one that none can."""
+    names = filter(None, (known.address_variable, *known.key_variables))
+    variable = " or ".join(f"`{name}`" for name in names)
+    gives = ""
+    if known.address_variable:
+        gives = ": every model that is installed there"
+    elif not Catalogue.load().defaults(known.provider):
+        gives = ": none by itself; name its models with `[[worker]]`"
+    return f"| {variable} | `{known.provider}`{gives} |" if variable else ""
 
 
 def _section(name: str) -> Iterator[str]:
