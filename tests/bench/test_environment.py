@@ -143,6 +143,6 @@ async def test_a_cache_that_cannot_be_written_is_named(
 
 def test_the_environment_is_made_by_this_python_and_filled_by_its_own_pip(tmp_path: Path) -> None:
     make, fill = install_commands(tmp_path, "langgraph==1.0")
-    assert make == (sys.executable, "-m", "venv", "--clear", str(tmp_path))
-    assert fill[:3] == (str(python_in(tmp_path)), "-m", "pip")
+    assert make == (sys.executable, "-P", "-m", "venv", "--clear", str(tmp_path))
+    assert fill[:4] == (str(python_in(tmp_path)), "-P", "-m", "pip")
     assert fill[-1] == "langgraph==1.0"

@@ -24,7 +24,7 @@ def no_pip(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pip_downloads_where_this_environment_has_it() -> None:
     command = packages.download_command("tiny==1.0", DIRECTORY)
-    assert command[:4] == (sys.executable, "-m", "pip", "download")
+    assert command[:5] == (sys.executable, "-P", "-m", "pip", "download")
     assert "--no-deps" in command
     assert command[-3:] == ("--dest", "/downloads", "tiny==1.0")
 

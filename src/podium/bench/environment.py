@@ -59,9 +59,16 @@ def python_in(directory: Path) -> Path:
 
 def install_commands(directory: Path, requirement: str) -> tuple[Command, ...]:
     """Make the environment, then install with its own pip and the user's own settings for it."""
-    pip = (str(python_in(directory)), "-m", "pip", "--disable-pip-version-check", "--no-input")
+    pip = (
+        str(python_in(directory)),
+        "-P",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--no-input",
+    )
     return (
-        (sys.executable, "-m", "venv", "--clear", str(directory)),
+        (sys.executable, "-P", "-m", "venv", "--clear", str(directory)),
         (*pip, "install", "--quiet", requirement),
     )
 

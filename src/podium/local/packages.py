@@ -35,7 +35,7 @@ DownloadCommand = Callable[[str, Path], tuple[str, ...]]
 def download_command(requirement: str, directory: Path) -> tuple[str, ...]:
     """What to run here: pip if this environment has it, else uv, else the pip Python carries."""
     if importlib.util.find_spec("pip") is not None:
-        return (sys.executable, "-m", "pip", *_pip_download(requirement, directory))
+        return (sys.executable, "-P", "-m", "pip", *_pip_download(requirement, directory))
     if uv := _uv():
         target, scratch = str(directory), str(directory / "cache")
         options = (*_ONLY_THE_WHEEL, "--target", target, "--cache-dir", scratch)
