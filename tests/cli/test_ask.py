@@ -190,9 +190,10 @@ def test_the_fixed_conductor_carries_out_the_workflow_of_the_configuration(
     podium: Podium, make_pool: MakePool, write_json: Callable[[Any], Path]
 ) -> None:
     write_json({"steps": [{"worker": "solver", "subtask": "say it", "access": []}]})
-    pool = make_pool(head='[conductor]\nworkflow = "workflow.json"\n')
-    ended = podium("ask", "--json", "--pool", pool, "--conductor", "fixed", "q?")
-    assert (ended.json["conductor"], ended.json["steps"][0]["subtask"]) == ("fixed", "say it")
+    pool = make_pool(head='[conductor]\nkind = "fixed"\nworkflow = "workflow.json"\n')
+    for arguments in ((), ("--conductor", "fixed")):
+        ended = podium("ask", "--json", "--pool", pool, "q?", *arguments)
+        assert (ended.json["conductor"], ended.json["steps"][0]["subtask"]) == ("fixed", "say it")
 
 
 def test_the_fixed_conductor_says_what_it_lacks(podium: Podium, make_pool: MakePool) -> None:

@@ -233,6 +233,39 @@ def test_paths_are_counted_from_the_file_that_holds_them(write: Write, tmp_path:
     assert settings.store.path == tmp_path / "runs.db"
 
 
+@pytest.mark.parametrize("model", ["file:w.gguf", "w.gguf"])
+def test_weights_are_counted_from_the_file_that_names_them(
+    write: Write, tmp_path: Path, model: str
+) -> None:
+    text = f"""
+    [conductor]
+    model = "llamacpp/{model}"
+    [[worker]]
+    name = "small"
+    provider = "llamacpp"
+    model = "{model}"
+    options = {{ adapter = "{model}", top_k = 20 }}
+    [[worker]]
+    name = "{model}"
+    provider = "llamacpp"
+    """
+    settings = load(write(text))
+    beside = f"file:{tmp_path / 'w.gguf'}"
+    assert settings["small"].profile.model == beside
+    assert settings["small"].options == {"adapter": beside, "top_k": 20}
+    assert settings[model].profile.model == beside
+    assert settings.conductor.worker is not None
+    assert settings.conductor.worker.profile.model == beside
+
+
+@pytest.mark.parametrize(
+    "model", ["smollm2-135m-instruct", "hf:owner/repository/w.gguf", "file:/models/w.gguf"]
+)
+def test_weights_that_are_not_beside_the_file_keep_their_name(write: Write, model: str) -> None:
+    text = f'[[worker]]\nname = "a"\nprovider = "llamacpp"\nmodel = "{model}"'
+    assert load(write(text))["a"].profile.model == model
+
+
 def test_a_retired_model_is_worth_a_warning_from_the_day_it_is_gone(write: Write) -> None:
     text = '[[worker]]\nname = "a"\nprovider = "openai"\nmodel = "gpt-5"'
     assert load(write(text), today=datetime.date(2026, 12, 10)).warnings == ()

@@ -167,12 +167,20 @@ def test_a_file_that_is_not_text_is_said_to_be_none(tmp_path: Path) -> None:
             "worker[0].options.servers[1].password",
         ),
         (WORKER + f'base_url = "https://me:{SECRET}@example.org"', "worker[0].base_url"),
+        (WORKER + f'base_url = "https://{SECRET}@example.org/v1"', "worker[0].base_url"),
     ],
 )
 def test_a_key_in_the_file_is_refused_and_not_repeated(write: Write, text: str, path: str) -> None:
     problem = message(write, text)
     assert problem.startswith(f"{path}: a key must not stand in a file")
     assert "key_env" in problem
+    assert SECRET not in problem
+
+
+@pytest.mark.parametrize("tail", [f"?key={SECRET}", f"#{SECRET}"])
+def test_an_address_is_an_address_and_nothing_more(write: Write, tail: str) -> None:
+    problem = message(write, WORKER + f'base_url = "https://example.org/v1{tail}"')
+    assert problem.startswith("worker[0].base_url: expected an address without ? and #")
     assert SECRET not in problem
 
 

@@ -164,8 +164,8 @@ def _of_kind(settings: Settings, kind: str) -> ConductorSettings:
             return replace(conductor, kind="model", worker=planner)
         case "fixed" if conductor.workflow is None:
             raise UsageError(
-                "the fixed conductor needs a workflow; set conductor.workflow in the "
-                "configuration, or carry one out with: podium run WORKFLOW.json"
+                'the fixed conductor needs a workflow; set kind = "fixed" and workflow in the '
+                "configuration's [conductor], or carry one out with: podium run WORKFLOW.json"
             )
         case "fixed":
             return replace(conductor, kind="fixed", worker=None)

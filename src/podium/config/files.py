@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from podium import paths
+from podium.config.idle import refuse_idle_keys
 from podium.config.problems import form_problem, syntax_problem
 from podium.config.resolve import resolve
 from podium.config.schema import ConfigFile
@@ -38,9 +39,14 @@ def read(path: Path) -> ConfigFile:
     except tomllib.TOMLDecodeError as error:
         raise syntax_problem(path, error) from error
     try:
-        return ConfigFile.model_validate(tables).anchored(path.absolute().parent)
+        file = ConfigFile.model_validate(tables)
     except ValidationError as error:
         raise form_problem(path, error, ConfigFile) from None
+    try:
+        refuse_idle_keys(file)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return file.anchored(path.absolute().parent)
 
 
 def find(

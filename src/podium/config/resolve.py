@@ -100,8 +100,8 @@ class _Resolver:
                 f"{where}.base_url is missing; {OWN_ADDRESS!r} needs the server's address, such "
                 f'as "http://127.0.0.1:8000/v1"'
             )
-        if table.base_url and urlsplit(table.base_url).password:
-            raise ConfigError(secret_problem(f"{where}.base_url"))
+        if table.base_url:
+            _check_address(table.base_url, f"{where}.base_url")
         if secret := secret_in(table.options, f"{where}.options"):
             raise ConfigError(secret_problem(secret))
         return worker_settings(table, self.catalogue)
@@ -182,6 +182,18 @@ def best_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> Wor
         return workers[min(ranked)[1]]
     profiles = tuple(worker.profile for worker in workers)
     return workers[profiles.index(Pool(profiles).best)]
+
+
+def _check_address(address: str, where: str) -> None:
+    """An address is shown and stored, so nothing may stand in it that lets someone in."""
+    parts = urlsplit(address)
+    if "@" in parts.netloc:
+        raise ConfigError(secret_problem(where))
+    if parts.query or parts.fragment:
+        raise ConfigError(
+            f"{where}: expected an address without ? and #, such as https://example.com/v1; "
+            f'a key goes into an environment variable, named with key_env = "…"'
+        )
 
 
 def _description(table: WorkerTable, entry: CatalogueEntry | None) -> str:

@@ -8,12 +8,15 @@ words is `problems`. The descriptions are the documentation: `reference` prints 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, Field
 
 from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
 from podium.workflow import DEFAULT_MAX_STEPS
+
+WEIGHTS_PROVIDER: Final = "llamacpp"
+"""The provider whose models may be files."""
 
 ConductorKind = Literal["model", "rules", "router", "fixed"]
 PromptLength = Literal["full", "compact"]
@@ -55,6 +58,16 @@ class ConductorTable(Table):
         description="with `model`: `compact` is a short prompt for very small models",
     )
     few_shot: bool = Field(default=True, description="with `model`: show worked examples")
+
+    def anchored(self, directory: Path) -> ConductorTable:
+        """This table with its files counted from that directory."""
+        changes: dict[str, str] = {}
+        if self.workflow is not None:
+            changes["workflow"] = _anchored(self.workflow, directory)
+        provider, slash, weights = (self.model or "").partition("/")
+        if slash and provider == WEIGHTS_PROVIDER:
+            changes["model"] = f"{provider}/{_anchored_weights(weights, directory)}"
+        return self.model_copy(update=changes)
 
 
 class BudgetTable(Table):
@@ -111,6 +124,12 @@ class StoreTable(Table):
     )
     url: Name | None = Field(default=None, description="a database address, instead of `path`")
 
+    def anchored(self, directory: Path) -> StoreTable:
+        """This table with its file counted from that directory."""
+        if self.path is None:
+            return self
+        return self.model_copy(update={"path": _anchored(self.path, directory)})
+
 
 class LimitsTable(Table):
     """What a worker can take."""
@@ -138,7 +157,11 @@ class WorkerTable(Table):
         "`openrouter`, `ollama`, …), `openai-compatible`, `llamacpp`, `scripted`, or `podium` for "
         "the conductor itself, whose steps are nested runs"
     )
-    model: Name | None = Field(default=None, description="the vendor's id; `name` when left out")
+    model: Name | None = Field(
+        default=None,
+        description="the vendor's id, or weights by name or `file:PATH`, relative to this file; "
+        "`name` when left out",
+    )
     description: str | None = Field(
         default=None, description="the one line by which a conductor chooses; else the catalogue's"
     )
@@ -164,6 +187,19 @@ class WorkerTable(Table):
     options: dict[str, Any] = Field(
         default={}, description="the vendor's own extras, added to every request"
     )
+
+    def anchored(self, directory: Path) -> WorkerTable:
+        """This worker with the files of its weights counted from that directory."""
+        if self.provider != WEIGHTS_PROVIDER:
+            return self
+        model, adapter = self.model or self.name, self.options.get("adapter")
+        changes: dict[str, Any] = {}
+        if (anchored := _anchored_weights(model, directory)) != model:
+            changes["model"] = anchored
+        if isinstance(adapter, str):
+            anchored = _anchored_weights(adapter, directory)
+            changes["options"] = {**self.options, "adapter": anchored}
+        return self.model_copy(update=changes)
 
 
 class ConfigFile(Table):
@@ -198,14 +234,24 @@ class ConfigFile(Table):
 
     def anchored(self, directory: Path) -> ConfigFile:
         """This file with the paths in it counted from the directory it lies in."""
-        anchored = self
-        for table, key in (("conductor", "workflow"), ("store", "path")):
-            path = getattr(getattr(self, table), key)
-            if path is not None:
-                absolute = str(directory / Path(path).expanduser())
-                changed = getattr(self, table).model_copy(update={key: absolute})
-                anchored = anchored.model_copy(update={table: changed})
-        return anchored
+        changed = {
+            "conductor": self.conductor.anchored(directory),
+            "store": self.store.anchored(directory),
+            "worker": tuple(worker.anchored(directory) for worker in self.worker),
+        }
+        written = {name: table for name, table in changed.items() if name in self.model_fields_set}
+        return self.model_copy(update=written)
+
+
+def _anchored(path: str, directory: Path) -> str:
+    return str(directory / Path(path).expanduser())
+
+
+def _anchored_weights(name: str, directory: Path) -> str:
+    """Weights by their name, which may be that of a file; `podium.local.sources` has the forms."""
+    if name.startswith("hf:") or (not name.startswith("file:") and not name.endswith(".gguf")):
+        return name
+    return f"file:{_anchored(name.removeprefix('file:'), directory)}"
 
 
 def table_in(annotation: Any) -> type[BaseModel] | None:
