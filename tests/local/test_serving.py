@@ -9,7 +9,7 @@ import pytest
 
 from podium.errors import RequestRefused, Unavailable
 from podium.local import serving
-from podium.local.serving import ModelSettings, SharedModel, shared_model
+from podium.local.serving import ModelServer, ModelSettings, SharedModel, shared_model
 
 READY = """
 import json, os, sys
@@ -134,6 +134,51 @@ async def test_a_model_that_cannot_be_loaded_is_refused_with_llamacpps_reason(ch
 async def test_a_crash_while_loading_is_unavailable_with_its_exit_code(child: Path) -> None:
     with pytest.raises(Unavailable, match=r"exit code -6 while loading a\.gguf"):
         await SharedModel(settings()).serving()
+
+
+SLOW_THE_FIRST_TIME = (
+    """
+import pathlib, sys, time
+mark = pathlib.Path(sys.argv[0] + ".loading")
+if not mark.exists():
+    mark.touch()
+    time.sleep(20)
+"""
+    + READY
+)
+
+
+async def loading(model: SharedModel, child: Path) -> asyncio.Task[ModelServer]:
+    """A call for which the model is being loaded."""
+    call = asyncio.create_task(model.serving())
+    async with asyncio.timeout(10):
+        while not child.with_name("child.py.loading").exists():
+            await asyncio.sleep(0.005)
+    return call
+
+
+@running(SLOW_THE_FIRST_TIME)
+def test_a_call_cancelled_while_the_model_loads_leaves_at_once(child: Path) -> None:
+    async def interrupted() -> None:
+        call = await loading(SharedModel(settings()), child)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    begun = time.monotonic()
+    asyncio.run(interrupted())  # which waits for the thread that was reading
+    assert time.monotonic() - begun < 10
+
+
+@running(SLOW_THE_FIRST_TIME)
+async def test_another_who_waits_for_the_model_gets_it_when_the_first_leaves(child: Path) -> None:
+    model = SharedModel(settings())
+    first = await loading(model, child)
+    second = asyncio.create_task(model.serving())
+    first.cancel()
+    async with asyncio.timeout(10):
+        assert (await second).alive
+    await model.close()
 
 
 @running(READY + "while True: pass")

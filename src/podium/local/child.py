@@ -39,8 +39,8 @@ def main() -> None:
             server = _load(settings)
         except ImportError as error:
             answer = {"error": f"xllamacpp cannot be imported: {error}; {IMPORT_REMEDY}"}
-        except RuntimeError as error:
-            answer = {"error": _reason(log) or str(error)}
+        except Exception as error:  # noqa: BLE001 - the parent says what this process cannot
+            answer = {"error": _reason(log) or str(error) or type(error).__name__}
         else:
             answer = {"address": server.listening_address}
         _redirect(nowhere)

@@ -71,28 +71,39 @@ class SharedModel:
         self._adapters: list[str] = []
         self._holders = 0
         self._server: ModelServer | None = None
+        self._counting = threading.Lock()
         self._loading = threading.Lock()
 
     def hold(self, adapter: str = "") -> None:
         """Count one more user of this model, and have its adapter loaded along with it."""
-        self._holders += 1
-        if adapter and adapter not in self._adapters:
-            self._adapters.append(adapter)
+        with self._counting:
+            self._holders += 1
+            if adapter and adapter not in self._adapters:
+                self._adapters.append(adapter)
 
     async def release(self) -> None:
         """Count one user less; the last one to leave unloads the model."""
-        self._holders -= 1
-        if not self._holders:
+        with self._counting:
+            self._holders -= 1
+            is_last = not self._holders
+        if is_last:
             await self.close()
 
     async def serving(self, adapter: str = "") -> ModelServer:
         """The process that serves this model and the adapter, loaded first if need be.
 
         Whoever holds the result keeps that process alive, even after a later adapter made
-        another one necessary.
+        another one necessary. Cancelled while the model loads, this ends the process at once.
         """
         server = self._ready(adapter)
-        return server if server is not None else await asyncio.to_thread(self._load, adapter)
+        if server is not None:
+            return server
+        child = _Child()
+        try:
+            return await asyncio.to_thread(self._load, adapter, child)
+        except asyncio.CancelledError:
+            child.abandon()
+            raise
 
     async def close(self) -> None:
         """Unload the model now. It is loaded again when it is next used."""
@@ -106,11 +117,54 @@ class SharedModel:
             return None
         return server if not adapter or adapter in server.adapters else None
 
-    def _load(self, adapter: str) -> ModelServer:
+    def _load(self, adapter: str, child: _Child) -> ModelServer:
         with self._loading:
             if (server := self._ready(adapter)) is None:
-                server = self._server = _start(self.settings, tuple(self._adapters))
+                server = self._server = _start(self.settings, tuple(self._adapters), child)
             return server
+
+
+class _Child:
+    """The process that loads a model for one caller, who may stop waiting for it.
+
+    A thread that reads cannot be cancelled, but what it reads ends when the process is killed.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._abandoned = False
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start the process, unless nobody waits for it any more."""
+        with self._changing:
+            self._check()
+            self._process = subprocess.Popen(  # noqa: S603 - a program of our own
+                [sys.executable, "-P", str(CHILD)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=SHORT_WAITS | os.environ,
+            )
+            return self._process
+
+    def keep(self) -> None:
+        """The model is loaded: from now on the process is everyone's."""
+        with self._changing:
+            self._check()
+            self._process = None
+
+    def abandon(self) -> None:
+        """Nobody waits any more: end the process if it is still loading."""
+        with self._changing:
+            self._abandoned = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _check(self) -> None:
+        if self._abandoned:
+            raise Unavailable("the call that was loading the model was cancelled; call again")
 
 
 _shared: Final[weakref.WeakValueDictionary[ModelSettings, SharedModel]] = (
@@ -128,19 +182,13 @@ def shared_model(settings: ModelSettings) -> SharedModel:
         return model
 
 
-def _start(settings: ModelSettings, adapters: tuple[str, ...]) -> ModelServer:
+def _start(settings: ModelSettings, adapters: tuple[str, ...], child: _Child) -> ModelServer:
     """Start the process and wait until it listens."""
     key = secrets.token_urlsafe(24)
-    process = subprocess.Popen(  # noqa: S603 - a program of our own
-        [sys.executable, "-P", str(CHILD)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=SHORT_WAITS | os.environ,
-    )
+    process = child.start()
     try:
         answer = _ask(process, asdict(settings) | {"adapters": adapters, "key": key})
+        child.keep()
     except BaseException:
         _end(process)
         raise
