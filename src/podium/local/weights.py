@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from podium.errors import ConfigError, StoreError
 from podium.files import (
@@ -25,6 +28,11 @@ from podium.local import packages
 from podium.local.packages import DownloadCommand, download_command
 from podium.local.sources import HubFile, LocalFile, PackagedModel, packaged_models, source
 from podium.paths import data_dir
+
+OFFLINE_VARIABLE: Final = "PODIUM_OFFLINE"
+"""Set to 1 in the environment, it keeps Podium from fetching what nobody asked to be pulled."""
+
+log: Final = logging.getLogger("podium")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +82,20 @@ def find(name: str) -> LocalModel:
 
 
 async def locate(name: str, *, offline: bool = False, progress: Progress = silent) -> Path:
-    """Where the model's weights lie. They are fetched first if need be, unless `offline`."""
+    """Where the model's weights lie. They are fetched first if need be, unless `offline` or the
+    environment says not to."""
     model = find(name)
-    if offline and not model.present and not isinstance(source(name), LocalFile):
-        raise ConfigError(
-            f"the weights of {name} are not at {model.path} and Podium is offline; {model.remedy}"
-        )
-    return model.path if model.present else await pull(name, progress)
+    if model.present:
+        return model.path
+    if not isinstance(source(name), LocalFile):
+        if offline or os.environ.get(OFFLINE_VARIABLE, "") not in ("", "0"):
+            raise ConfigError(
+                f"the weights of {name} are not at {model.path} and Podium is offline; "
+                f"{model.remedy}"
+            )
+        size = f" ({model.bytes / 1e6:.0f} MB)" if model.bytes else ""
+        log.warning("fetching the weights of %s%s, once, to %s", name, size, model.path)
+    return await pull(name, progress)
 
 
 async def pull(

@@ -21,7 +21,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from podium.errors import ConfigError, RequestRefused
+from podium.errors import ConfigError, RequestRefused, StoreError
 from podium.local import weights
 from podium.local.serving import ModelServer, ModelSettings, SharedModel, shared_model
 from podium.pool import Capability, WorkerProfile
@@ -82,7 +82,8 @@ class _Defaults:
 
 
 class LlamaCppWorker:
-    """A worker over local weights. The model is loaded with the first call."""
+    """A worker over local weights. The model is loaded with the first call, and its weights are
+    fetched before if they are not here yet."""
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
         if importlib.util.find_spec("xllamacpp") is None:
@@ -129,12 +130,11 @@ class LlamaCppWorker:
 
     async def _served(self) -> _ServedWorker:
         """The worker behind the process that has the model loaded."""
-        for needed in filter(None, (self._weights, self._adapter)):
-            if not needed.path.is_file():
-                raise RequestRefused(
-                    f"worker {self.profile.name!r} needs {needed.path}, which is not here; "
-                    f"{needed.remedy}"
-                )
+        try:
+            for needed in filter(None, (self._weights, self._adapter)):
+                await weights.locate(needed.name)
+        except (ConfigError, StoreError) as error:
+            raise RequestRefused(f"worker {self.profile.name!r}: {error}") from error
         server = await self._model.serving(self._adapter_path)
         return _ServedWorker(self.profile, server, self._body | self._lora(server), self._http)
 
