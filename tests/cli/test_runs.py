@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,22 @@ def test_a_run_is_shown_with_its_plan_its_replies_and_its_answer(
     assert "plan by rules: 3 steps, fan-out/join" in ended.out
     assert "\n  The practical view" in ended.out
     assert ended.out.rstrip().endswith("both views hold, and they agree.")
+
+
+def test_show_tells_what_each_worker_was_shown_when_asked_for(podium: Podium, asked: str) -> None:
+    usual, whole = podium("runs", "show", asked), podium("runs", "show", asked, "--prompts")
+    prompts = [step["prompt"] for step in _exported_steps(podium, asked)]
+    assert len(prompts) == 3
+    for line in "\n".join(prompts).splitlines():
+        assert line in whole.out
+    assert "\n  was shown:\n" in whole.out
+    assert "\n  was shown:\n" not in usual.out
+    assert podium("runs", "show", asked, "--prompts", "--json").code == 2
+
+
+def _exported_steps(podium: Podium, run_id: str) -> list[dict[str, Any]]:
+    exported = podium("runs", "export", run_id).json
+    return [step for round_ in exported["rounds"] for step in round_["steps"]]
 
 
 def test_show_prints_the_same_object_as_ask(podium: Podium) -> None:
@@ -179,6 +196,23 @@ def test_a_run_is_resumed_by_the_conductor_that_it_had(podium: Podium, make_pool
     assert cut.json["status"] == "exhausted"
     ended = podium("runs", "resume", "last", "--pool", pool, "--budget-calls", "1", "--json")
     assert (ended.code, ended.json["conductor"], ended.json["answer"]) == (0, "rules", "42")
+
+
+@pytest.mark.parametrize("planner", [(), ("--conductor", "first"), ("--conductor", "model")])
+def test_a_worker_that_was_excluded_stays_so_when_the_run_is_resumed(
+    podium: Podium, vendor: Vendor, tmp_path: Path, planner: tuple[str, ...]
+) -> None:
+    pool = vendor.pool("first", "second", directory=tmp_path)
+    again = ("--pool", pool, "--budget-calls", "9")
+    cut = podium(
+        *("ask", "--json", "--pool", pool, "--conductor", "model", "--exclude", "first"),
+        *("--budget-calls", "0", "q?"),
+    )
+    assert (cut.json["status"], cut.json["conductor"]) == ("exhausted", "model(second)")
+    assert podium("runs", "export", "last").json["exclude"] == ["first"]
+    ended = podium("runs", "resume", "last", *again, *planner, "--json")
+    assert (ended.code, ended.json["answer"]) == (0, "reply of second")
+    assert set(vendor.asked) == {"second"}
 
 
 def test_runs_are_kept_where_the_configuration_says(

@@ -18,7 +18,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command("list")
-def list_(json: options.Json = False) -> None:
+def list_(json: options.JsonList = False) -> None:
     """List the models that Podium can run by itself, and whether their weights are here."""
     models = list_models()
     if json:

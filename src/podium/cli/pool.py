@@ -43,7 +43,7 @@ class Checked:
 
 @app.command("list")
 def list_(
-    json: options.Json = False,
+    json: options.JsonList = False,
     pool: options.Pool = None,
     config: options.Config = None,
     offline: options.Offline = False,
@@ -61,7 +61,7 @@ def list_(
 
 @app.command()
 def check(
-    json: options.Json = False,
+    json: options.JsonList = False,
     pool: options.Pool = None,
     config: options.Config = None,
     exclude: options.Exclude = None,

@@ -22,8 +22,9 @@ Made by `python -m podium.cli.reference`; change the commands, not this page.
 
 Answers and plans go to standard output, complaints to standard error, each in one line that says
 what to do. Where standard output is a terminal, a run is drawn as a tree while it happens; else
-it is told line by line. `--json` prints one JSON object and nothing else. Text that models wrote
-is shown without anything in it that a terminal would obey.
+it is told line by line. `--json` prints one JSON object, or an array of them where a command lists
+things, and nothing else. Text that models wrote is shown without anything in it that a terminal
+would obey.
 
 | exit code | meaning |
 |---|---|

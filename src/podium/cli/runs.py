@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeVar
 import typer
 
 from podium.cli import options
+from podium.cli.account import account
 from podium.cli.comparison import compare, say_differences
 from podium.cli.document import comparison_document, run_document, summary_document
 from podium.cli.export import as_json, as_markdown
@@ -18,8 +19,7 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, conductor_of
 from podium.cli.showing import deliver, onlooker
-from podium.cli.text import clean, money, one_line, seconds, shortened, tokens
-from podium.cli.wording import ending, plan_line, step_line, total
+from podium.cli.text import money, seconds, shortened, tokens
 from podium.config.files import find, read
 from podium.config.schema import ConfigFile
 from podium.errors import UsageError
@@ -45,7 +45,7 @@ def list_(
         str | None,
         typer.Option(metavar="TEXT", help="Only runs whose question or answer contains this."),
     ] = None,
-    json: options.Json = False,
+    json: options.JsonList = False,
     config: options.Config = None,
 ) -> None:
     """List runs, the newest first."""
@@ -60,13 +60,28 @@ def list_(
 
 
 @app.command()
-def show(run_id: options.RunId, json: options.Json = False, config: options.Config = None) -> None:
-    """Show a run: its plans, every step's reply, and the answer."""
+def show(
+    run_id: options.RunId,
+    prompts: Annotated[
+        bool,
+        typer.Option(
+            "--prompts", help="Also what the conductor wrote, and what each worker was shown."
+        ),
+    ] = False,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Show a run: its plans, every step's reply, nested runs, and the answer."""
+    if json and prompts:
+        raise UsageError("--json has no prompts; podium runs export writes all of a run as JSON")
     run = _load(run_id, config)
     if json:
         say_json(run_document(run))
-    else:
-        _say_run(run)
+        return
+    for line in account(run, prompts=prompts):
+        say(line)
+    if run.answer is not None:
+        say(f"\n{run.answer}")
 
 
 @app.command()
@@ -97,7 +112,7 @@ def export(
 def diff(
     one: Annotated[str, typer.Argument(metavar="ID", help="A run.")],
     other: Annotated[str, typer.Argument(metavar="ID", help="The run to compare it with.")],
-    json: options.Json = False,
+    json: options.JsonList = False,
     config: options.Config = None,
 ) -> None:
     """Say what differs between two runs: settings, plans, replies, cost."""
@@ -184,25 +199,3 @@ def _summary_line(summary: RunSummary) -> str:
         took = seconds(summary.seconds or 0.0)
         used = f" ({tokens(summary.total_tokens)}, {money(summary.cost_usd)}, {took})"
     return f"{summary.id}  {when}  {summary.status:<11}  {shortened(summary.question, 60)}{used}"
-
-
-def _say_run(run: Run) -> None:
-    say(f"question: {clean(run.question)}")
-    say(f"asked: {run.created_at}, tier {run.tier}")
-    for round_ in run.rounds:
-        say(f"\n{one_line(plan_line(run, round_))}")
-        for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
-            say(f"  {one_line(step_line(index, step))}")
-        for record in round_.steps:
-            say(f"\nstep {record.index} {one_line(record.worker)}: {one_line(ending(record))}")
-            if record.reply:
-                say(_indented(record.reply))
-    say(f"\n{one_line(total(run))}")
-    if run.error is not None:
-        say(f"error: {one_line(run.error)}")
-    if run.answer is not None:
-        say(f"\n{run.answer}")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in clean(text).splitlines())

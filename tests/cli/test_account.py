@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from podium.cli.account import account
+from podium.pool import Pool, WorkerProfile
+from podium.run import Attempt, Round, Run, StepRecord
+from podium.usage import UNKNOWN_USAGE, Usage
+from podium.workflow import Step, Workflow
+
+FAILED = Attempt("near", UNKNOWN_USAGE, None, 0, 1000, error="busy")
+DONE = Attempt("near", Usage(3, 2, 0, 0, 0), 0.5, 1000, 3000)
+
+RECORD = StepRecord(
+    round=0,
+    index=0,
+    worker="near",
+    subtask="Say it",
+    access=(),
+    status="done",
+    reply="said\x1b[31m it",
+    error=None,
+    started_ms=0,
+    finished_ms=3000,
+    attempts=(FAILED, DONE),
+    prompt="Question: q?\n\nYour subtask: Say it",
+)
+
+
+def run_of(record: StepRecord) -> Run:
+    return Run(
+        id="run_1",
+        question="q?",
+        status="answered",
+        pool=Pool((WorkerProfile(name="near"),)),
+        conductor="model(near)",
+        created_at="2026-11-15T00:00:00.000+00:00",
+        rounds=(
+            Round(0, Workflow((Step("near", "Say it"),)), (record,), plan_text="model_id = [0]"),
+        ),
+        answer="said it",
+    )
+
+
+def told(run: Run, *, prompts: bool = False) -> list[str]:
+    return list(account(run, prompts=prompts))
+
+
+def test_a_failed_attempt_is_told_with_its_reason() -> None:
+    lines = told(run_of(RECORD))
+    assert "  attempt 1 by near: failed, busy; tokens unknown, cost unknown, 1.0 s" in lines
+    assert "  attempt 2 by near: 5 tokens, $0.50, 2.0 s" in lines
+
+
+def test_attempts_that_say_no_more_than_their_step_are_left_out() -> None:
+    lines = told(run_of(replace(RECORD, attempts=(DONE,))))
+    assert not any("attempt" in line for line in lines)
+
+
+def test_prompts_are_told_word_for_word_when_asked_for() -> None:
+    shown = ["    Question: q?", "", "    Your subtask: Say it"]
+    lines = told(run_of(RECORD), prompts=True)
+    place = lines.index("  was shown:")
+    assert lines[place + 1 : place + 6] == [*shown, "  replied:", "    said it"]
+    assert "    model_id = [0]" in lines
+    assert not any("Your subtask" in line for line in told(run_of(RECORD)))
+
+
+def test_a_nested_run_is_told_inside_its_step() -> None:
+    inner = replace(run_of(RECORD), id="run_2", question="a part", depth=1)
+    outer = run_of(replace(RECORD, attempts=(), nested=(inner,)))
+    lines = told(outer, prompts=True)
+    assert "    question: a part" in lines
+    assert "    step 0 near: done, tokens unknown, cost unknown, 3.0 s" in lines
+    assert "        Your subtask: Say it" in lines
