@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -45,14 +48,37 @@ def test_every_command_can_be_asked_for_help(podium: Podium, name: str) -> None:
         assert COMMANDS[name].help in " ".join(ended.out.split()), "the list says something else"
 
 
-def test_a_part_that_is_not_installed_is_no_command(
-    podium: Podium, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("podium.cli.app._is_here", lambda place: "bench" not in place.module)
-    assert "bench" not in podium("--help").out
-    ended = podium("bench", "engine")
+def test_a_command_that_is_not_there_is_answered_with_the_nearest(podium: Podium) -> None:
+    ended = podium("aks", "q?")
     assert ended.code == 2
-    assert "there is no command 'bench'" in ended.complaint
+    assert "there is no command 'aks'; perhaps 'ask' was meant" in ended.complaint
+
+
+HELP = [("--help",), ("--version",), ("ask", "--help"), ("runs", "show", "--help")]
+
+
+@pytest.mark.parametrize("arguments", HELP, ids=" ".join)
+def test_help_on_a_full_disk_is_output_that_was_lost(
+    start: Callable[..., subprocess.Popen[str]], arguments: tuple[str, ...]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = start(*arguments, stdout=full.fileno())
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == "podium: cannot write the output: No space left on device; write it elsewhere\n"
+
+
+def test_help_that_nobody_reads_ends_quietly(
+    start: Callable[..., subprocess.Popen[str]],
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        process = start("ask", "--help", stdout=writer)
+    finally:
+        os.close(writer)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (141, "")
 
 
 def test_the_package_runs_as_a_module() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor
+from podium.providers import ScriptedWorker
 
 
 def test_the_pool_is_listed_with_prices_and_nothing_is_sent(
@@ -60,6 +61,35 @@ def test_a_conductor_in_the_pool_is_not_a_worker_to_reach(
     pool = make_pool(tail='[[worker]]\nname = "deeper"\nprovider = "podium"\n')
     results = podium("pool", "check", "--pool", pool, "--json").json
     assert [result["worker"] for result in results] == ["solver"]
+
+
+def test_check_closes_each_worker_that_holds_something(
+    podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[str] = []
+
+    class Holding(ScriptedWorker):
+        async def close(self) -> None:
+            closed.append(self.profile.name)
+
+    monkeypatch.setattr(
+        "podium.cli.pool.connect", lambda profile, endpoint, http: Holding(profile, "ok")
+    )
+    assert podium("pool", "check", "--pool", make_pool({"a": "1", "b": "2"})).code == 0
+    assert sorted(closed) == ["a", "b"]
+
+
+def test_check_fetches_no_adapter_while_offline(podium: Podium, tmp_path: Path) -> None:
+    (tmp_path / "w.gguf").touch()
+    pool = tmp_path / "local.toml"
+    pool.write_text(
+        '[[worker]]\nname = "a"\nprovider = "llamacpp"\nmodel = "file:w.gguf"\n'
+        'options = { adapter = "hf:owner/repository/a.gguf" }\n'
+    )
+    ended = podium("pool", "check", "--pool", pool, "--offline", "--json")
+    assert ended.code == 1
+    assert "hf:owner/repository/a.gguf" in ended.json[0]["error"]
+    assert "Podium is offline" in ended.json[0]["error"]
 
 
 def test_offline_keeps_what_is_on_this_machine(

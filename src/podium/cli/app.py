@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from importlib.util import find_spec
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
 from podium._version import __version__
+from podium.cli.output import losses_told
 
 
 class Place(NamedTuple):
@@ -37,18 +37,28 @@ COMMANDS: Final[dict[str, Place]] = {
 
 
 class LazyGroup(TyperGroup):
-    """Commands by the table above."""
+    """Commands by the table above. Help that nobody can read is lost output as any other."""
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """The command line, read; `--help` and `--version` are answered meanwhile."""
+        with losses_told():
+            return super().make_context(*arguments, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        """The command, carried out."""
+        with losses_told():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names; a part that is not installed is not listed."""
-        return [name for name, place in COMMANDS.items() if _is_here(place)]
+        """Their names."""
+        return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command, imported now."""
-        names = self.list_commands(ctx)
-        if cmd_name not in names:
-            close = difflib.get_close_matches(cmd_name, names, n=1)
-            hint = f"perhaps {close[0]!r} was meant" if close else f"there is {', '.join(names)}"
+        if cmd_name not in COMMANDS:
+            close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            known = ", ".join(COMMANDS)
+            hint = f"perhaps {close[0]!r} was meant" if close else f"there is {known}"
             ctx.fail(f"there is no command {cmd_name!r}; {hint}")
         place = COMMANDS[cmd_name]
         command = typer.main.get_command(importlib.import_module(place.module).app)
@@ -59,11 +69,7 @@ class LazyGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """The list of commands, from the table alone."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(ctx)])
-
-
-def _is_here(place: Place) -> bool:
-    return find_spec(place.module.rpartition(".")[0]) is not None
+            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
 
 
 def _like_the_others(command: Any) -> Any:

@@ -5,6 +5,7 @@ The one place of the command line that writes plain text. Drawing on a terminal 
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -18,6 +19,10 @@ from podium.cli.text import clean, one_line
 
 _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """What JSON allows as it is and a terminal or an encoder does not."""
+
+
+_LOSSES: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+"""What the system says when a file takes no more."""
 
 
 class OutputLost(Exception):
@@ -45,6 +50,19 @@ def complain(message: str) -> None:
     with suppress(BrokenPipeError):  # whoever should act on it has left
         sys.stderr.write(f"podium: {one_line(message)}\n")
         sys.stderr.flush()
+
+
+@contextmanager
+def losses_told() -> Iterator[None]:
+    """Turn what a full disk or a closed pipe does to standard output into `OutputLost`."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputLost(None) from error
+    except OSError as error:
+        if error.errno not in _LOSSES or error.filename is not None:
+            raise
+        raise OutputLost(error.strerror) from error
 
 
 def is_drawable(stream: TextIO) -> bool:
@@ -76,10 +94,6 @@ class _Complaints(logging.Handler):
 
 
 def _write(text: str) -> None:
-    try:
+    with losses_told():
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError as error:
-        raise OutputLost(None) from error
-    except OSError as error:
-        raise OutputLost(error.strerror or str(error)) from error

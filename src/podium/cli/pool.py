@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import typer
 
 from podium.cli import options
-from podium.cli.fetching import fetch
+from podium.cli.fetching import fetch, weights_of
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.settings import Choice, settings_for
@@ -21,6 +23,7 @@ from podium.errors import PodiumError
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.providers import Http, connect
 from podium.request import Request, user
+from podium.worker import Worker
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -107,20 +110,33 @@ async def _check(choice: Choice) -> tuple[Settings, list[Checked]]:
 async def _reach(worker: WorkerSettings, http: Http, *, offline: bool) -> Checked:
     profile = worker.profile
     try:
-        if profile.provider == "llamacpp":
-            await fetch(profile.model, offline=offline)
-        began = time.perf_counter()
-        async with asyncio.timeout(LONGEST_CHECK):
-            reply = await connect(profile, worker.endpoint(os.environ), http).reply(TINY)
+        for model in weights_of(worker):
+            await fetch(model, offline=offline)
+        async with _connected(worker, http) as connected, asyncio.timeout(LONGEST_CHECK):
+            began = time.perf_counter()
+            reply = await connected.reply(TINY)
+            latency = time.perf_counter() - began
     except TimeoutError:
         return Checked(worker=profile.name, error=f"no reply within {LONGEST_CHECK:g} s")
     except PodiumError as error:
         return Checked(worker=profile.name, error=str(error))
     return Checked(
         worker=profile.name,
-        latency_ms=(time.perf_counter() - began) * 1000,
+        latency_ms=latency * 1000,
         cost_usd=profile.price.cost(reply.usage) if profile.price else None,
     )
+
+
+@asynccontextmanager
+async def _connected(settings: WorkerSettings, http: Http) -> AsyncIterator[Worker]:
+    """The worker, which gives up what it holds, such as a loaded model, once it was asked."""
+    worker = connect(settings.profile, settings.endpoint(os.environ), http)
+    try:
+        yield worker
+    finally:
+        close = getattr(worker, "close", None)
+        if close is not None:
+            await close()
 
 
 def _described(profile: WorkerProfile) -> str:
