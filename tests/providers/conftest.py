@@ -101,6 +101,11 @@ class Vendor:
         ends = whole and not then_hang
         self._answers.append(Answer(data + (b"0\r\n\r\n" if ends else b""), then_hang))
 
+    def stalls(self, status: int) -> None:
+        """Answer with a status, and never with the body that it announces."""
+        head = _head(status, {"Content-Type": "application/json", "Content-Length": "100"})
+        self._answers.append(Answer(head, then_hang=True))
+
     def hangs(self) -> None:
         """Take the request and never answer."""
         self._answers.append(Answer(b"", then_hang=True))

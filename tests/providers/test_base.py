@@ -86,6 +86,14 @@ def test_an_address_that_cannot_be_called_is_refused(base_url: str) -> None:
         hired("openai-compatible", Endpoint(base_url))
 
 
+@pytest.mark.parametrize("base_url", ["user:secretpw@host:8000", "ftp://user:secretpw@host"])
+def test_an_address_is_shown_without_its_password(base_url: str) -> None:
+    with pytest.raises(ConfigError, match="needs a base_url") as caught:
+        hired("openai-compatible", Endpoint(base_url))
+    assert "host" in str(caught.value)
+    assert "secretpw" not in f"{caught.value} {Endpoint(base_url)!r}"
+
+
 @pytest.mark.parametrize("key", ["sk-a\n", "sk-ключ", "sk-\x00"])
 def test_a_key_that_cannot_be_one_is_refused_and_not_shown(key: str) -> None:
     with pytest.raises(ConfigError, match="copy it again") as caught:

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
@@ -25,10 +26,11 @@ from podium.errors import (
     WorkerError,
 )
 from podium.pool import WorkerProfile
-from podium.providers import Endpoint, Http, connect
+from podium.providers import Endpoint, Http, connect, faults
 from podium.providers import http as border
 from podium.providers.http import MAX_REPLY_BYTES, boundary
 from podium.request import Delta, Request, user
+from podium.usage import Price
 from podium.worker import Worker
 
 if TYPE_CHECKING:
@@ -314,11 +316,88 @@ async def test_an_event_that_is_not_one_is_named_as_bad(
     assert said in str(error)
 
 
-async def test_a_stream_answered_with_one_object_is_bad(vendor: Vendor, ada: Worker) -> None:
-    vendor.says(ANSWER)
-    error = await failure(ada, stream=True)
-    assert type(error) is BadReply
-    assert "was asked to stream and sent one object" in str(error)
+MESSAGE = {
+    "type": "message",
+    "content": [{"type": "text", "text": "hi"}],
+    "stop_reason": "end_turn",
+}
+RESPONSE = {
+    "object": "response",
+    "status": "completed",
+    "output": [{"type": "message", "content": [{"type": "output_text", "text": "hi"}]}],
+}
+CONTENT = {"candidates": [{"content": {"parts": [{"text": "hi"}]}, "finishReason": "STOP"}]}
+
+every_protocol = pytest.mark.parametrize(
+    ("provider", "options", "whole"),
+    [
+        ("openai-compatible", {}, ANSWER),
+        ("openai", {"wire": "responses"}, RESPONSE),
+        ("anthropic", {}, MESSAGE),
+        ("google", {}, CONTENT),
+    ],
+)
+
+
+@every_protocol
+async def test_a_server_that_does_not_stream_is_understood(
+    vendor: Vendor, hire: Hire, provider: str, options: dict[str, Any], whole: dict[str, Any]
+) -> None:
+    vendor.says(whole)
+    *deltas, reply = await drained(hire(provider, **options))
+    assert deltas == [Delta("hi")]
+    assert reply.text == "hi"
+
+
+@both_ways
+@every_protocol
+async def test_an_error_under_a_good_status_is_sorted_by_its_name(
+    vendor: Vendor,
+    hire: Hire,
+    provider: str,
+    options: dict[str, Any],
+    whole: dict[str, Any],
+    stream: bool,
+) -> None:
+    vendor.says({"error": {"message": "slow down", "type": "rate_limit_error"}})
+    error = await failure(hire(provider, **options), stream=stream)
+    assert type(error) is RateLimited
+    assert "slow down" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "events"),
+    [
+        (
+            "openai",
+            {"wire": "responses"},
+            [{"type": "response.completed", "response": RESPONSE}],
+        ),
+        (
+            "anthropic",
+            {},
+            [
+                {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}},
+                {"type": "content_block_delta", "index": 0, "delta": {"text": "hi"}},
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+                {"type": "message_stop"},
+            ],
+        ),
+        ("google", {}, [CONTENT]),
+    ],
+)
+async def test_no_protocol_waits_for_the_connections_end_after_the_last_event(
+    vendor: Vendor,
+    hire: Hire,
+    provider: str,
+    options: dict[str, Any],
+    events: list[dict[str, Any]],
+) -> None:
+    vendor.streams(*events, done=False, then_hang=True)
+    async with asyncio.timeout(5):
+        *_, reply = await drained(hire(provider, **options))
+        assert reply.text == "hi"
+        await vendor.hung_up.wait()
 
 
 async def test_a_gigantic_reply_is_not_read_on(
@@ -342,8 +421,21 @@ async def test_a_gigantic_stream_is_not_read_on(
         await vendor.hung_up.wait()
 
 
-def test_the_bound_on_replies_is_generous() -> None:
-    assert MAX_REPLY_BYTES == 16 * 1024 * 1024
+async def test_a_reply_just_within_the_bound_is_read(vendor: Vendor, ada: Worker) -> None:
+    whole = json.dumps(ANSWER).encode()
+    vendor.says_bytes(whole + b" " * (MAX_REPLY_BYTES - len(whole)))
+    assert (await ada.reply(ASKED)).text == "hi"
+
+
+async def test_an_error_that_stalls_is_not_waited_for(
+    http: Http, vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(border, "ERROR_SECONDS", 0.05)
+    vendor.stalls(status=503)
+    async with asyncio.timeout(5):
+        profile = WorkerProfile(name="ada", provider="openai-compatible")
+        error = await failure(connect(profile, Endpoint(vendor.url), http), stream=False)
+    assert type(error) is Unavailable
 
 
 @both_ways
@@ -510,6 +602,76 @@ async def test_a_proxy_of_the_environment_is_used(
     assert vendor.received[0].path == "http://models.example/v1/chat/completions"
 
 
+SECRET = "secretpw"
+
+
+@pytest.mark.parametrize(
+    "proxy",
+    [f"u:{SECRET}@127.0.0.1:9", f"http://u:{SECRET}@127.0.0.1:9", f"http://u:{SECRET}@h:999999"],
+)
+async def test_a_proxys_password_is_in_no_message(
+    vendor: Vendor, http: Http, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    profile = WorkerProfile(name="ada", provider="openai-compatible")
+    error = await failure(connect(profile, Endpoint("http://models.example"), http), stream=False)
+    assert SECRET not in "".join(traceback.format_exception(error))
+
+
+async def test_a_proxy_that_refuses_is_named_without_its_password(
+    vendor: Vendor, http: Http, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("https_proxy", f"http://u:{SECRET}@127.0.0.1:{port}")
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        profile = WorkerProfile(name="ada", provider="openai-compatible")
+        worker = connect(profile, Endpoint("https://models.example"), http)
+        error = await failure(worker, stream=False)
+    assert type(error) is Unavailable
+    assert f"127.0.0.1:{port}" in str(error)
+    assert SECRET not in "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize("address", ["http://host:999999", "http://[::1", "http://host:port"])
+@both_ways
+async def test_an_address_that_is_none_is_refused(http: Http, address: str, stream: bool) -> None:
+    profile = WorkerProfile(name="ada", provider="openai-compatible")
+    error = await failure(connect(profile, Endpoint(address), http), stream=stream)
+    assert type(error) is RequestRefused
+    assert not error.billed
+    assert "check" in str(error) or "is not valid" in str(error)
+
+
+async def test_a_redirects_signature_is_not_shown(vendor: Vendor, ada: Worker) -> None:
+    location = {"Location": f"https://u:{SECRET}@elsewhere.example/v1?signature={SECRET}"}
+    vendor.says({}, status=307, headers=location)
+    error = await failure(ada, stream=False)
+    assert "redirected to https://elsewhere.example/v1; set base_url" in str(error)
+    assert SECRET not in str(error)
+
+
+@pytest.mark.parametrize("name", [["a"], {"a": 1}, 3.5, True])
+@both_ways
+async def test_an_error_with_an_odd_name_is_still_that_error(
+    vendor: Vendor, ada: Worker, name: Any, stream: bool
+) -> None:
+    vendor.says({"error": {"message": "because", "code": name, "type": name}}, status=429)
+    assert type(await failure(ada, stream=stream)) is RateLimited
+
+
+def test_what_is_too_short_for_a_key_is_left_in_a_message() -> None:
+    assert faults.tidy("x marks the box", "x") == "x marks the box"
+
+
 @pytest.mark.parametrize("value", [float("nan"), {1, 2}])
 async def test_a_request_that_is_not_json_is_refused(ada: Worker, value: Any) -> None:
     with pytest.raises(RequestRefused, match="not JSON"):
@@ -520,3 +682,53 @@ def test_the_http_library_is_not_imported_before_the_first_call() -> None:
     code = "import sys, podium.providers; print('aiohttp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "reply"),
+    [
+        (
+            "openai",
+            {},
+            ANSWER
+            | {
+                "usage": {
+                    "prompt_tokens": 10,
+                    "completion_tokens": 1,
+                    "prompt_tokens_details": {"cached_tokens": 1000},
+                }
+            },
+        ),
+        (
+            "openai",
+            {"wire": "responses"},
+            RESPONSE
+            | {
+                "usage": {
+                    "input_tokens": 10,
+                    "output_tokens": 1,
+                    "input_tokens_details": {"cached_tokens": 1000},
+                }
+            },
+        ),
+        (
+            "google",
+            {},
+            CONTENT
+            | {
+                "usageMetadata": {
+                    "promptTokenCount": 10,
+                    "candidatesTokenCount": 1,
+                    "cachedContentTokenCount": 1000,
+                }
+            },
+        ),
+    ],
+)
+async def test_a_vendor_that_read_more_from_its_cache_than_at_all_costs_an_unknown_sum(
+    vendor: Vendor, hire: Hire, provider: str, options: dict[str, Any], reply: dict[str, Any]
+) -> None:
+    vendor.says(reply)
+    usage = (await hire(provider, **options).reply(ASKED)).usage
+    assert (usage.input_tokens, usage.cached_input_tokens) == (10, None)
+    assert Price(input=1, output=1, cached=0.1).cost(usage) is None

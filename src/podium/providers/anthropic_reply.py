@@ -82,19 +82,16 @@ class MessageAssembly:
 
     def read(self, message: Document) -> Reply:
         """A message that came as one document."""
-        self._start(message)
-        for index, block in enumerate(wire.members(message, "content")):
-            for _ in self._start_block(index, block):
-                pass
-        self._take_end(message)
-        if not self._stop_reason:
-            raise Malformed("expected a message with a stop_reason, got none")
+        for _ in self._take_message(message):
+            pass
         return self._whole()
 
     def feed(self, event: str, document: Document) -> Iterator[Delta]:
         """Take the next event; the pieces of the answer that it brings."""
         kind = wire.text(document, "type")
-        if kind == "message_start":
+        if kind == "message":  # the server did not stream
+            yield from self._take_message(document)
+        elif kind == "message_start":
             self._start(wire.member(document, "message"))
         elif kind == "content_block_start":
             block = wire.member(document, "content_block")
@@ -107,14 +104,31 @@ class MessageAssembly:
             self._take_usage(wire.member(document, "usage"))
         elif kind == "message_stop":
             self._stopped = True
-        elif kind == "error":
+        elif kind == "error" or document.get("error"):
             raise faults.from_stream(self._called, document.get("error"))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the message has said that it stops."""
+        return self._stopped
 
     def finish(self) -> Reply:
         """The whole reply; a stream without its last event was broken off."""
         if not self._stopped:
             raise faults.broken_off(self._called)
         return self._whole()
+
+    def _take_message(self, message: Document) -> Iterator[Delta]:
+        """A message that came as one document."""
+        if message.get("error"):
+            raise faults.from_stream(self._called, message["error"])
+        self._start(message)
+        for index, block in enumerate(wire.members(message, "content")):
+            yield from self._start_block(index, block)
+        self._take_end(message)
+        if not self._stop_reason:
+            raise Malformed("expected a message with a stop_reason, got none")
+        self._stopped = True
 
     def _start(self, message: Document) -> None:
         self._model = wire.text(message, "model") or self._model
@@ -197,10 +211,11 @@ class MessageAssembly:
         fresh = self._counts.get("input_tokens")
         cached = self._counts.get("cache_read_input_tokens")
         written = self._counts.get("cache_creation_input_tokens")
-        return Usage(
+        usage = Usage(
             input_tokens=None if fresh is None else fresh + (cached or 0) + (written or 0),
             output_tokens=self._counts.get("output_tokens"),
             cached_input_tokens=cached,
             reasoning_tokens=self._counts.get("thinking_tokens"),
             cache_write_tokens=written,
         )
+        return wire.consistent(usage)

@@ -89,6 +89,11 @@ class ChatAssembly:
                 # A server's own word for a normal end ("eos", "end_turn") is a stop.
                 self._finish = _FINISH.get(reason, "stop")
 
+    @property
+    def finished(self) -> bool:
+        """Usage comes after the reason to finish, so only the stream itself can say."""
+        return False
+
     def finish(self) -> Reply:
         """The whole reply; a stream that never said why it ended was broken off."""
         if self._finish is None:
@@ -188,13 +193,14 @@ def usage_of(document: Document, dialect: ChatDialect) -> Usage:
         and wire.count(document, "total_tokens") == inputs + outputs + reasoning
     ):
         outputs += reasoning  # this server counts thinking beside the completion, not in it
-    return Usage(
+    usage = Usage(
         input_tokens=inputs,
         output_tokens=outputs,
         cached_input_tokens=cached,
         reasoning_tokens=reasoning,
         cache_write_tokens=wire.count(prompt, "cache_write_tokens") if dialect.cache_writes else 0,
     )
+    return wire.consistent(usage)
 
 
 def merged_details(details: list[Document]) -> list[dict[str, Any]]:

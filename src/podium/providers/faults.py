@@ -19,8 +19,10 @@ from podium.errors import (
     Unavailable,
     WorkerError,
 )
+from podium.local.addresses import shown, without_credentials
 
 MESSAGE_CHARACTERS: Final = 400
+SHORTEST_KEY: Final = 8
 
 _MAYBE_BILLED: Final = frozenset({408, 504, 524})
 """A gateway gave up waiting: the model behind it may have gone on and charged."""
@@ -52,7 +54,8 @@ def from_status(worker: str, status: int, headers: Mapping[str, str], body: byte
     document = _parsed(body)
     said = _vendor_message(document) or body.decode("utf-8", "replace")
     if 300 <= status < 400:
-        said = f"redirected to {headers.get('Location', 'nowhere')}; set base_url to that address"
+        target = shown(headers.get("Location", "nowhere"))
+        said = f"redirected to {target}; set base_url to that address"
     wait = _retry_after(headers, document)
     line = f"{worker} answered HTTP {status}"
     if status == 429 and _named_status(_error_in(document)) == _OUT_OF_CREDIT:
@@ -75,10 +78,13 @@ def broken_off(worker: str) -> WorkerError:
 
 
 def tidy(message: str, key: str = "") -> str:
-    """A message on one line, without the key, and no longer than a person reads."""
-    if key:
+    """A message on one line, without the key or a password, and no longer than a person reads.
+
+    What is shorter than any real key stays: taking every "x" out would only garble the message.
+    """
+    if len(key) >= SHORTEST_KEY:
         message = message.replace(key, "<key>")
-    line = " ".join(message.split())
+    line = " ".join(without_credentials(message).split())
     return line if len(line) <= MESSAGE_CHARACTERS else line[: MESSAGE_CHARACTERS - 1] + "…"
 
 
@@ -121,7 +127,7 @@ def _named_status(error: Any) -> int:
         if isinstance(name, int) or (isinstance(name, str) and re.fullmatch("[45][0-9]{2}", name)):
             if 400 <= int(name) < 600:
                 return int(name)
-        elif name in _STATUS_OF:
+        elif isinstance(name, str) and name in _STATUS_OF:
             return _STATUS_OF[name]
     return 0
 

@@ -62,6 +62,11 @@ class ContentAssembly:
                 yield from self._take(part)
             self._take_end(candidate)
 
+    @property
+    def finished(self) -> bool:
+        """Whether a chunk has said why the reply ends."""
+        return self._finish is not None
+
     def finish(self) -> Reply:
         """The whole reply; a stream that never said why it ended was broken off."""
         if self._finish is None:
@@ -121,10 +126,11 @@ def usage_of(document: Document) -> Usage:
     def count(name: str) -> int:
         return wire.count(document, name) or 0
 
-    return Usage(
+    usage = Usage(
         input_tokens=count("promptTokenCount") + count("toolUsePromptTokenCount"),
         output_tokens=count("candidatesTokenCount") + count("thoughtsTokenCount"),
         cached_input_tokens=count("cachedContentTokenCount"),
         reasoning_tokens=count("thoughtsTokenCount"),
         cache_write_tokens=0,
     )
+    return wire.consistent(usage)

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import Any, ClassVar, Final, Protocol
 
 from podium.errors import ConfigError
+from podium.local.addresses import shown
 from podium.pool import WorkerProfile
 from podium.providers.base import Endpoint
 from podium.providers.http import Call, Http, boundary
@@ -38,6 +39,11 @@ class Assembly(Protocol):
         """Take the next event; the pieces of the answer that it brings."""
         ...
 
+    @property
+    def finished(self) -> bool:
+        """Whether the reply is complete, where an event says so before the stream ends."""
+        ...
+
     def finish(self) -> Reply:
         """The whole reply, once the stream has ended; raises `WorkerError` if it broke off."""
         ...
@@ -61,7 +67,7 @@ class HostedWorker(ABC):
         if not re.match(r"https?://[^/\s]+(/|$)", endpoint.base_url):
             raise ConfigError(
                 f"worker {profile.name!r} needs a base_url such as https://host/v1, "
-                f"got {endpoint.base_url!r}"
+                f"got {shown(endpoint.base_url)!r}"
             )
         if not endpoint.api_key.isascii() or not endpoint.api_key.isprintable():
             raise ConfigError(
@@ -98,7 +104,7 @@ class HostedWorker(ABC):
         call = self.call(request, stream=True)
         assembly = self.assembly(request)
         with boundary(self.called, self.endpoint.api_key):
-            async with aclosing(self._http.events(call)) as events:
+            async with aclosing(self._http.events(call, lambda: assembly.finished)) as events:
                 async for event, document in events:
                     for delta in assembly.feed(event, document):
                         yield delta

@@ -9,6 +9,7 @@ status code or an exception of the HTTP library:
     408 409 425, 5xx, no connection   Unavailable
     429                               RateLimited, unless the credit is used up
     broken off in mid-reply           Unavailable, billed
+    not an address, header or proxy   RequestRefused
     no bytes in time                  TimedOut
     not JSON, not UTF-8, too large    BadReply
 
@@ -19,14 +20,13 @@ connection. aiohttp is imported with the first call, not with this module.
 from __future__ import annotations
 
 import asyncio
-import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 from podium.errors import BadReply, RequestRefused, TimedOut, Unavailable, WorkerError
+from podium.local.addresses import proxy_for
 from podium.providers import faults, wire
 from podium.providers.sse import EventReader
 from podium.providers.wire import Document, Malformed
@@ -38,8 +38,11 @@ MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
 """No reply is longer; reading stops there."""
 
 MAX_ERROR_BYTES: Final = 64 * 1024
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 CONNECT_SECONDS: Final = 20.0
+
+ERROR_SECONDS: Final = 5.0
+"""How long the words of an error are waited for, once its status has come."""
+
 STREAM_END: Final = "[DONE]"
 
 GRACE_SECONDS: Final = 0.1
@@ -70,22 +73,27 @@ class Http:
 
     def __init__(self) -> None:
         self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
-        self._proxies: Mapping[str, str] | None = None
 
     async def post(self, call: Call) -> Document:
         """Send the call and read the JSON object that answers it."""
         async with self._answered(call) as response:
             return wire.parse(await _Body(response, call).read())
 
-    async def events(self, call: Call) -> AsyncGenerator[tuple[str, Document]]:
-        """Send the call and read its server-sent events: name and JSON object of each."""
+    async def events(
+        self, call: Call, finished: Callable[[], bool]
+    ) -> AsyncGenerator[tuple[str, Document]]:
+        """Send the call and read its server-sent events: name and JSON object of each.
+
+        A server that does not stream answers with one object, which is then the only event. As
+        soon as `finished` says that the reply is complete, the stream's end is not waited for.
+        """
         reader = EventReader()
         async with self._answered(call) as response:
             body = _Body(response, call)
             if response.content_type == "application/json":
-                found = str(wire.parse(await body.read()))[:80]
-                raise BadReply(f"{call.worker} was asked to stream and sent one object: {found}")
-            async for piece in body:
+                yield "", wire.parse(await body.read())
+                return
+            while piece := await body.next_piece(GRACE_SECONDS if finished() else None):
                 for event in reader.feed(piece):
                     if event.data == STREAM_END:
                         await body.drain()
@@ -113,7 +121,7 @@ class Http:
             data=body,
             headers={**_HEADERS, **call.headers},
             allow_redirects=False,  # a redirect would carry the key to another host
-            proxy=self._proxy(call.url),
+            proxy=proxy_for(call.url),
         )
         try:
             if not 200 <= response.status < 300:
@@ -144,35 +152,22 @@ class Http:
         for loop in [loop for loop in self._sessions if loop.is_closed()]:
             await self._sessions.pop(loop).close()
 
-    def _proxy(self, url: str) -> str | None:
-        """The proxy that the environment names for this address.
-
-        aiohttp's own `trust_env` would also read ~/.netrc and clash with the worker's key.
-        """
-        if self._proxies is None:
-            self._proxies = urllib.request.getproxies()
-        address = urlsplit(url)
-        proxy = self._proxies.get(address.scheme)
-        if proxy is None or urllib.request.proxy_bypass(address.netloc):
-            return None
-        if address.hostname in LOOPBACK:
-            return None  # a proxy would look for the local model on its own machine
-        return proxy
-
 
 @contextmanager
 def boundary(worker: str, key: str = "") -> Iterator[None]:
     """Turn what the network or the provider did wrong into a `WorkerError`, whose message is
-    one line and never holds the key."""
+    one line and never holds the key, nor the password of a proxy."""
     import aiohttp
 
     try:
         yield
-    except (WorkerError, aiohttp.ClientError, OSError, UnicodeDecodeError, Malformed) as error:
+    except (WorkerError, aiohttp.ClientError, OSError, ValueError) as error:
         fault = _fault(error, worker)
         fault.args = (faults.tidy(str(fault), key),)
         if fault is error:
             raise
+        if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientHttpProxyError):
+            raise fault from None  # the cause would show the password after all
         raise fault from error
 
 
@@ -200,16 +195,24 @@ def _fault(error: Exception, worker: str) -> WorkerError:
             return BadReply(f"{worker} sent bytes that are not UTF-8")
         case Malformed():
             return BadReply(f"{worker} sent what cannot be understood: {error}")
+        case ValueError():
+            return RequestRefused(
+                f"{worker} cannot be called: its base_url, one of its headers or the proxy of "
+                f"the environment is not valid"
+            )
     return BadReply(f"{worker} does not speak HTTP: {error}")
 
 
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    """The beginning of a body: an error that says more than this says too much."""
+    """The beginning of a body: an error that says more than this says too much, and one that
+    stalls has said enough."""
     said = b""
-    async for piece in response.content.iter_any():
-        said += piece
-        if len(said) >= MAX_ERROR_BYTES:
-            break
+    with suppress(TimeoutError):
+        async with asyncio.timeout(ERROR_SECONDS):
+            async for piece in response.content.iter_any():
+                said += piece
+                if len(said) >= MAX_ERROR_BYTES:
+                    break
     return said[:MAX_ERROR_BYTES]
 
 
@@ -240,6 +243,15 @@ class _Body:
     async def read(self) -> bytes:
         """All of it."""
         return b"".join([piece async for piece in self])
+
+    async def next_piece(self, seconds: float | None) -> bytes:
+        """What comes next; nothing at the end, or where it does not come within the seconds."""
+        if seconds is None:
+            return await anext(self, b"")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await anext(self, b"")
+        return b""
 
     async def drain(self) -> None:
         """Read on to the end, where it is near: only then can the connection be used again."""

@@ -164,8 +164,17 @@ class ResponseAssembly:
             yield Delta(wire.text(document, "delta"), "thinking")
         elif kind in _ENDS:
             self._response = wire.member(document, "response")
-        elif kind == "error":
+        elif wire.text(document, "object") == "response":  # the server did not stream
+            self._response = document
+            if text := self.finish().text:
+                yield Delta(text)
+        elif kind == "error" or document.get("error"):
             raise faults.from_stream(self._called, document.get("error") or document)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the event that carries the whole response has come."""
+        return self._response is not None
 
     def finish(self) -> Reply:
         """The whole reply; a stream without its last event was broken off."""
@@ -216,13 +225,14 @@ def usage_of(document: Document) -> Usage:
         return UNKNOWN_USAGE
     inputs = wire.member(document, "input_tokens_details")
     outputs = wire.member(document, "output_tokens_details")
-    return Usage(
+    usage = Usage(
         input_tokens=wire.count(document, "input_tokens"),
         output_tokens=wire.count(document, "output_tokens"),
         cached_input_tokens=wire.count(inputs, "cached_tokens"),
         reasoning_tokens=wire.count(outputs, "reasoning_tokens"),
         cache_write_tokens=wire.count(inputs, "cache_write_tokens"),
     )
+    return wire.consistent(usage)
 
 
 def _thinking(item: Document, asked_model: str) -> Thinking:
