@@ -44,6 +44,7 @@ BELOW_THE_API: Final = (
     "plan",
     "engine",
     "engine.retry",
+    "performance",
     "runner",
     "store",
 )
@@ -58,12 +59,13 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "files": DOMAIN,
     "plan": DOMAIN,
     # A conductor plans and never executes; the engine executes and never plans; they meet in
-    # the runner, which knows of conductors the protocol alone.
+    # a performance, which knows of conductors the protocol alone.
     "conductor.base": DOMAIN,
     "conductor": (*DOMAIN, "conductor.base", "plan"),
     "engine.retry": DOMAIN,
     "engine": (*DOMAIN, "engine.retry"),
-    "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry"),
+    "performance": (*DOMAIN, "conductor.base", "engine", "engine.retry"),
+    "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry", "performance"),
     "local": (*DOMAIN, "files", "paths"),
     "providers": (*DOMAIN, "_version", "local"),
     "store": (*DOMAIN, "paths"),

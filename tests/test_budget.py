@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from podium.budget import Budget, Hold, Ledger, Spent, capped
+from podium.budget import Budget, Hold, Ledger, Spent, capped, estimated_input_tokens
 from podium.errors import BudgetExhausted, ConfigError
-from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.request import Request, user
+from podium.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.request import Image, Message, Request, Tool, ToolCall, ToolResult, user
 from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
 
 ASK = Request((user("a question of about ten tokens"),), max_tokens=1000)
@@ -31,7 +32,7 @@ def test_the_call_after_the_last_one_is_refused() -> None:
 def test_output_is_cut_down_to_the_money_that_is_left() -> None:
     hold = taken(Ledger(Budget(usd=0.5)))
     assert hold.max_tokens == 500
-    assert capped(ASK, hold).max_tokens == 500
+    assert capped(ASK, DEAR, hold).max_tokens == 500
 
 
 def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
@@ -40,6 +41,54 @@ def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
     assert hold.tokens <= 200
     assert hold.max_tokens is not None
     assert hold.max_tokens < 200
+
+
+def test_a_hold_is_at_most_a_share_of_what_is_left() -> None:
+    ledger = Ledger(Budget(usd=0.5))
+    first = ledger.hold(DEAR, ASK, share=5)
+    second = ledger.hold(DEAR, ASK, share=5)
+    assert first is not None
+    assert second is not None
+    assert (first.max_tokens, second.max_tokens) == (100, 80)
+    ledger.settle(first, UNKNOWN_USAGE, None)
+    assert ledger.spent.usd == pytest.approx(0.1)
+
+
+def test_a_share_is_never_too_small_to_be_worth_a_call() -> None:
+    hold = Ledger(Budget(usd=0.02)).hold(DEAR, ASK, share=5)
+    assert hold is not None
+    assert hold.max_tokens == 16
+
+
+def test_a_hold_that_was_not_used_gives_its_call_back() -> None:
+    ledger = Ledger(Budget(calls=1, usd=1.0))
+    ledger.release(taken(ledger))
+    assert taken(ledger).max_tokens == 1000
+
+
+def test_output_never_passes_the_workers_own_limit_or_its_window() -> None:
+    small = WorkerProfile(name="small", limits=Limits(max_output_tokens=500, context_window=300))
+    hold = taken(Ledger(Budget()), small)
+    sent = capped(ASK, small, hold)
+    assert sent.max_tokens is not None
+    assert 270 < sent.max_tokens < 300
+    roomy = replace(small, limits=Limits(max_output_tokens=500))
+    assert capped(ASK, roomy, hold).max_tokens == 500
+    assert capped(replace(ASK, max_tokens=5), roomy, hold).max_tokens == 5
+
+
+def test_tools_results_and_pictures_count_as_input() -> None:
+    plain = estimated_input_tokens(ASK)
+    long = "x" * 3000
+    for part in (ToolResult("1", long), ToolCall("1", "f", long), Image(url="https://x/y")):
+        request = Request((*ASK.messages, Message("user", (part,))))
+        assert estimated_input_tokens(request) >= plain + 1000
+    tool = Tool("f", long, {"type": "object"})
+    assert estimated_input_tokens(Request(ASK.messages, tools=(tool,))) >= plain + 1000
+
+
+def test_half_a_surrogate_pair_can_be_counted() -> None:
+    assert estimated_input_tokens(Request((user("\ud800"),))) == 2
 
 
 def test_a_call_that_must_wait_for_others_to_settle_is_told_so() -> None:

@@ -37,9 +37,9 @@ def test_an_excluded_provider_takes_fallbacks_onto_it_along() -> None:
     assert rest["strong"].fallback is None
 
 
-def test_excluding_what_is_not_there_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'strnog' is to be excluded.*cheap, strong, x, y"):
-        Pool((CHEAP, STRONG)).without({"strnog"})
+def test_a_worker_may_not_fall_back_to_itself() -> None:
+    with pytest.raises(ConfigError, match="'a' falls back to itself"):
+        Pool((WorkerProfile(name="a", fallback="a"),))
 
 
 def test_excluding_everyone_is_refused() -> None:

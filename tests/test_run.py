@@ -16,9 +16,22 @@ CALL = Attempt("a", Usage(10, 5, 0, 0, 0), 0.25, 0.0, 8.0)
 PLANNING = Attempt("boss", Usage(100, 20, 0, 0, 0), 1.0, 0.0, 4.0)
 
 
-def step(index: int, *attempts: Attempt, nested: Run | None = None) -> StepRecord:
+def step(index: int, *attempts: Attempt, nested: tuple[Run, ...] = ()) -> StepRecord:
     return StepRecord(
-        0, index, "a", "do it", (), "done", "reply", None, 0.0, 9.0, attempts, "prompt", "a", nested
+        0,
+        index,
+        "a",
+        "do it",
+        (),
+        "done",
+        "reply",
+        None,
+        0.0,
+        9.0,
+        attempts,
+        "prompt",
+        "a",
+        nested=nested,
     )
 
 
@@ -38,7 +51,7 @@ def run(*steps: StepRecord, planning: tuple[Attempt, ...] = ()) -> Run:
 
 def test_totals_are_the_sum_over_every_call_nested_ones_and_planning_included() -> None:
     inner = run(step(0, CALL), planning=(PLANNING,))
-    outer = run(step(0, CALL, CALL), step(1, nested=inner), planning=(PLANNING,))
+    outer = run(step(0, CALL, CALL), step(1, nested=(inner,)), planning=(PLANNING,))
     assert outer.usage == Usage(230, 55, 0, 0, 0)
     assert outer.orchestration == Usage(200, 40, 0, 0, 0)
     assert outer.cost_usd == pytest.approx(2.75)
@@ -58,7 +71,7 @@ def test_a_run_survives_json_with_every_kind_of_part() -> None:
         Message("assistant", (Thinking("hm", "sig", "m"), ToolCall("1", "f", "{}"))),
         Message("tool", (ToolResult("1", "42", True),)),
     )
-    original = replace(run(step(0, CALL, nested=run(step(0, CALL)))), history=history)
+    original = replace(run(step(0, CALL, nested=(run(step(0, CALL)),))), history=history)
     assert load(json.loads(json.dumps(dump(original)))) == original
 
 

@@ -9,11 +9,19 @@ import pytest
 from podium.budget import Budget
 from podium.conductor.base import Plan, Situation
 from podium.engine import RetryPolicy, Switchboard
-from podium.errors import ConfigError, MalformedPlan, RequestRefused, UnknownWorker
-from podium.events import Event, Planned, RunDone, RunStarted
-from podium.request import Request, user
+from podium.errors import (
+    BudgetExhausted,
+    ConfigError,
+    MalformedPlan,
+    RequestRefused,
+    Unavailable,
+    UnknownWorker,
+)
+from podium.events import Event, Planned, RunDone, RunStarted, StepDelta
+from podium.request import Reply, Request, user
 from podium.run import Run, dump, load
 from podium.runner import NESTED, ConductorWorker, Options, Runner
+from podium.usage import FREE, NO_USAGE, Price
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
 from support.stage import Actor
@@ -25,6 +33,7 @@ class Planner:
     """Writes the given plans in turn; None accepts."""
 
     name = "planner"
+    worker: Actor | None = None
 
     def __init__(self, *plans: Workflow | Exception | None, asks: Actor | None = None) -> None:
         self.plans = list(plans)
@@ -181,7 +190,9 @@ async def test_planning_alone_carries_nothing_out() -> None:
     assert actor.asked == []
 
 
-async def interrupted(planner: Planner, *actors: Actor, when: Callable[[], bool]) -> Run:
+async def interrupted(
+    planner: Planner, *actors: Actor | ConductorWorker, when: Callable[[], bool]
+) -> Run:
     """Start a run and cancel it when the condition holds."""
     runs: list[Run] = []
 
@@ -246,8 +257,7 @@ async def test_a_conductor_in_the_pool_answers_by_a_nested_run() -> None:
     planner = Planner(NESTING, ONE)
     actor = Actor("a", lambda request: f"{len(request.messages)} messages")
     run = await runner(planner, actor, ConductorWorker()).run("why?", emit=events.append)
-    nested = run.steps[1].nested
-    assert nested is not None
+    (nested,) = run.steps[1].nested
     assert nested.question == "solve the hard part"
     assert nested.depth == 1
     assert run.answer == nested.answer == "3 messages"
@@ -280,8 +290,7 @@ async def test_a_nested_run_that_fails_falls_back() -> None:
     )
     run = await made.run("why?")
     assert (run.status, run.answer) == ("answered", "saved")
-    assert run.steps[0].nested is not None
-    assert run.steps[0].nested.status == "failed"
+    assert [nested.status for nested in run.steps[0].nested] == ["failed"]
 
 
 async def test_the_calls_of_a_cancelled_nested_run_are_not_lost() -> None:
@@ -296,6 +305,156 @@ async def test_the_calls_of_a_cancelled_nested_run_are_not_lost() -> None:
     assert [call.worker for call in run.calls] == ["a", "slow"]
 
 
+async def test_a_nested_run_sees_what_its_step_may_read_and_nothing_else() -> None:
+    plan = Workflow((Step("a", "one"), Step("a", "two"), Step("conductor", "three", (1,))))
+    planner = Planner(plan, ONE)
+    replies = iter(["SECRET-0", "SECRET-1", "end"])
+    actor = Actor("a", lambda _: next(replies))
+    await runner(planner, actor, ConductorWorker()).run("why?")
+    seen = [message.text for message in planner.situations[1].history]
+    assert seen == ["two", "SECRET-1"]
+
+
+async def test_only_the_answer_is_streamed_also_from_nested_runs() -> None:
+    events: list[Event] = []
+    plan = Workflow((Step("conductor", "x"), Step("conductor", "y", (0,))))
+    replies = iter(["not the answer", "the answer"])
+    made = runner(Planner(plan, ONE), Actor("a", lambda _: next(replies)), ConductorWorker())
+    await made.run("why?", emit=events.append, stream=True)
+    said = [event.text for event in events if isinstance(event, StepDelta)]
+    assert said == ["the", "answer"]
+
+
+async def test_a_run_whose_nested_run_exhausts_the_budget_is_exhausted() -> None:
+    planner = Planner(Workflow((Step("conductor", "x"),)), ONE, asks=Actor("boss"))
+    made = runner(planner, Actor("a"), ConductorWorker())
+    run = await made.run("why?", options=Options(budget=Budget(calls=2)))
+    assert (run.status, run.error) == (
+        "exhausted",
+        "the run's budget is spent: calls is capped at 2",
+    )
+
+
+async def test_a_nested_run_that_was_cut_off_is_gone_on_with() -> None:
+    slow = Actor("slow")
+    slow.gate = asyncio.Event()
+    inner = Workflow((Step("a", "y"), Step("slow", "z", (0,))))
+    actors = (Actor("a"), slow, ConductorWorker())
+    planner = Planner(Workflow((Step("conductor", "x"),)), inner)
+    cut = await interrupted(planner, *actors, when=lambda: slow.in_flight == 1)
+    slow.gate.set()
+    again = Actor("a")
+    later = Planner(ONE)
+    run = await runner(later, again, Actor("slow", lambda _: "end"), ConductorWorker()).resume(
+        load(dump(cut))
+    )
+    assert (run.status, run.answer) == ("answered", "end")
+    assert (again.asked, later.situations) == ([], [])
+    (nested,) = run.steps[0].nested
+    assert nested.status == "answered"
+    assert [call.worker for call in run.calls] == ["a", "slow", "slow"]
+
+
+async def test_the_nested_conductor_may_be_another_one() -> None:
+    fixed = Planner(Workflow((Step("conductor", "x"),)))
+    leading = Planner(ONE)
+    made = Runner(fixed, [Actor("a"), ConductorWorker()], nested_conductor=leading)
+    run = await made.run("why?")
+    assert run.status == "answered"
+    assert [situation.question for situation in leading.situations] == ["x"]
+
+
+async def test_a_round_without_an_answer_cannot_be_accepted() -> None:
+    bad = Actor("a", lambda _: RequestRefused("no"))
+    run = await runner(Planner(ONE, None), bad).run("why?", options=Options(rounds=2))
+    assert run.status == "failed"
+    assert run.error == "planner accepted the answer, but there is none yet"
+    first = await runner(Planner(None), Actor("a")).run("why?")
+    assert (first.status, first.error) == ("failed", run.error)
+
+
+async def test_an_accepted_round_does_not_hide_what_went_wrong_before_it() -> None:
+    plan = Workflow((Step("bad", "x"), Step("a", "y")))
+    bad = Actor("bad", lambda _: RequestRefused("no"))
+    run = await runner(Planner(plan, None), bad, Actor("a")).run("why?", options=Options(rounds=2))
+    assert (run.status, run.error) == ("answered", "step 0 (bad) failed: no")
+
+
+async def test_an_answer_that_was_cut_off_says_so() -> None:
+    cut = Actor("a", lambda _: Reply("half an ans", NO_USAGE, "length"))
+    run = await runner(Planner(ONE), cut).run("why?")
+    assert (run.status, run.answer) == ("answered", "half an ans")
+    assert run.error == "a reached the limit of its output, so the answer is cut off"
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (ZeroDivisionError("oops"), "planner raised ZeroDivisionError: oops"),
+        (TimeoutError("too slow"), "planner raised TimeoutError: too slow"),
+    ],
+)
+async def test_a_conductor_that_breaks_fails_the_run_and_nothing_else(
+    fault: Exception, reason: str
+) -> None:
+    run = await runner(Planner(fault), Actor("a")).run("why?")
+    assert (run.status, run.error) == ("failed", reason)
+
+
+async def test_what_is_no_plan_fails_the_run() -> None:
+    class Odd(Planner):
+        async def plan(self, situation: Situation, call: Caller) -> Plan:
+            return ONE  # type: ignore[return-value]
+
+    run = await runner(Odd(ONE), Actor("a")).run("why?")
+    assert (run.status, run.error) == ("failed", "planner returned Workflow, not a Plan")
+
+
+async def test_planning_alone_has_a_time_limit_too() -> None:
+    boss = Actor("boss")
+    boss.gate = asyncio.Event()
+    with pytest.raises(BudgetExhausted, match="seconds is capped at 0.01"):
+        await runner(Planner(ONE, asks=boss), Actor("a")).plan(
+            "why?", options=Options(budget=Budget(seconds=0.01))
+        )
+
+
+async def test_a_cap_on_money_needs_the_planners_price_too() -> None:
+    planner = Planner(ONE)
+    planner.worker = Actor("boss")
+    free = Actor("a")
+    free.profile = replace(free.profile, price=FREE)
+    made = runner(planner, free)
+    capped = Options(budget=Budget(usd=1.0))
+    with pytest.raises(ConfigError, match="no price is known for boss"):
+        await made.run("why?", options=capped)
+    run = await runner(Planner(MalformedPlan("plan", "no")), free).run("why?", options=capped)
+    with pytest.raises(ConfigError, match="no price is known for boss"):
+        await made.resume(run)
+
+
+async def test_a_resumed_run_does_not_forget_what_unknown_usage_was_charged() -> None:
+    price = Price(input=0.0, output=1000.0)
+    hanging = Actor("a", lambda _: Unavailable("cut off", billed=True))
+    hanging.profile = replace(hanging.profile, price=price)
+    capped = Options(budget=Budget(usd=1.0))
+    cut = await runner(Planner(ONE), hanging).run("why?", options=capped)
+    assert cut.spent.usd == pytest.approx(1.0)
+    well = Actor("a")
+    well.profile = hanging.profile
+    run = await runner(Planner(ONE), well).resume(cut)
+    assert (run.status, well.asked) == ("exhausted", [])
+
+
+async def test_an_accepted_run_that_is_resumed_is_not_planned_again() -> None:
+    run = await runner(Planner(ONE, None), Actor("a")).run("why?", options=Options(rounds=3))
+    planner = Planner(ONE)
+    again = await runner(planner, Actor("a")).resume(replace(run, status="running"))
+    assert (again.status, planner.situations) == ("answered", [])
+
+
 def test_options_must_make_sense() -> None:
+    with pytest.raises(ConfigError, match="exclude is the text 'ab'"):
+        Options(exclude="ab")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="rounds is 0"):
         Options(rounds=0)

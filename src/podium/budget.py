@@ -5,24 +5,27 @@ one call, the tokens and the money that the call may use at most. When the call 
 settled to what the provider reported. A hold that would pass a cap is refused, so caps on calls
 and on output hold exactly, under any concurrency; the size of an input is only known roughly
 beforehand (three bytes a token), and a cap on tokens or money can be passed by that error.
-A call whose usage stays unknown is settled at its full hold: the budget assumes the worst.
+A call whose usage stays unknown is settled at its full hold: the budget assumes the worst. So
+that one call cannot take everything, a hold is at most a fair share of what is left, between it
+and the steps that are still to come.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
 from podium.errors import BudgetExhausted, ConfigError
-from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.request import Image, Request
-from podium.usage import Usage
+from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.request import Image, Request, ToolCall
+from podium.usage import NO_USAGE, Usage
 
-DEFAULT_OUTPUT_TOKENS: Final = 4096
+DEFAULT_OUTPUT_TOKENS: Final = 8192
 """The output a capped call may use where neither the request nor the worker says."""
 
 LEAST_OUTPUT_TOKENS: Final = 16
@@ -49,13 +52,13 @@ class Budget:
             if value is not None and not 0 <= value < math.inf:
                 raise ConfigError(f"budget.{name} is {value}; a cap is a number from 0 up")
 
-    def check(self, pool: Pool) -> None:
+    def check(self, workers: Iterable[WorkerProfile]) -> None:
         """Refuse a cap on money over workers whose price nobody knows."""
         if self.usd is None or self.allow_unpriced:
             return
         unpriced = [
             worker.name
-            for worker in pool
+            for worker in workers
             if worker.price is None and worker.provider != CONDUCTOR_PROVIDER
         ]
         if unpriced:
@@ -104,8 +107,8 @@ class Ledger:
         self._holds = 0
         self._waiting: list[asyncio.Future[None]] = []
 
-    def hold(self, profile: WorkerProfile, request: Request) -> Hold | None:
-        """Reserve one call.
+    def hold(self, profile: WorkerProfile, request: Request, share: int = 1) -> Hold | None:
+        """Reserve one call, with the output cut down to one of `share` parts of what is left.
 
         Returns None when the call could be afforded only after calls now in flight have been
         settled for less than they hold: await `change` and try again.
@@ -119,7 +122,7 @@ class Ledger:
             self._calls += 1
             return _UNCAPPED
         try:
-            hold = self._afford(profile, request)
+            hold = self._afford(profile, request, share)
         except BudgetExhausted:
             if self._holds:
                 return None
@@ -129,6 +132,11 @@ class Ledger:
         self._held_tokens += hold.tokens
         self._held_usd += hold.usd
         return hold
+
+    def release(self, hold: Hold) -> None:
+        """Give a hold back whose call was never made."""
+        self._calls -= 1
+        self.settle(hold, NO_USAGE, 0.0)
 
     def settle(self, hold: Hold, usage: Usage, cost: float | None) -> None:
         """Replace a hold by what the call really used."""
@@ -165,16 +173,17 @@ class Ledger:
         """What has been used so far; holds in flight are not in it."""
         return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
 
-    def _afford(self, profile: WorkerProfile, request: Request) -> Hold:
-        """The largest hold that fits: output is cut down to what is left of each cap."""
+    def _afford(self, profile: WorkerProfile, request: Request, share: int) -> Hold:
+        """The largest hold that fits: output is cut down to its share of what is left."""
         inputs = estimated_input_tokens(request)
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
+        least = min(wanted, LEAST_OUTPUT_TOKENS)
         outputs = wanted
         if self.budget.tokens is not None:
-            left = self.budget.tokens - self._tokens - self._held_tokens
-            outputs = min(outputs, left - inputs)
-            if outputs < min(wanted, LEAST_OUTPUT_TOKENS):
+            left = self.budget.tokens - self._tokens - self._held_tokens - inputs
+            if left < least:
                 raise BudgetExhausted("tokens", self.budget.tokens)
+            outputs = min(outputs, max(left // share, least))
         price = profile.price
         if self.budget.usd is None:
             return Hold(inputs + outputs, 0.0, outputs)
@@ -183,11 +192,12 @@ class Ledger:
                 raise _unpriced([profile.name])
             return Hold(inputs + outputs, 0.0, outputs)
         input_usd = inputs * price.highest_input / 1_000_000
-        left_usd = self.budget.usd - self._usd - self._held_usd
-        if price.highest_output:
-            outputs = min(outputs, int((left_usd - input_usd) * 1_000_000 / price.highest_output))
-        if outputs < min(wanted, LEAST_OUTPUT_TOKENS) or input_usd > left_usd:
+        left_usd = self.budget.usd - self._usd - self._held_usd - input_usd
+        if left_usd < least * price.highest_output / 1_000_000:
             raise BudgetExhausted("usd", self.budget.usd)
+        if price.highest_output:
+            affordable = int(left_usd * 1_000_000 / price.highest_output)
+            outputs = min(outputs, max(affordable // share, least))
         usd = input_usd + outputs * price.highest_output / 1_000_000
         return Hold(inputs + outputs, usd, outputs)
 
@@ -200,13 +210,32 @@ def _unpriced(names: list[str]) -> ConfigError:
 
 
 def estimated_input_tokens(request: Request) -> int:
-    """Roughly how many tokens the request's words and pictures are, on the high side."""
-    images = sum(isinstance(part, Image) for message in request.messages for part in message.parts)
-    return len(request.text.encode()) // BYTES_A_TOKEN + 1 + images * TOKENS_AN_IMAGE
+    """Roughly how many tokens the request is, on the high side: words, pictures and tools."""
+    tokens = 1
+    for message in request.messages:
+        for part in message.parts:
+            if isinstance(part, Image):
+                tokens += TOKENS_AN_IMAGE
+            else:
+                tokens += _tokens_of(part.arguments if isinstance(part, ToolCall) else part.text)
+    for tool in request.tools:
+        tokens += _tokens_of(json.dumps([tool.name, tool.description, dict(tool.parameters)]))
+    return tokens
 
 
-def capped(request: Request, hold: Hold) -> Request:
-    """The request with its output cut down to what the hold allows."""
-    if hold.max_tokens is None or hold.max_tokens == request.max_tokens:
+def _tokens_of(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // BYTES_A_TOKEN)
+
+
+def capped(request: Request, profile: WorkerProfile, hold: Hold) -> Request:
+    """The request with its output cut down to what the hold, the worker's limit and its window
+    allow."""
+    limits = profile.limits
+    if hold.max_tokens is None and limits.max_output_tokens is None:
         return request
-    return replace(request, max_tokens=hold.max_tokens)
+    caps = (request.max_tokens, limits.max_output_tokens, hold.max_tokens)
+    most = min(cap for cap in caps if cap is not None)
+    if limits.context_window is not None:
+        room = limits.context_window - estimated_input_tokens(request)
+        most = min(most, max(room, LEAST_OUTPUT_TOKENS))
+    return request if most == request.max_tokens else replace(request, max_tokens=most)

@@ -87,6 +87,10 @@ class Pool:
                     f"worker {worker.name!r} falls back to {worker.fallback!r}, "
                     f"which is not in the pool; it has {', '.join(names)}"
                 )
+            if worker.fallback == worker.name:
+                raise ConfigError(
+                    f"worker {worker.name!r} falls back to itself; name another or none"
+                )
 
     def __len__(self) -> int:
         return len(self.workers)
@@ -113,14 +117,8 @@ class Pool:
         """This pool less the workers whose name or provider is excluded.
 
         A fallback onto an excluded worker is dropped with it, so that an exclusion holds for
-        every call of a run. A name that excludes nothing is an error: it was meant to.
+        every call of a run.
         """
-        known = {*self.names, *(worker.provider for worker in self.workers)}
-        for name in sorted(set(excluded) - known):
-            raise ConfigError(
-                f"{name!r} is to be excluded, but no worker or provider is called so; "
-                f"there is {', '.join(sorted(known - {''}))}"
-            )
         kept = [
             worker
             for worker in self.workers

@@ -7,7 +7,7 @@ made from it. As JSON it carries `version`; `load` reads every version that was 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -19,7 +19,7 @@ from podium.budget import Budget, Spent
 from podium.errors import PlanError, StoreError, UsageError
 from podium.pool import Pool
 from podium.quick import quick
-from podium.request import Message
+from podium.request import Finish, Message
 from podium.usage import NO_USAGE, Usage, add
 from podium.workflow import Access, Workflow
 
@@ -56,8 +56,9 @@ class StepRecord:
     """A step that has ended: what was asked, what came back, and what it took.
 
     `prompt` is the message that the worker received, word for word. `answered_by` differs from
-    `worker` when the fallback took over. `nested` is the run behind a step whose worker was a
-    conductor; its calls are the step's calls.
+    `worker` when a fallback took over. `finish` is why the reply ended, as the provider has it.
+    `nested` are the runs behind a step whose worker was a conductor, the last one being the one
+    that counted; their calls are the step's calls.
     """
 
     round: int
@@ -73,14 +74,15 @@ class StepRecord:
     attempts: tuple[Attempt, ...] = ()
     prompt: str = ""
     answered_by: str = ""
-    nested: Run | None = None
+    finish: Finish = "stop"
+    nested: tuple[Run, ...] = ()
 
     @property
     def calls(self) -> Iterator[Attempt]:
         """Every call made for this step, those of a nested run included."""
         yield from self.attempts
-        if self.nested is not None:
-            yield from self.nested.calls
+        for run in self.nested:
+            yield from run.calls
 
     @property
     def usage(self) -> Usage:
@@ -182,8 +184,8 @@ def _planning_calls(run: Run) -> Iterator[Attempt]:
     for round_ in run.rounds:
         yield from round_.planning
         for step in round_.steps:
-            if step.nested is not None:
-                yield from _planning_calls(step.nested)
+            for nested in step.nested:
+                yield from _planning_calls(nested)
 
 
 def total_usage(calls: Iterator[Attempt]) -> Usage:
@@ -199,14 +201,26 @@ def total_cost(calls: Iterator[Attempt]) -> float | None:
     return total
 
 
+def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:
+    """The step whose reply answers best: the last round's final one that is done, else the last
+    step that is."""
+    finals = [round_.final for round_ in rounds if round_.final is not None]
+    done = [step for round_ in rounds for step in round_.steps if step.status == "done"]
+    return finals[-1] if finals else done[-1] if done else None
+
+
 def spent_by(run: Run) -> Spent:
-    """What the run's recorded calls used; a count that is unknown adds nothing here."""
+    """What a run had used when it was cut off.
+
+    What its budget counted stands on the run, unless its process died before that could be
+    written; its recorded calls are always there, but a call of unknown usage adds nothing.
+    """
     calls = list(run.calls)
     return Spent(
-        calls=len(calls),
-        tokens=sum(call.usage.total_tokens or 0 for call in calls),
-        usd=sum(call.cost_usd or 0.0 for call in calls),
-        seconds=max((call.finished_ms for call in calls), default=0.0) / 1000,
+        calls=max(run.spent.calls, len(calls)),
+        tokens=max(run.spent.tokens, sum(call.usage.total_tokens or 0 for call in calls)),
+        usd=max(run.spent.usd, sum(call.cost_usd or 0.0 for call in calls)),
+        seconds=max(run.spent.seconds, *(call.finished_ms / 1000 for call in calls), 0.0),
     )
 
 

@@ -1,34 +1,25 @@
-"""The run loop: plan, carry out, and plan again until the answer stands.
+"""The runner: answers questions with one conductor and one set of workers.
 
-This is where planning and execution meet. A conductor never executes and the engine never
-plans; the runner hands each what the other made, keeps the run's one budget, and decides how
-the run ended.
+It decides what a run begins with (its pool, its budget, its options) and refuses what cannot
+be; how a run goes on from there is `podium.performance`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Final
 
 from podium.budget import Budget, Ledger
-from podium.conductor.base import Conductor, Plan, Situation
-from podium.engine import Assignment, Calls, Execution, Scope, Switchboard, context
-from podium.errors import (
-    BudgetExhausted,
-    ConfigError,
-    PlanError,
-    PodiumError,
-    RequestRefused,
-    UnknownWorker,
-    WorkerError,
-)
-from podium.events import Emit, Event, Planned, RoundDone, RunDone, RunStarted
+from podium.conductor.base import Conductor, Situation
+from podium.engine import Calls, Switchboard, context
+from podium.errors import BudgetExhausted, ConfigError, RequestRefused, UnknownWorker
+from podium.events import Emit
+from podium.performance import Cast, Performance, planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.request import Message, Reply, Request
-from podium.run import Attempt, Round, Run, RunStatus, Tier, new_run_id, spent_by, timestamp
+from podium.run import Round, Run, Tier, new_run_id, spent_by, timestamp
 from podium.worker import Worker
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -52,6 +43,8 @@ class Options:
         for name in ("max_steps", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if isinstance(self.exclude, str):
+            raise ConfigError(f"exclude is the text {self.exclude!r}; give a set of names")
 
 
 NESTED: Final = WorkerProfile(
@@ -72,7 +65,8 @@ class ConductorWorker(Worker):
 
 
 class Runner:
-    """Answers questions with one conductor and one set of workers."""
+    """Answers questions. `nested_conductor` leads the runs that conductors in the pool begin,
+    where it is another one than leads the run itself."""
 
     def __init__(
         self,
@@ -81,14 +75,14 @@ class Runner:
         *,
         pool: Pool | None = None,
         board: Switchboard | None = None,
+        nested_conductor: Conductor | None = None,
     ) -> None:
         self.conductor = conductor
+        self.nested_conductor = nested_conductor or conductor
         self.pool = pool or Pool(tuple(worker.profile for worker in workers))
         self.workers = {worker.profile.name: worker for worker in workers}
         self.board = board or Switchboard()
-        for name in self.pool.names:
-            if name not in self.workers:
-                raise UnknownWorker(name, tuple(self.workers))
+        self._check_workers(self.pool)
 
     async def run(
         self,
@@ -101,12 +95,11 @@ class Runner:
     ) -> Run:
         """Answer the question. `emit` gets the events as they happen; with `stream` the final
         step's reply is among them, piece by piece."""
-        pool = self._pool_for(options)
         run = Run(
             id=new_run_id(),
             question=question,
             status="running",
-            pool=pool,
+            pool=self._pool_for(options),
             conductor=self.conductor.name,
             created_at=timestamp(),
             tier=options.tier,
@@ -117,7 +110,6 @@ class Runner:
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=_prompt_hash(self.conductor),
         )
-        self.board.bind()
         return await self._perform(run, Ledger(options.budget), emit, stream)
 
     async def resume(
@@ -131,12 +123,18 @@ class Runner:
         """Go on with a run that was cut off; steps that are done are not asked again."""
         if run.status == "answered":
             raise ConfigError(f"{run.id} is answered already; there is nothing to resume")
-        for name in run.pool.names:
-            if name not in self.workers:
-                raise UnknownWorker(name, tuple(self.workers))
+        self._check_workers(run.pool)
         budget = budget or run.budget
-        again = replace(run, status="running", answer=None, error=None, budget=budget)
-        self.board.bind()
+        self._check_budget(budget, run.pool)
+        again = replace(
+            run,
+            status="running",
+            answer=None,
+            error=None,
+            budget=budget,
+            conductor=self.conductor.name,
+            prompt_hash=_prompt_hash(self.conductor),
+        )
         return await self._perform(again, Ledger(budget, spent_by(run)), emit, stream)
 
     async def plan(
@@ -147,225 +145,49 @@ class Runner:
         options: Options = Options(),
     ) -> Round:
         """Only plan: the round that a run would begin with, nothing of it carried out."""
-        pool = self._pool_for(options)
-        self.board.bind()
-        calls = Calls(self.board, Ledger(options.budget), self.board.clock(), options.exclude)
         situation = Situation(
             question=question,
-            pool=pool,
+            pool=self._pool_for(options),
             history=history,
             max_steps=options.max_steps,
         )
-        plan = await self.conductor.plan(situation, calls)
-        if plan.workflow is not None:
-            plan.workflow.check(pool.names, options.max_steps)
-        return _round(0, plan, calls)
+        self.board.bind()
+        ledger = Ledger(options.budget)
+        calls = Calls(self.board, ledger, self.board.clock(), options.exclude)
+        deadline = asyncio.timeout(ledger.seconds_left)
+        try:
+            async with deadline:
+                return await planned(self.conductor, situation, calls)
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            raise BudgetExhausted("seconds", options.budget.seconds or 0.0) from error
+
+    async def _perform(self, run: Run, ledger: Ledger, emit: Emit | None, stream: bool) -> Run:
+        self.board.bind()
+        cast = Cast(
+            conductor=self.nested_conductor,
+            workers=self.workers,
+            board=self.board,
+            ledger=ledger,
+            emit=emit,
+        )
+        return await Performance(cast, run, self.conductor, stream=stream).perform()
 
     def _pool_for(self, options: Options) -> Pool:
         pool = self.pool.without(options.exclude) if options.exclude else self.pool
-        options.budget.check(pool)
-        return _pool_at_depth(pool, 0, options.budget)
+        self._check_budget(options.budget, pool)
+        return pool_at_depth(pool, 0, options.budget)
 
-    async def _perform(
-        self,
-        run: Run,
-        ledger: Ledger,
-        emit: Emit | None,
-        stream: bool,
-        parent: tuple[str, int] | None = None,
-        keep: Callable[[Run], None] | None = None,
-    ) -> Run:
-        """Carry a run through to its end, whatever that is; `keep` gets it even if cancelled."""
-        if emit is not None:
-            emit(RunStarted(run, parent))
-        performance = _Performance(self, run, ledger, emit, stream)
-        try:
-            await performance.all_rounds()
-            run = performance.ended()
-        except BaseException:
-            run = performance.ended("interrupted")
-            raise
-        finally:
-            if keep is not None:
-                keep(run)
-            if emit is not None:
-                emit(RunDone(run))
-        return run
+    def _check_budget(self, budget: Budget, pool: Pool) -> None:
+        """A cap on money needs the price of everyone who may be asked, the planner included."""
+        planner: Worker | None = getattr(self.conductor, "worker", None)
+        budget.check(pool if planner is None else (*pool, planner.profile))
 
-    async def nested(
-        self,
-        above: Run,
-        ledger: Ledger,
-        emit: Emit | None,
-        stream: bool,
-        question: str,
-        history: tuple[Message, ...],
-        parent: tuple[str, int],
-        keep: Callable[[Run], None],
-    ) -> None:
-        """Answer a subtask as a run of its own, on the ledger of the run above."""
-        depth = above.depth + 1
-        if depth > above.budget.depth:
-            raise BudgetExhausted("depth", above.budget.depth)
-        run = replace(
-            above,
-            id=new_run_id(),
-            question=question,
-            history=history,
-            pool=_pool_at_depth(above.pool, depth, above.budget),
-            created_at=timestamp(),
-            rounds=(),
-            depth=depth,
-        )
-        await self._perform(run, ledger, emit, stream, parent, keep)
-
-
-class _Performance:
-    """One run being performed: its rounds so far, and why it ended early, if it did."""
-
-    def __init__(
-        self, runner: Runner, run: Run, ledger: Ledger, emit: Emit | None, stream: bool
-    ) -> None:
-        self._runner = runner
-        self._run = run
-        self._ledger = ledger
-        self._emit = emit
-        self._stream = stream
-        self._board = runner.board
-        self._started = self._board.clock() - ledger.spent.seconds
-        self._rounds = list(run.rounds)
-        self._planning_cut_off: tuple[Attempt, ...] = ()
-        if self._rounds and self._rounds[-1].workflow is None:
-            self._planning_cut_off = self._rounds.pop().planning
-        self._stopped_by: PodiumError | None = None
-
-    async def all_rounds(self) -> None:
-        """Plan and carry out, round after round; a spent budget or a bad plan ends it."""
-        seconds_left = self._ledger.seconds_left if self._run.depth == 0 else None
-        try:
-            async with asyncio.timeout(seconds_left):
-                if self._rounds and self._rounds[-1].unfinished:
-                    await self._carry_out()
-                while self._may_plan() and await self._plan():
-                    await self._carry_out()
-        except TimeoutError:
-            self._stopped_by = BudgetExhausted("seconds", self._run.budget.seconds or 0.0)
-        except (BudgetExhausted, PlanError, WorkerError, UnknownWorker) as error:
-            self._stopped_by = error
-
-    def _may_plan(self) -> bool:
-        return self._stopped_by is None and len(self._rounds) < self._run.max_rounds
-
-    async def _plan(self) -> bool:
-        """Have the next round planned; False when the last answer was accepted instead."""
-        calls = Calls(self._board, self._ledger, self._started, self._run.exclude)
-        calls.attempts.extend(self._planning_cut_off)
-        self._planning_cut_off = ()
-        index = len(self._rounds)
-        situation = Situation(
-            question=self._run.question,
-            pool=self._run.pool,
-            history=self._run.history,
-            rounds=tuple(self._rounds),
-            max_steps=self._run.max_steps,
-        )
-        self._rounds.append(Round(index, None))
-        try:
-            plan = await self._runner.conductor.plan(situation, calls)
-            if plan.workflow is not None:
-                plan.workflow.check(self._run.pool.names, self._run.max_steps)
-        except BaseException:
-            self._rounds[-1] = Round(index, None, planning=tuple(calls.attempts))
-            raise
-        self._rounds[-1] = _round(index, plan, calls)
-        self._tell(Planned(self._run.id, self._rounds[-1]))
-        return plan.workflow is not None
-
-    async def _carry_out(self) -> None:
-        """Carry out the last round's workflow; what was done is kept even if it is cut off."""
-        round_ = self._rounds[-1]
-        assert round_.workflow is not None, "only a planned round is carried out"
-        execution = Execution(
-            Assignment(
-                workflow=round_.workflow,
-                question=self._run.question,
-                pool=self._run.pool,
-                history=self._run.history,
-                round=round_.index,
-                previous=self._rounds[-2] if len(self._rounds) > 1 else None,
-                finished={step.index: step for step in round_.steps},
-            ),
-            self._runner.workers,
-            self._board,
-            Scope(
-                run_id=self._run.id,
-                ledger=self._ledger,
-                emit=self._emit,
-                started=self._started,
-                nest=partial(
-                    self._runner.nested, self._run, self._ledger, self._emit, self._stream
-                ),
-            ),
-            stream=self._stream,
-        )
-        try:
-            await execution.carry_out()
-        finally:
-            steps = tuple(step for _, step in sorted(execution.records.items()))
-            self._rounds[-1] = replace(round_, steps=steps)
-        self._stopped_by = execution.exhausted
-        self._tell(RoundDone(self._run.id, self._rounds[-1]))
-
-    def ended(self, status: RunStatus | None = None) -> Run:
-        """The run as it stands at its end. Without a status, what was achieved decides."""
-        finals = [round_.final for round_ in self._rounds if round_.final is not None]
-        done = [step for round_ in self._rounds for step in round_.steps if step.status == "done"]
-        best = finals[-1] if finals else (done[-1] if done else None)
-        if status is None:
-            if finals:
-                status = "answered"
-            elif best is not None:
-                status = "partial"
-            else:
-                status = "exhausted" if isinstance(self._stopped_by, BudgetExhausted) else "failed"
-        return replace(
-            self._run,
-            status=status,
-            answer=best.reply if best is not None else None,
-            error=self._what_went_wrong(),
-            rounds=tuple(self._rounds),
-            spent=self._ledger.spent,
-        )
-
-    def _what_went_wrong(self) -> str | None:
-        """The first thing that did not go as planned in the last round, for the run to carry."""
-        if self._stopped_by is not None:
-            return str(self._stopped_by)
-        for step in self._rounds[-1].steps if self._rounds else ():
-            if step.status != "done":
-                return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
-        return None
-
-    def _tell(self, event: Event) -> None:
-        if self._emit is not None:
-            self._emit(event)
-
-
-def _round(index: int, plan: Plan, calls: Calls) -> Round:
-    return Round(
-        index,
-        plan.workflow,
-        planning=tuple(calls.attempts),
-        plan_text=plan.text,
-        warnings=plan.warnings,
-        accepted=plan.workflow is None,
-    )
-
-
-def _pool_at_depth(pool: Pool, depth: int, budget: Budget) -> Pool:
-    """The pool without conductors where a run may not nest any deeper."""
-    names = [worker.name for worker in pool if worker.provider == CONDUCTOR_PROVIDER]
-    return pool.without(names) if names and depth >= budget.depth else pool
+    def _check_workers(self, pool: Pool) -> None:
+        for name in pool.names:
+            if name not in self.workers:
+                raise UnknownWorker(name, tuple(self.workers))
 
 
 def _prompt_hash(conductor: Conductor) -> str:

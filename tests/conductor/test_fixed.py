@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from podium.conductor import Conductor, FixedConductor, Situation
 from podium.pool import Pool, WorkerProfile
-from podium.run import Round
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
+from support.rounds import answered
 
 POOL = Pool((WorkerProfile(name="a"), WorkerProfile(name="b")))
 WORKFLOW = Workflow((Step("a", "draft"), Step("b", "polish", access=(0,))))
@@ -18,7 +18,7 @@ async def test_the_given_workflow_is_the_plan_whatever_the_question(nobody: Call
 
 
 async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
-    situation = Situation(question="q", pool=POOL, rounds=(Round(0, WORKFLOW),))
+    situation = Situation(question="q", pool=POOL, rounds=(answered(WORKFLOW),))
     plan = await FixedConductor(WORKFLOW).plan(situation, nobody)
     assert plan.workflow is None
 

@@ -12,10 +12,10 @@ from podium.conductor.prompt import Prompt
 from podium.errors import BudgetExhausted, MalformedPlan, PodiumError, Unavailable
 from podium.pool import Capability, Pool, WorkerProfile
 from podium.request import Reply, Request
-from podium.run import Round
 from podium.usage import Price
 from podium.worker import Worker
 from podium.workflow import Step, Workflow
+from support.rounds import answered
 
 POOL = Pool(
     (
@@ -26,7 +26,7 @@ POOL = Pool(
 )
 SITUATION = Situation(question="Why is the sky blue?", pool=POOL)
 PLANNED = Workflow((Step("c", "Explain it"), Step("a", "Check it", access="all")))
-LATER = replace(SITUATION, rounds=(Round(0, PLANNED),))
+LATER = replace(SITUATION, rounds=(answered(PLANNED),))
 LISTS = 'model_id = [2, 0]\nsubtasks = ["Explain it", "Check it"]\naccess_list = [[], ["all"]]'
 ACCEPTANCE = "model_id = []\nsubtasks = []\naccess_list = []"
 TOO_LONG = LISTS.replace("[2, 0]", "[2, 0, 1]")

@@ -7,10 +7,10 @@ from podium.conductor.router import cheapest_capable
 from podium.errors import UnknownWorker
 from podium.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
 from podium.request import Image, Message, user
-from podium.run import Round
 from podium.usage import Price
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
+from support.rounds import answered
 
 STRONG = WorkerProfile(name="strong", price=Price(input=5, output=25))
 SEEING = WorkerProfile(
@@ -48,7 +48,7 @@ async def test_a_choice_outside_the_pool_is_refused_by_name(nobody: Caller) -> N
 
 
 async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
-    rounds = (Round(0, Workflow((Step("small", "q"),))),)
+    rounds = (answered(Workflow((Step("small", "q"),))),)
     plan = await RouterConductor().plan(Situation(question="q", pool=POOL, rounds=rounds), nobody)
     assert plan.workflow is None
 

@@ -4,10 +4,10 @@ import pytest
 
 from podium.conductor import RulesConductor, Situation, verdict
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.run import Round
 from podium.usage import Price
 from podium.worker import Caller
 from podium.workflow import Access, Shape, Step, Workflow
+from support.rounds import answered
 
 CAPITAL = "What is the capital of Japan?"
 COMPARISON = "Compare GPT-5 and Claude Sonnet 4 for code generation tasks"
@@ -135,6 +135,6 @@ async def test_subtasks_carry_the_question_where_workers_would_not_see_it(
 
 
 async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
-    rounds = (Round(0, Workflow((Step("gpt-5", "q"),))),)
+    rounds = (answered(Workflow((Step("gpt-5", "q"),))),)
     situation = Situation(question=SIEVE, pool=PROOF_OF_CONCEPT, rounds=rounds)
     assert (await RulesConductor().plan(situation, nobody)).workflow is None

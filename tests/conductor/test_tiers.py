@@ -4,10 +4,10 @@ import pytest
 
 from podium.conductor import FixedConductor, Plan, Situation, for_tier
 from podium.pool import Pool, WorkerProfile
-from podium.run import Round
 from podium.usage import Price
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
+from support.rounds import answered
 
 POOL = Pool(
     (
@@ -54,7 +54,7 @@ async def test_podium_routes_the_simple_and_conducts_the_rest(nobody: Caller) ->
 
 async def test_every_round_of_a_run_goes_the_same_way(nobody: Caller) -> None:
     conductor = for_tier("podium", Tireless())
-    rounds = (Round(0, PLANNED),)
+    rounds = (answered(PLANNED),)
     simple = await conductor.plan(Situation(question=SIMPLE, pool=POOL, rounds=rounds), nobody)
     assert simple.workflow is None
     hard = await conductor.plan(Situation(question=HARD, pool=POOL, rounds=rounds), nobody)

@@ -8,6 +8,7 @@ import pytest
 from podium.budget import Budget, Ledger
 from podium.engine import Calls, RetryPolicy, Switchboard
 from podium.engine import calls as calls_module
+from podium.engine.gate import Gate
 from podium.errors import (
     BadReply,
     BudgetExhausted,
@@ -40,6 +41,7 @@ class Telling(Worker):
 
     async def reply(self, request: Request) -> Reply:
         self.requests.append(request)
+        await asyncio.sleep(0)  # others have their turn, as in any real call
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         if isinstance(outcome, Exception):
             raise outcome
@@ -154,8 +156,52 @@ async def test_what_is_no_reply_is_refused() -> None:
             return "just words"  # type: ignore[return-value]
 
     calls, _ = make_calls()
-    with pytest.raises(BadReply, match="w returned str, not a Reply"):
+    with pytest.raises(BadReply, match="w returned str, not a Reply with its Usage"):
         await calls(Odd(""), ASK)
+
+
+async def test_a_reply_without_usage_is_refused_and_its_hold_settled() -> None:
+    calls, _ = make_calls(Budget(tokens=100_000))
+    with pytest.raises(BadReply, match="w returned NoneType, not a Reply with its Usage"):
+        await calls(Telling(Reply("hi", usage=None)), ASK)  # type: ignore[arg-type]
+
+
+async def test_a_worker_that_cancels_itself_has_crashed() -> None:
+    class Dying(Telling):
+        async def reply(self, request: Request) -> Reply:
+            raise asyncio.CancelledError
+
+    calls, _ = make_calls()
+    with pytest.raises(WorkerCrashed, match="w cancelled its own call"):
+        await calls(Dying(""), ASK)
+
+
+async def test_a_call_through_a_gate_puts_the_estimate_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    corrected: list[tuple[int, int | None]] = []
+    monkeypatch.setattr(Gate, "correct", lambda gate, guess, used: corrected.append((guess, used)))
+    calls, _ = make_calls()
+    await calls(Telling(Reply("hi", Usage(3, 4, 0, 0, 0)), tokens_per_minute=1000), ASK)
+    with pytest.raises(RequestRefused):
+        await calls(Telling(RequestRefused("no"), tokens_per_minute=1000), ASK)
+    assert [used for _, used in corrected] == [7, 0]
+
+
+async def test_a_call_cancelled_at_the_gate_gives_its_hold_back() -> None:
+    board = Switchboard()
+    board.bind()
+    ledger = Ledger(Budget(calls=2))
+    worker = Hanging("never", concurrency=1)
+    first, second = (asyncio.create_task(Calls(board, ledger, 0.0)(worker, ASK)) for _ in "ab")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert ledger.spent.calls == 2
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert ledger.spent.calls == 1
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
 
 
 async def test_a_gigantic_reply_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from podium.budget import Budget
 from podium.errors import RequestRefused, Unavailable
 from podium.events import StepDelta, StepDone, StepRetried, StepStarted
 from podium.pool import Limits
-from podium.request import Request, user
+from podium.request import Reply, Request, user
 from podium.run import Round, StepRecord
+from podium.usage import NO_USAGE
 from podium.workflow import Access, Step, Workflow
 from support.stage import Actor, Stage
 
@@ -103,11 +104,7 @@ async def test_only_the_last_step_streams() -> None:
 async def test_events_tell_the_story_in_order() -> None:
     stage = Stage()
     await stage.carry_out(workflow((), (0,)), Actor("a"))
-    kinds = [
-        (type(event).__name__, getattr(event, "index", None) or getattr(event, "step", None))
-        for event in stage.events
-    ]
-    assert [kind for kind, _ in kinds] == [
+    assert [type(event).__name__ for event in stage.events] == [
         "StepStarted",
         "StepDone",
         "StepStarted",
@@ -124,6 +121,34 @@ async def test_a_step_falls_back_to_the_named_substitute() -> None:
     assert (record.status, record.worker, record.answered_by) == ("done", "weak", "strong")
     assert [attempt.worker for attempt in record.attempts] == ["weak", "strong"]
     assert any(isinstance(event, StepRetried) for event in stage.events)
+
+
+async def test_fallbacks_are_followed_until_one_answers_and_never_in_a_circle() -> None:
+    one = Actor("one", failing, fallback="two")
+    two = Actor("two", failing, fallback="three")
+    three = Actor("three")
+    execution = await Stage().carry_out(workflow((), worker="one"), one, two, three)
+    assert execution.records[0].answered_by == "three"
+    circle = Actor("two", failing, fallback="one")
+    execution = await Stage().carry_out(workflow((), worker="one"), one, circle)
+    assert execution.records[0].status == "failed"
+    assert [attempt.worker for attempt in execution.records[0].attempts] == ["one", "two"]
+
+
+async def test_a_refusal_without_a_word_is_a_failure_and_has_a_fallback() -> None:
+    refusing = Actor("a", lambda _: Reply("", NO_USAGE, "refused"), fallback="b")
+    execution = await Stage().carry_out(workflow(()), refusing, Actor("b"))
+    assert (execution.records[0].answered_by, execution.records[0].reply) == ("b", "ok")
+
+
+async def test_steps_of_a_capped_run_still_run_at_once() -> None:
+    actor = Actor("a", limits=Limits(max_output_tokens=100_000))
+    actor.gate = asyncio.Event()
+    stage = Stage(budget=Budget(tokens=5000))
+    task = asyncio.create_task(stage.prepare(workflow((), (), "all"), actor).carry_out())
+    await until(lambda: actor.in_flight == 2)
+    actor.gate.set()
+    await task
 
 
 async def test_a_join_goes_on_with_what_it_has() -> None:

@@ -97,6 +97,33 @@ async def test_a_place_is_given_back_when_the_wait_for_it_is_cancelled() -> None
     await asyncio.gather(third, return_exceptions=True)
 
 
+async def test_who_gives_up_waiting_leaves_the_allowance_to_others() -> None:
+    time = Time()
+
+    async def never(seconds: float) -> None:
+        time.slept.append(seconds)
+        await asyncio.Event().wait()
+
+    gate = Gate(Limits(requests_per_minute=60, tokens_per_minute=60), time, never)
+    async with gate.passing(60):
+        pass
+
+    async def call() -> None:
+        async with gate.passing(30):
+            pass
+
+    waiting = [asyncio.create_task(call()) for _ in range(10)]
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    last = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    assert time.slept[-1] == 30.0
+    last.cancel()
+    await asyncio.gather(last, return_exceptions=True)
+
+
 def test_a_worker_without_limits_has_an_open_gate() -> None:
     time = Time()
     assert Gate(Limits(), time, time.sleep).is_open

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from podium.budget import Budget, Spent
 from podium.pool import CAPABILITIES, Limits, Pool, WorkerProfile
-from podium.request import Image, Message, Role, Text, Thinking, ToolCall, ToolResult
+from podium.request import Finish, Image, Message, Role, Text, Thinking, ToolCall, ToolResult
 from podium.run import Attempt, Round, Run, RunStatus, StepRecord, StepStatus, Tier
 from podium.store.base import RunStore
 from podium.store.sql import SqlRunStore
@@ -160,7 +160,7 @@ def _pools(draw: st.DrawFn) -> Pool:
                 ),
                 limits=Limits(concurrency=draw(_COUNTS), timeout_seconds=draw(_NUMBERS)),
                 capabilities=draw(st.frozensets(st.sampled_from(CAPABILITIES))),
-                fallback=draw(st.none() | st.sampled_from(names)),
+                fallback=draw(st.sampled_from([None, *(n for n in names if n != name)])),
             )
             for name in names
         ),
@@ -176,7 +176,7 @@ def _accesses(index: int) -> st.SearchStrategy[Access]:
 
 
 @st.composite
-def _rounds(draw: st.DrawFn, index: int, nested: st.SearchStrategy[Run | None]) -> Round:
+def _rounds(draw: st.DrawFn, index: int, nested: st.SearchStrategy[Run]) -> Round:
     steps = [
         Step(draw(_NAMES), draw(_SAID), draw(_accesses(n))) for n in range(draw(st.integers(0, 3)))
     ]
@@ -199,7 +199,8 @@ def _rounds(draw: st.DrawFn, index: int, nested: st.SearchStrategy[Run | None]) 
                 attempts=draw(_ATTEMPTS),
                 prompt=draw(_WORDS),
                 answered_by=draw(_NAMES),
-                nested=draw(nested),
+                finish=draw(st.sampled_from(get_args(Finish))),
+                nested=draw(st.tuples() | st.tuples(nested)),
             )
             for n in ended
         ),
@@ -212,9 +213,7 @@ def _rounds(draw: st.DrawFn, index: int, nested: st.SearchStrategy[Run | None]) 
 
 @st.composite
 def _several_rounds(draw: st.DrawFn, depth: int) -> tuple[Round, ...]:
-    nested: st.SearchStrategy[Run | None] = st.none()
-    if depth:
-        nested |= _runs(depth - 1)
+    nested = _runs(depth - 1) if depth else st.nothing()
     return tuple(draw(_rounds(index, nested)) for index in range(draw(st.integers(0, 2))))
 
 

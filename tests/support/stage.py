@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from podium.budget import Budget, Ledger
-from podium.engine import Assignment, Execution, RetryPolicy, Scope, Switchboard
+from podium.engine import Assignment, Delegation, Execution, RetryPolicy, Scope, Switchboard
 from podium.events import Event
 from podium.pool import Limits, Pool, WorkerProfile
-from podium.request import Delta, Message, Reply, Request
+from podium.request import Delta, Reply, Request
 from podium.run import Run
 from podium.usage import Usage
 from podium.worker import Worker
@@ -42,6 +42,7 @@ class Actor(Worker):
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
+            await asyncio.sleep(0)  # others have their turn, as in any real call
             if self.gate is not None:
                 await self.gate.wait()
             outcome = self.behaviour(request)
@@ -104,10 +105,5 @@ class Stage:
         return execution
 
 
-async def _no_nesting(
-    question: str,
-    history: tuple[Message, ...],
-    parent: tuple[str, int],
-    keep: Callable[[Run], None],
-) -> None:
+async def _no_nesting(delegation: Delegation, keep: Callable[[Run], None]) -> None:
     raise AssertionError("no conductor in this pool")

@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from podium.pool import Pool
 from podium.request import Message
-from podium.run import Round
+from podium.run import Round, best_so_far
 from podium.worker import Caller
 from podium.workflow import DEFAULT_MAX_STEPS, Workflow
 
@@ -32,6 +32,12 @@ class Situation:
     history: tuple[Message, ...] = ()
     rounds: tuple[Round, ...] = ()
     max_steps: int = DEFAULT_MAX_STEPS
+
+    @property
+    def answer(self) -> str | None:
+        """The best answer so far; only where there is one can it be accepted."""
+        best = best_so_far(self.rounds)
+        return best.reply if best is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,11 @@ class Plan:
 
 @runtime_checkable
 class Conductor(Protocol):
-    """Question and pool in, plan out."""
+    """Question and pool in, plan out.
+
+    A conductor that asks a worker to plan has it as its attribute `worker`, so that budgets and
+    exclusions hold for that one too.
+    """
 
     name: str
 

@@ -18,5 +18,5 @@ class FixedConductor:
         self.name = name
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
-        """The given workflow in the first round; acceptance afterwards."""
-        return Plan(None if situation.rounds else self.workflow)
+        """The given workflow; once there is an answer, acceptance."""
+        return Plan(self.workflow if situation.answer is None else None)

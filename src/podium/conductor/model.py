@@ -92,7 +92,7 @@ class ModelConductor:
             grammar = plan.grammar(
                 pool,
                 max_steps,
-                may_accept=bool(situation.rounds),
+                may_accept=situation.answer is not None,
                 subtask=situation.question if self._prompt.length == "compact" else None,
             )
             return replace(request, grammar=grammar)
@@ -127,14 +127,14 @@ def _read(text: str, situation: Situation, warnings: list[str]) -> Plan:
         text,
         situation.pool,
         max_steps=situation.max_steps,
-        may_accept=bool(situation.rounds),
+        may_accept=situation.answer is not None,
     )
     return Plan(parsed.workflow, text, (*warnings, *parsed.warnings))
 
 
 def _fall_back(situation: Situation, text: str, warnings: list[str]) -> Plan:
     """What needs no plan: the answer there is, or the whole question for the best worker."""
-    if situation.rounds:
+    if situation.answer is not None:
         return Plan(None, text, (*warnings, "so the answer of the round before was accepted"))
     best = situation.pool.best.name
     workflow = Workflow((Step(best, situation.question),))

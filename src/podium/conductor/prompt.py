@@ -211,7 +211,7 @@ class Prompt:
 
     def _revision(self, situation: Situation, previous: Round, mark: str) -> str:
         shared = {
-            "result": self._result(previous, mark),
+            "result": self._result(situation, mark),
             "acceptance": _text(self._acceptance_file),
         }
         if self.length == "compact":
@@ -223,11 +223,11 @@ class Prompt:
             **shared,
         )
 
-    def _result(self, previous: Round, mark: str) -> str:
-        answer = _best_answer(previous)
-        if answer is None:
+    def _result(self, situation: Situation, mark: str) -> str:
+        if situation.answer is None:
             return _text("no_answer.txt")
-        return _fill("answer.txt", answer=_end_of(answer, LIMITS[self.length].answer), mark=mark)
+        answer = _end_of(situation.answer, LIMITS[self.length].answer)
+        return _fill("answer.txt", answer=answer, mark=mark)
 
 
 def _compact_examples(situation: Situation) -> Iterator[tuple[str, Workflow]]:
@@ -302,13 +302,6 @@ def _example(entry: dict[str, Any]) -> Example:
 def _previous_round(situation: Situation) -> Round | None:
     """The last round that carried a workflow out, if there was one."""
     return next((r for r in reversed(situation.rounds) if r.workflow is not None), None)
-
-
-def _best_answer(round_: Round) -> str | None:
-    """What the round came to: the last step's reply, else that of the last step that is done."""
-    done = (step for step in round_.steps if step.status == "done")
-    last = max(done, key=lambda step: step.index, default=None)
-    return None if last is None else last.reply
 
 
 def _fate(step: StepRecord, pool: Pool) -> str:

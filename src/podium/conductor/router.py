@@ -32,8 +32,8 @@ class RouterConductor:
         self.name = name
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
-        """One step in the first round; acceptance afterwards."""
-        if situation.rounds:
+        """One step; once there is an answer, acceptance."""
+        if situation.answer is not None:
             return Plan(None)
         worker = situation.pool[self._choose(situation)]
         return Plan(Workflow((Step(worker.name, situation.question),)))

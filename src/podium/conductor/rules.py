@@ -59,8 +59,8 @@ class RulesConductor:
         self.name = name
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
-        """A workflow in the first round; acceptance afterwards."""
-        return Plan(None if situation.rounds else _workflow(situation))
+        """A workflow; once there is an answer, acceptance."""
+        return Plan(_workflow(situation) if situation.answer is None else None)
 
 
 def verdict(question: str) -> Verdict:

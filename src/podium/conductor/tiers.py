@@ -10,7 +10,7 @@ from podium.conductor.base import Conductor, Plan, Situation
 from podium.conductor.router import RouterConductor
 from podium.conductor.rules import verdict
 from podium.run import Tier
-from podium.worker import Caller
+from podium.worker import Caller, Worker
 
 
 def for_tier(tier: Tier, configured: Conductor) -> Conductor:
@@ -38,6 +38,12 @@ class ByQuestion:
         simple = verdict(situation.question) == "simple"
         conductor = self._router if simple else self._configured
         return await conductor.plan(situation, call)
+
+    @property
+    def worker(self) -> Worker | None:
+        """The worker that plans for the configured conductor, where one does."""
+        worker: Worker | None = getattr(self._configured, "worker", None)
+        return worker
 
     @property
     def prompt_hash(self) -> str:

@@ -76,10 +76,11 @@ class Calls:
     """The calls that one step, or one round's planning, makes. `attempts` records each.
 
     Workers whose name or provider is in `excluded` are refused. That is for planning: the
-    workers of steps come from a pool that has been cleared of them already.
+    workers of steps come from a pool that has been cleared of them already. `share` is among
+    how many the rest of the budget is to be divided, this call included.
     """
 
-    __slots__ = ("_board", "_excluded", "_ledger", "_started", "attempts")
+    __slots__ = ("_board", "_excluded", "_ledger", "_started", "attempts", "share")
 
     def __init__(
         self,
@@ -93,6 +94,7 @@ class Calls:
         self._started = started
         self._excluded = excluded
         self.attempts: list[Attempt] = []
+        self.share = 1
 
     async def __call__(self, worker: Worker, request: Request) -> Reply:
         """Call the worker as often as the retry policy allows; raises the last error."""
@@ -112,9 +114,13 @@ class Calls:
         attempt = 1
         while True:
             try:
+                hold = self._ledger.hold(worker.profile, request, self.share)
+                while hold is None:
+                    await self._ledger.change()
+                    hold = self._ledger.hold(worker.profile, request, self.share)
                 if gate.is_open:
-                    return await self._attempt(worker, request, on_delta)
-                return await self._pass(gate, worker, request, on_delta)
+                    return await self._attempt(worker, request, hold, on_delta)
+                return await self._pass(gate, worker, request, hold, on_delta)
             except WorkerError as error:
                 wait = self._board.retry.wait_before(attempt, error)
                 if wait is None:
@@ -130,31 +136,46 @@ class Calls:
                 raise RequestRefused(f"{worker.profile.name}: {name} is excluded from this run")
 
     async def _pass(
-        self, gate: Gate, worker: Worker, request: Request, on_delta: OnDelta | None
+        self,
+        gate: Gate,
+        worker: Worker,
+        request: Request,
+        hold: Hold,
+        on_delta: OnDelta | None,
     ) -> Reply:
+        """One try through the worker's gate. The hold was taken before: a call that waits for
+        money must not keep calls of other runs from the worker."""
         estimate = estimated_input_tokens(request)
-        async with gate.passing(estimate):
-            reply = await self._attempt(worker, request, on_delta)
+        passed = False
+        try:
+            async with gate.passing(estimate):
+                passed = True
+                reply = await self._attempt(worker, request, hold, on_delta)
+        except WorkerError as error:
+            gate.correct(estimate, None if error.billed else 0)
+            raise
+        finally:
+            if not passed:
+                self._ledger.release(hold)
         gate.correct(estimate, reply.usage.total_tokens)
         return reply
 
-    async def _attempt(self, worker: Worker, request: Request, on_delta: OnDelta | None) -> Reply:
-        """One try: take a hold, call within the time limit, settle, record."""
-        hold = self._ledger.hold(worker.profile, request)
-        while hold is None:
-            await self._ledger.change()
-            hold = self._ledger.hold(worker.profile, request)
+    async def _attempt(
+        self, worker: Worker, request: Request, hold: Hold, on_delta: OnDelta | None
+    ) -> Reply:
+        """One try: call within the time limit, settle the hold, record."""
         board = self._board
         began = board.clock()
         task = board.deadlines.start(worker.profile.limits.timeout_seconds)
         try:
             if on_delta is None:
-                reply = await worker.reply(capped(request, hold))
+                reply = await worker.reply(capped(request, worker.profile, hold))
             else:
-                reply = await _streamed(worker, capped(request, hold), on_delta)
+                reply = await _streamed(worker, capped(request, worker.profile, hold), on_delta)
             _check(reply, worker)
         except BaseException as error:
-            fault = _fault(error, worker, timed_out=board.deadlines.stop(task))
+            timed_out = board.deadlines.stop(task)
+            fault = _fault(error, worker, timed_out=timed_out, cancelled=task.cancelling() > 0)
             unbilled = isinstance(fault, WorkerError) and not fault.billed
             usage = NO_USAGE if unbilled else UNKNOWN_USAGE
             self._record(worker, hold, usage, began, str(fault) or "cancelled")
@@ -187,14 +208,21 @@ class Calls:
         )
 
 
-def _fault(error: BaseException, worker: Worker, *, timed_out: bool) -> BaseException:
-    """The border: whatever a worker raised, as a `WorkerError`; cancellation stays itself."""
+def _fault(
+    error: BaseException, worker: Worker, *, timed_out: bool, cancelled: bool
+) -> BaseException:
+    """The border: whatever a worker raised, as a `WorkerError`; cancellation stays itself.
+
+    But only if somebody cancelled this call: a worker may raise that error of its own accord.
+    """
     profile = worker.profile
     if timed_out:
         return TimedOut(
             f"{profile.name}: no reply within {profile.limits.timeout_seconds:g} s; "
             f"raise limits.timeout_seconds if that is too short"
         )
+    if isinstance(error, asyncio.CancelledError) and not cancelled:
+        return WorkerCrashed(f"{profile.name} cancelled its own call")
     if isinstance(error, WorkerError) or not isinstance(error, Exception):
         return error
     if isinstance(error, PodiumError):
@@ -204,8 +232,11 @@ def _fault(error: BaseException, worker: Worker, *, timed_out: bool) -> BaseExce
 
 def _check(reply: object, worker: Worker) -> None:
     """Refuse what is no reply, or far too much of one."""
-    if not isinstance(reply, Reply):
-        raise BadReply(f"{worker.profile.name} returned {type(reply).__name__}, not a Reply")
+    if not isinstance(reply, Reply) or not isinstance(reply.usage, Usage):
+        what = reply.usage if isinstance(reply, Reply) else reply
+        raise BadReply(
+            f"{worker.profile.name} returned {type(what).__name__}, not a Reply with its Usage"
+        )
     if len(reply.text) > LONGEST_REPLY:
         raise BadReply(
             f"{worker.profile.name} replied with {len(reply.text):,} characters; "

@@ -15,17 +15,31 @@ from dataclasses import dataclass, field
 from podium.budget import Ledger
 from podium.engine.calls import Calls, Switchboard
 from podium.engine.context import Pair, compose
-from podium.errors import BudgetExhausted, PodiumError, WorkerError
+from podium.errors import BudgetExhausted, PodiumError, RequestRefused, WorkerError
 from podium.events import Emit, StepDelta, StepDone, StepRetried, StepStarted
 from podium.pool import CONDUCTOR_PROVIDER, Pool
-from podium.request import Delta, Message, Request, assistant, user
-from podium.run import Attempt, Round, Run, StepRecord, StepStatus
+from podium.request import Delta, Finish, Message, Reply, Request, assistant, user
+from podium.run import Round, Run, StepRecord, StepStatus
 from podium.worker import Worker
 from podium.workflow import Workflow
 
-Nest = Callable[[str, tuple[Message, ...], tuple[str, int], Callable[[Run], None]], Awaitable[None]]
-"""Carries out a nested run: its question, the conversation before it, and the (run id, step)
-above. The last argument takes the run as it ends, even when it ends by being cancelled."""
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """A step handed to a conductor: the question of the nested run, what it may read as the
+    conversation before it, which step it is, whether its answer is to be streamed, and the
+    nested run that was begun before an interruption, if there was one."""
+
+    question: str
+    history: tuple[Message, ...]
+    step: int
+    stream: bool
+    begun: Run | None
+
+
+Nest = Callable[[Delegation, Callable[[Run], None]], Awaitable[None]]
+"""Carries out a nested run. The second argument takes the run as it ends, even when it ends by
+being cancelled; raises `BudgetExhausted` when the budget ended before the run had an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +94,9 @@ class Execution:
         self.scope = scope
         self.stream = stream
         self.last = len(assignment.workflow) - 1
-        self.cut_off: dict[int, tuple[Attempt, ...]] = {}
+        self.cut_off: dict[int, StepRecord] = {}
         for index, record in assignment.finished.items():
-            if record.status == "done":
-                self.records[index] = record
-            else:
-                self.cut_off[index] = record.attempts
+            (self.records if record.status == "done" else self.cut_off)[index] = record
         self._reads = [assignment.workflow.reads(index) for index in range(self.last + 1)]
         self._readers: list[list[int]] = [[] for _ in self._reads]
         self._missing = [0 for _ in self._reads]
@@ -119,6 +130,11 @@ class Execution:
                 if not self._missing[reader]:
                     ready.append(reader)
 
+    @property
+    def remaining(self) -> int:
+        """How many steps are still to be finished."""
+        return self.last + 1 - len(self.records)
+
     def done(self, record: StepRecord) -> None:
         """Take the record of a step that has ended."""
         self.records[record.index] = record
@@ -148,7 +164,7 @@ class Execution:
 
 
 class _StepWork:
-    """One step: its prompt, its calls, its fallback, its record."""
+    """One step: its prompt, its calls, its fallbacks, its record."""
 
     __slots__ = ("_calls", "_execution", "_index", "_nested", "_prompt", "_started", "_step")
 
@@ -157,11 +173,13 @@ class _StepWork:
         self._index = index
         self._step = execution.assignment.workflow.steps[index]
         self._prompt = ""
-        self._nested: Run | None = None
+        self._nested: list[Run] = []
         self._started = execution.board.clock()
         self._calls = Calls(execution.board, execution.scope.ledger, execution.scope.started)
-        if index in execution.cut_off:
-            self._calls.attempts.extend(execution.cut_off[index])
+        before = execution.cut_off.get(index)
+        if before is not None:
+            self._calls.attempts.extend(before.attempts)
+            self._nested.extend(before.nested)
 
     async def perform(self) -> None:
         """Do the step; however it ends, the execution gets its record."""
@@ -170,16 +188,8 @@ class _StepWork:
                 self._end("skipped", error="every step that this one may read has failed")
                 return
             self._brief()
-            worker = self._step.worker
-            try:
-                reply = await self._ask(worker)
-            except WorkerError as error:
-                fallback = self._execution.assignment.pool[worker].fallback
-                if fallback is None:
-                    raise
-                self._retried(fallback, error, 0.0)
-                worker, reply = fallback, await self._ask(fallback)
-            self._end("done", reply=reply, answered_by=worker)
+            worker, reply = await self._ask_with_fallbacks()
+            self._end("done", reply=reply.text, answered_by=worker, finish=reply.finish)
         except BudgetExhausted as error:
             self._execution.exhausted = self._execution.exhausted or error
             self._end("skipped", error=str(error))
@@ -207,37 +217,66 @@ class _StepWork:
                 )
             )
 
-    async def _ask(self, name: str) -> str:
+    async def _ask_with_fallbacks(self) -> tuple[str, Reply]:
+        """The reply of the step's worker, or of the first of its substitutes that gives one."""
+        name = self._step.worker
+        tried = [name]
+        while True:
+            try:
+                return name, await self._ask(name)
+            except WorkerError as error:
+                fallback = self._execution.assignment.pool[name].fallback
+                if fallback is None or fallback in tried:
+                    raise
+                tried.append(fallback)
+                self._retried(fallback, error, 0.0)
+                name = fallback
+
+    async def _ask(self, name: str) -> Reply:
         execution = self._execution
         worker = execution.workers[name]
         if worker.profile.provider == CONDUCTOR_PROVIDER:
             return await self._nest()
+        self._calls.share = execution.remaining
         reply = await self._calls.make(
             worker,
             Request((*execution.assignment.history, user(self._prompt))),
-            self._delta if execution.stream and self._index == execution.last else None,
+            self._delta if self._streams else None,
             self._retried,
         )
-        return reply.text
+        if reply.finish == "refused" and not reply.text.strip():
+            raise RequestRefused(f"{name} refused to answer, without a word")
+        return reply
 
-    async def _nest(self) -> str:
+    async def _nest(self) -> Reply:
         """A conductor's step is a run of its own: the subtask is its question, and what the
         step may read comes before it as conversation."""
         execution = self._execution
         history = list(execution.assignment.history)
         for pair in execution.pairs(self._index):
             history += (user(pair.subtask), assistant(pair.reply))
-        scope = execution.scope
-        await scope.nest(
-            self._step.subtask, tuple(history), (scope.run_id, self._index), self._keep
+        begun = self._nested[-1] if self._nested else None
+        if begun is not None and begun.status not in ("running", "interrupted"):
+            begun = None
+        await execution.scope.nest(
+            Delegation(self._step.subtask, tuple(history), self._index, self._streams, begun),
+            self._keep,
         )
-        if self._nested is None or self._nested.answer is None:
-            reason = self._nested.error if self._nested else None
-            raise WorkerError(reason or "the nested run gave no answer")
-        return self._nested.answer
+        nested = self._nested[-1]
+        if nested.answer is None:
+            raise WorkerError(nested.error or "the nested run gave no answer")
+        return Reply(nested.answer)
 
-    def _keep(self, nested: Run) -> None:
-        self._nested = nested
+    @property
+    def _streams(self) -> bool:
+        return self._execution.stream and self._index == self._execution.last
+
+    def _keep(self, run: Run) -> None:
+        """Take a nested run as it ended, in place of what it was before it was resumed."""
+        if self._nested and self._nested[-1].id == run.id:
+            self._nested[-1] = run
+        else:
+            self._nested.append(run)
 
     def _end(
         self,
@@ -246,6 +285,7 @@ class _StepWork:
         reply: str = "",
         error: str | None = None,
         answered_by: str = "",
+        finish: Finish = "stop",
     ) -> None:
         step = self._step
         execution = self._execution
@@ -265,7 +305,8 @@ class _StepWork:
                 tuple(self._calls.attempts),
                 self._prompt,
                 answered_by,
-                self._nested,
+                finish,
+                tuple(self._nested),
             )
         )
 

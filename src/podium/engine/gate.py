@@ -62,16 +62,27 @@ class Gate:
         if self._slots:
             await self._slots.acquire()
         try:
-            wait = max(
-                self._requests.take(1) if self._requests else 0.0,
-                self._tokens.take(estimated_tokens) if self._tokens else 0.0,
-            )
-            if wait > 0:
-                await self._sleep(wait)
+            await self._allowed(estimated_tokens)
             yield
         finally:
             if self._slots:
                 self._slots.release()
+
+    async def _allowed(self, tokens: int) -> None:
+        """Wait until the allowances are there; who gives up waiting leaves them to others."""
+        wait = max(
+            self._requests.take(1) if self._requests else 0.0,
+            self._tokens.take(tokens) if self._tokens else 0.0,
+        )
+        if wait <= 0:
+            return
+        try:
+            await self._sleep(wait)
+        except BaseException:
+            if self._requests:
+                self._requests.give_back(1)
+            self.correct(tokens, 0)
+            raise
 
     def correct(self, estimated_tokens: int, used: int | None) -> None:
         """Put an estimate right once the call's real tokens are known."""

@@ -1,0 +1,240 @@
+"""One run being performed: plan, carry out, and plan again until the answer stands.
+
+This is where planning and execution meet. A conductor never executes and the engine never
+plans; a performance hands each what the other made, and decides how the run ended. Whatever a
+conductor does wrong ends the run as `failed`, with the reason on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from podium.budget import Budget, Ledger
+from podium.conductor.base import Conductor, Plan, Situation
+from podium.engine import Assignment, Calls, Delegation, Execution, Scope, Switchboard
+from podium.errors import BudgetExhausted, PlanError, PodiumError
+from podium.events import Emit, Event, Planned, RoundDone, RunDone, RunStarted
+from podium.pool import CONDUCTOR_PROVIDER, Pool
+from podium.run import Attempt, Round, Run, RunStatus, best_so_far, new_run_id, timestamp
+from podium.worker import Worker
+
+SHARE_LEFT_BY_PLANNING = 2
+"""A plan may cost one part in so many of what is left: without the rest it is worth nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """What a run shares with the runs nested in it. `conductor` leads the nested ones."""
+
+    conductor: Conductor
+    workers: Mapping[str, Worker]
+    board: Switchboard
+    ledger: Ledger
+    emit: Emit | None
+
+
+class Performance:
+    """A run, from its first plan to its end."""
+
+    def __init__(self, cast: Cast, run: Run, conductor: Conductor, *, stream: bool) -> None:
+        self._cast = cast
+        self._run = run
+        self._conductor = conductor
+        self._stream = stream
+        self._started = cast.board.clock() - cast.ledger.spent.seconds
+        self._rounds = list(run.rounds)
+        self._planning_cut_off: tuple[Attempt, ...] = ()
+        if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
+            self._planning_cut_off = self._rounds.pop().planning
+        self.stopped_by: PodiumError | None = None
+
+    async def perform(
+        self,
+        parent: tuple[str, int] | None = None,
+        keep: Callable[[Run], None] | None = None,
+    ) -> Run:
+        """Carry the run through to its end; `keep` gets it even when it is cancelled."""
+        self._tell(RunStarted(self._run, parent))
+        run = self._run
+        try:
+            await self._all_rounds()
+            run = self._ended()
+        except BaseException:
+            run = self._ended("interrupted")
+            raise
+        finally:
+            if keep is not None:
+                keep(run)
+            self._tell(RunDone(run))
+        return run
+
+    async def _all_rounds(self) -> None:
+        seconds_left = self._cast.ledger.seconds_left if self._run.depth == 0 else None
+        deadline = asyncio.timeout(seconds_left)
+        try:
+            async with deadline:
+                if self._rounds and self._rounds[-1].unfinished:
+                    await self._carry_out()
+                while self._may_plan() and await self._plan():
+                    await self._carry_out()
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            self.stopped_by = BudgetExhausted("seconds", self._run.budget.seconds or 0.0)
+        except PodiumError as error:
+            self.stopped_by = error
+
+    def _may_plan(self) -> bool:
+        return (
+            self.stopped_by is None
+            and len(self._rounds) < self._run.max_rounds
+            and not (self._rounds and self._rounds[-1].accepted)
+        )
+
+    async def _plan(self) -> bool:
+        """Have the next round planned; False when the last answer was accepted instead."""
+        calls = Calls(self._cast.board, self._cast.ledger, self._started, self._run.exclude)
+        calls.share = SHARE_LEFT_BY_PLANNING
+        calls.attempts.extend(self._planning_cut_off)
+        self._planning_cut_off = ()
+        situation = Situation(
+            question=self._run.question,
+            pool=self._run.pool,
+            history=self._run.history,
+            rounds=tuple(self._rounds),
+            max_steps=self._run.max_steps,
+        )
+        self._rounds.append(Round(len(self._rounds), None))
+        try:
+            round_ = await planned(self._conductor, situation, calls)
+        except BaseException:
+            self._rounds[-1] = replace(self._rounds[-1], planning=tuple(calls.attempts))
+            raise
+        self._rounds[-1] = round_
+        self._tell(Planned(self._run.id, round_))
+        return not round_.accepted
+
+    async def _carry_out(self) -> None:
+        """Carry out the last round's workflow; what was done is kept even if it is cut off."""
+        round_ = self._rounds[-1]
+        assert round_.workflow is not None, "only a planned round is carried out"
+        execution = Execution(
+            Assignment(
+                workflow=round_.workflow,
+                question=self._run.question,
+                pool=self._run.pool,
+                history=self._run.history,
+                round=round_.index,
+                previous=self._rounds[-2] if len(self._rounds) > 1 else None,
+                finished={step.index: step for step in round_.steps},
+            ),
+            self._cast.workers,
+            self._cast.board,
+            Scope(
+                run_id=self._run.id,
+                ledger=self._cast.ledger,
+                emit=self._cast.emit,
+                started=self._started,
+                nest=self._nest,
+            ),
+            stream=self._stream,
+        )
+        try:
+            await execution.carry_out()
+        finally:
+            steps = tuple(step for _, step in sorted(execution.records.items()))
+            self._rounds[-1] = replace(round_, steps=steps)
+        self.stopped_by = execution.exhausted
+        self._tell(RoundDone(self._run.id, self._rounds[-1]))
+
+    async def _nest(self, delegation: Delegation, keep: Callable[[Run], None]) -> None:
+        """Answer a subtask as a run of its own, on the same ledger."""
+        above = self._run
+        depth = above.depth + 1
+        if depth > above.budget.depth:
+            raise BudgetExhausted("depth", above.budget.depth)
+        run = delegation.begun or replace(
+            above,
+            id=new_run_id(),
+            conductor=self._cast.conductor.name,
+            question=delegation.question,
+            history=delegation.history,
+            pool=pool_at_depth(above.pool, depth, above.budget),
+            created_at=timestamp(),
+            rounds=(),
+            depth=depth,
+        )
+        nested = Performance(self._cast, run, self._cast.conductor, stream=delegation.stream)
+        ended = await nested.perform((above.id, delegation.step), keep)
+        if ended.answer is None and isinstance(nested.stopped_by, BudgetExhausted):
+            raise nested.stopped_by
+
+    def _ended(self, status: RunStatus | None = None) -> Run:
+        """The run as it stands at its end. Without a status, what was achieved decides."""
+        best = best_so_far(self._rounds)
+        if status is None:
+            if any(round_.final is not None for round_ in self._rounds):
+                status = "answered"
+            elif best is not None:
+                status = "partial"
+            else:
+                status = "exhausted" if isinstance(self.stopped_by, BudgetExhausted) else "failed"
+        return replace(
+            self._run,
+            status=status,
+            answer=best.reply if best is not None else None,
+            error=self._what_went_wrong(),
+            rounds=tuple(self._rounds),
+            spent=self._cast.ledger.spent,
+        )
+
+    def _what_went_wrong(self) -> str | None:
+        """The first thing that did not go as planned, in the last round that was carried out."""
+        if self.stopped_by is not None:
+            return str(self.stopped_by)
+        carried_out = [round_ for round_ in self._rounds if round_.workflow is not None]
+        if not carried_out:
+            return None
+        for step in carried_out[-1].steps:
+            if step.status != "done":
+                return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
+        final = carried_out[-1].final
+        if final is not None and final.finish == "length":
+            return f"{final.answered_by} reached the limit of its output, so the answer is cut off"
+        return None
+
+    def _tell(self, event: Event) -> None:
+        if self._cast.emit is not None:
+            self._cast.emit(event)
+
+
+async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> Round:
+    """The next round as the conductor plans it, checked; `PlanError` where it cannot be used."""
+    try:
+        plan = await conductor.plan(situation, calls)
+    except PodiumError:
+        raise
+    except Exception as error:
+        raise PlanError(f"{conductor.name} raised {type(error).__name__}: {error}") from error
+    if not isinstance(plan, Plan):
+        raise PlanError(f"{conductor.name} returned {type(plan).__name__}, not a Plan")
+    if plan.workflow is not None:
+        plan.workflow.check(situation.pool.names, situation.max_steps)
+    elif situation.answer is None:
+        raise PlanError(f"{conductor.name} accepted the answer, but there is none yet")
+    return Round(
+        len(situation.rounds),
+        plan.workflow,
+        planning=tuple(calls.attempts),
+        plan_text=plan.text,
+        warnings=plan.warnings,
+        accepted=plan.workflow is None,
+    )
+
+
+def pool_at_depth(pool: Pool, depth: int, budget: Budget) -> Pool:
+    """The pool without conductors where a run may not nest any deeper."""
+    names = [worker.name for worker in pool if worker.provider == CONDUCTOR_PROVIDER]
+    return pool.without(names) if names and depth >= budget.depth else pool
