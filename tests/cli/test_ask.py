@@ -302,9 +302,13 @@ def test_a_cap_on_money_over_an_unknown_price_is_refused(
     pool.write_text(
         f'[[worker]]\nname = "x"\nprovider = "openai-compatible"\nbase_url = "{vendor.url}"\n'
     )
-    ended = podium("ask", "--pool", pool, "--conductor", "router", "--budget-usd", "1", "q?")
+    capped = ("ask", "--pool", pool, "--conductor", "router", "--budget-usd", "1", "q?")
+    ended = podium(*capped)
     assert ended.code == 2
     assert "no price is known for x" in ended.complaint
+    assert vendor.asked == []
+    assert podium(*capped, "--allow-unpriced").code == 0
+    assert vendor.asked == ["x"]
 
 
 def test_money_and_tokens_are_what_the_vendor_reported(

@@ -42,6 +42,7 @@ def chat(
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
     budget_tokens: options.BudgetTokens = None,
+    allow_unpriced: options.AllowUnpriced = False,
     exclude: options.Exclude = None,
     offline: options.Offline = False,
     no_store: options.NoStore = False,
@@ -59,7 +60,13 @@ def chat(
         exclude=frozenset(exclude or ()),
         offline=offline,
     )
-    caps = Caps(usd=budget_usd, calls=budget_calls, seconds=budget_seconds, tokens=budget_tokens)
+    caps = Caps(
+        usd=budget_usd,
+        calls=budget_calls,
+        seconds=budget_seconds,
+        tokens=budget_tokens,
+        allow_unpriced=allow_unpriced,
+    )
     with Session(choice, keep=not no_store) as session:
         wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds)
         _Conversation(session, wishes).hold()

@@ -81,6 +81,12 @@ BudgetSeconds = Annotated[
 BudgetTokens = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="The most tokens, input and output together.")
 ]
+AllowUnpriced = Annotated[
+    bool,
+    typer.Option(
+        "--allow-unpriced", help="Cap the cost although the price of some worker is unknown."
+    ),
+]
 Exclude = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="A worker or provider to leave out; may be repeated."),

@@ -30,6 +30,7 @@ def plan(
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
     budget_tokens: options.BudgetTokens = None,
+    allow_unpriced: options.AllowUnpriced = False,
     exclude: options.Exclude = None,
     offline: options.Offline = False,
 ) -> None:
@@ -45,7 +46,13 @@ def plan(
         exclude=frozenset(exclude or ()),
         offline=offline,
     )
-    caps = Caps(usd=budget_usd, calls=budget_calls, seconds=budget_seconds, tokens=budget_tokens)
+    caps = Caps(
+        usd=budget_usd,
+        calls=budget_calls,
+        seconds=budget_seconds,
+        tokens=budget_tokens,
+        allow_unpriced=allow_unpriced,
+    )
     with Session(choice, keep=False) as session:
         wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, None)
         planned = session.wait_for(session.podium.plan(asked, **wishes))

@@ -135,6 +135,7 @@ def resume(
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
     budget_tokens: options.BudgetTokens = None,
+    allow_unpriced: options.AllowUnpriced = False,
     offline: options.Offline = False,
 ) -> None:
     """Go on with a run that was cut off; steps that are done are not asked again.
@@ -146,7 +147,13 @@ def resume(
     found = _from_store(config, lambda store: store.load(run_id), pool)
     planner = conductor or conductor_of(found)
     choice = Choice(pool=pool, config=config, conductor=planner, offline=offline)
-    caps = Caps(usd=budget_usd, calls=budget_calls, seconds=budget_seconds, tokens=budget_tokens)
+    caps = Caps(
+        usd=budget_usd,
+        calls=budget_calls,
+        seconds=budget_seconds,
+        tokens=budget_tokens,
+        allow_unpriced=allow_unpriced,
+    )
     budget = caps.over(found.budget)
     with Session(choice, keep=True) as session:
         run = session.perform(

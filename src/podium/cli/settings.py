@@ -40,12 +40,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caps:
-    """The caps that were given on the command line."""
+    """The caps that were given on the command line. `allow_unpriced` lets one on money stand
+    although it cannot count every worker."""
 
     usd: float | None = None
     calls: int | None = None
     seconds: float | None = None
     tokens: int | None = None
+    allow_unpriced: bool = False
 
     def over(self, budget: Budget) -> Budget:
         """The budget with these caps in the place of its own."""
@@ -54,7 +56,8 @@ class Caps:
             for name in ("usd", "calls", "seconds", "tokens")
             if (cap := getattr(self, name)) is not None
         }
-        return replace(budget, **given)
+        allowed = self.allow_unpriced or budget.allow_unpriced
+        return replace(budget, **given, allow_unpriced=allowed)
 
 
 async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settings:
