@@ -1,5 +1,6 @@
 import hashlib
 import os
+import traceback
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ class Hub:
     cut_after: int | None = None
     resets: bool = False
     wants_token: str = ""
+    announced: int | None = None
+    storage_status: int = 0
 
     async def resolve(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
@@ -33,13 +36,18 @@ class Hub:
             return web.Response(status=401)
         if request.match_info["file"] != "model.gguf":
             return web.Response(status=404)
-        headers = {"Location": "/storage/blob", "X-Linked-Size": str(len(self.content))}
+        size = len(self.content) if self.announced is None else self.announced
+        headers = {"Location": "/storage/blob?signature=s3cret", "X-Linked-Size": str(size)}
         if self.names_checksum:
             headers["X-Linked-ETag"] = f'"{self.sha256}"'
         return web.Response(status=302, headers=headers)
 
     async def storage(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
+        if request.method == "GET" and self.storage_status:
+            return web.Response(status=self.storage_status)
+        if request.headers.get("Range") == f"bytes={len(self.content)}-":
+            return web.Response(status=416)
         begin = request.http_range.start or 0 if self.continues else 0
         rest = self.content[begin:]
         response = web.StreamResponse(status=206 if begin else 200)
@@ -220,3 +228,62 @@ async def test_a_hub_that_cannot_be_reached_names_where_to_place_the_file(
 async def test_a_revision_is_asked_for_by_its_name(hub: Hub) -> None:
     await weights.pull("hf:owner/repo@v2/model.gguf")
     assert hub.requests[0].path == "/owner/repo/resolve/v2/model.gguf"
+
+
+async def test_a_file_of_another_size_than_announced_is_dropped(
+    hub: Hub, home: Path, content: bytes
+) -> None:
+    hub.names_checksum = False
+    hub.announced = len(content) + 1
+    with pytest.raises(StoreError, match=f"the hub names {len(content) + 1:,}; the file was dr"):
+        await weights.pull(NAME)
+    assert left_in(home) == {"model.gguf.lock"}
+
+
+async def test_a_part_that_the_server_cannot_continue_is_dropped(
+    hub: Hub, home: Path, content: bytes
+) -> None:
+    part = home / f"models/hub/owner/repo/model.gguf.{hub.sha256}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(content)
+    hub.announced = len(content) + 1
+    with pytest.raises(ConfigError, match="HTTP 416"):
+        await weights.pull(NAME)
+    hub.announced = None
+    assert (await weights.pull(NAME)).read_bytes() == content
+
+
+async def test_the_signed_address_of_the_storage_is_not_shown(hub: Hub) -> None:
+    hub.storage_status = 503
+    with pytest.raises(ConfigError, match="HTTP 503") as caught:
+        await weights.pull(NAME)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("http_proxy", "ada:s3cret@127.0.0.1:9"),
+        ("http_proxy", "http://ada:s3cret@127.0.0.1:999999"),
+        ("HF_ENDPOINT", "http://ada:s3cret@127.0.0.1:9"),
+        ("HF_ENDPOINT", "http://ada:s3cret@[::1"),
+    ],
+)
+async def test_no_password_is_shown(
+    home: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.invalid")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError) as caught:
+        await weights.pull(NAME)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("record", ["", "[]", '{"sha256": "x"}', '{"name": 3}', "\x00"])
+async def test_a_damaged_record_does_not_spoil_the_list(hub: Hub, record: str) -> None:
+    path = await weights.pull(NAME)
+    path.with_name("model.gguf.json").write_text(record, "utf-8")
+    assert NAME not in [model.name for model in weights.list_models()]
+    assert weights.find(NAME).present

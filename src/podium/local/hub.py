@@ -9,22 +9,22 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from podium.errors import ConfigError, StoreError
 from podium.files import Progress, place, sha256_of, writing
+from podium.local.addresses import proxy_for, shown, without_credentials
 from podium.local.sources import HubFile
 
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 CHUNK_BYTES: Final = 1 << 20
+RANGE_REFUSED: Final = 416
 TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -53,13 +53,20 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
             description = await _describe(session, url, source)
         part = target.with_name(f"{target.name}.{description.tag or 'untagged'}.part")
         if not description.tag:
-            part.unlink(missing_ok=True)
+            _drop(part)
         missing = (description.bytes or 0) - _length(part)
         with writing(target.parent, missing), _network(source, endpoint, target):
             await _download(session, url, part, description, progress)
+    if description.bytes not in (None, _length(part)):
+        length = _length(part)
+        _drop(part)
+        raise StoreError(
+            f"{source.name} came with {length:,} bytes and the hub names {description.bytes:,}; "
+            f"the file was dropped, pull it again"
+        )
     checksum = await asyncio.to_thread(sha256_of, part)
     if description.sha256 and checksum != description.sha256:
-        part.unlink()
+        _drop(part)
         raise StoreError(
             f"{source.name} came damaged: its sha256 is {checksum} and the hub names "
             f"{description.sha256}; the file was dropped, pull it again"
@@ -70,14 +77,13 @@ async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
 
 @asynccontextmanager
 async def _session(endpoint: str) -> AsyncIterator[aiohttp.ClientSession]:
-    """A client with the user's token, through the user's proxy.
-
-    aiohttp's own `trust_env` would also read ~/.netrc and clash with the token.
-    """
-    address = urlsplit(endpoint)
-    proxy = urllib.request.getproxies().get(address.scheme)
-    if urllib.request.proxy_bypass(address.netloc):
-        proxy = None
+    """A client with the user's token, through the user's proxy."""
+    try:
+        proxy = proxy_for(endpoint)
+    except ValueError as error:
+        raise ConfigError(
+            f"HF_ENDPOINT is {shown(endpoint)!r}; give an address such as {DEFAULT_ENDPOINT}"
+        ) from error
     token = os.environ.get("HF_TOKEN", "").strip()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with aiohttp.ClientSession(headers=headers, timeout=TIMEOUT, proxy=proxy) as session:
@@ -91,10 +97,19 @@ def _network(source: HubFile, endpoint: str, target: Path) -> Iterator[None]:
         yield
     except (aiohttp.ClientError, TimeoutError) as error:
         raise ConfigError(
-            f"cannot fetch {source.name} from {endpoint}: {error or type(error).__name__}; "
+            f"cannot fetch {source.name} from {shown(endpoint)}: {_reason(error)}; "
             f"check the network and pull it again to go on from where it stopped, or place the "
             f"file at {target}"
-        ) from error
+        ) from None  # the cause would show signed addresses and a proxy's password
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the address: that of the storage is signed."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"HTTP {error.status} {error.message}".strip()
+    if isinstance(error, aiohttp.InvalidURL):
+        return "the address of the hub or of the proxy is not valid"
+    return without_credentials(str(error)) or type(error).__name__
 
 
 async def _describe(session: aiohttp.ClientSession, url: str, source: HubFile) -> _Description:
@@ -128,6 +143,8 @@ async def _download(
         return
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
     async with session.get(url, headers=headers) as response:
+        if response.status == RANGE_REFUSED:
+            _drop(part)  # it is no beginning of this file
         response.raise_for_status()
         done = done if response.status == 206 else 0
         with part.open("ab" if done else "wb") as file:
@@ -153,3 +170,7 @@ def _check(response: aiohttp.ClientResponse, source: HubFile) -> None:
 
 def _length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def _drop(part: Path) -> None:
+    part.unlink(missing_ok=True)

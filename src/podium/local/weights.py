@@ -63,7 +63,7 @@ def models_dir() -> Path:
 def list_models() -> tuple[LocalModel, ...]:
     """The models that Podium knows, then those that were pulled from the hub."""
     records = sorted(models_dir().glob("hub/**/*.gguf.json"))
-    pulled = [json.loads(record.read_text("utf-8"))["name"] for record in records]
+    pulled = [name for record in records if (name := _noted(record).get("name"))]
     known = [model.name for model in packaged_models()]
     return (*map(find, known), *(model for model in map(find, pulled) if model.present))
 
@@ -166,15 +166,13 @@ def _packaged(model: PackagedModel) -> LocalModel:
 
 def _on_hub(origin: HubFile) -> LocalModel:
     path = models_dir() / origin.path
-    record = _record_of(path)
-    noted = json.loads(record.read_text("utf-8")) if record.is_file() else {}
     present = path.is_file()
     return LocalModel(
         name=origin.name,
         path=path,
         present=present,
         bytes=path.stat().st_size if present else None,
-        sha256=noted.get("sha256", ""),
+        sha256=_noted(_record_of(path)).get("sha256", ""),
         description="pulled from the hub" if present else "on the hub",
     )
 
@@ -182,3 +180,13 @@ def _on_hub(origin: HubFile) -> LocalModel:
 def _record_of(path: Path) -> Path:
     """The note beside a file from the hub: its name there and its checksum."""
     return path.with_name(f"{path.name}.json")
+
+
+def _noted(record: Path) -> dict[str, str]:
+    """What a record says; nothing where there is none, or where it is damaged."""
+    try:
+        noted = json.loads(record.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    texts = isinstance(noted, dict) and all(isinstance(value, str) for value in noted.values())
+    return noted if texts else {}
