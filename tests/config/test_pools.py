@@ -35,6 +35,7 @@ def test_every_pool_loads_and_every_worker_can_be_reached(path: Path) -> None:
     for worker in settings.workers:
         endpoint = worker.endpoint(KEYS)
         assert endpoint.base_url or worker.profile.provider == "scripted"
+        assert connect(worker.profile, endpoint, Http()).profile is worker.profile
 
 
 @pools
@@ -82,6 +83,10 @@ def test_the_papers_workers_have_its_ids_and_settings() -> None:
     assert settings.pool.mask_names
     assert all(profile.limits.max_output_tokens == 4096 for profile in settings.pool)
     assert settings["gpt-5"].options["reasoning_effort"] == "minimal"
+    assert settings["gemini-2.5-pro"].options["generationConfig"] == {
+        "temperature": 0.2,
+        "thinkingConfig": {"thinkingBudget": 128},
+    }
     assert settings["qwen3-32b-direct"].options["top_k"] == 20
     assert settings["qwen3-32b-direct"].options["reasoning"] == {"enabled": False}
     assert settings["qwen3-32b-reasoning"].options["reasoning"] == {"enabled": True}
