@@ -4,7 +4,7 @@ import pytest
 
 from podium.errors import ConfigError
 from podium.pool import WorkerProfile
-from podium.providers import KNOWN_ENDPOINTS, Endpoint, Http, base, connect
+from podium.providers import KNOWN_ENDPOINTS, Endpoint, Http, connect
 from podium.providers.anthropic import AnthropicWorker
 from podium.providers.compatible import CompatibleWorker
 from podium.providers.google import GoogleWorker
@@ -161,13 +161,6 @@ def test_a_generation_config_that_is_no_table_is_refused() -> None:
         hired("google", Endpoint(api_key="sk-secret", options={"generationConfig": "hot"}))
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_MAKERS", {"llamacpp": "nosuchpackage:Worker"})
-    monkeypatch.setattr(base, "_PACKAGES", {"llamacpp": "nosuchpackage"})
-    with pytest.raises(ConfigError, match="'ada' needs the package nosuchpackage; pip install"):
-        hired("llamacpp")
-
-
 def test_secrets_are_not_shown() -> None:
     endpoint = Endpoint("http://host", "sk-secret", headers={"X-Token": "hidden"})
     assert "sk-secret" not in repr(endpoint)
@@ -193,6 +186,10 @@ def test_the_environment_gives_an_endpoint_where_it_holds_a_key() -> None:
         ("https://example/ollama/v1", "https://example/ollama/v1"),
         ("[::1]", "http://[::1]:11434/v1"),
         ("[::1]:9", "http://[::1]:9/v1"),
+        ("::1", "http://[::1]:11434/v1"),
+        ("[::]:9", "http://[::1]:9/v1"),
+        (":8080", "http://127.0.0.1:8080/v1"),
+        ("ada:pw@box", "http://ada:pw@box:11434/v1"),
     ],
 )
 def test_ollamas_variable_may_be_a_host_or_an_address(host: str, base_url: str) -> None:

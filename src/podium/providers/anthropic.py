@@ -130,7 +130,7 @@ class AnthropicWorker(HostedWorker):
         style = self.setting("thinking_style")
         if style == "budget":
             return self._thinking_budget(request, effort)
-        if effort == "none" and style == "adaptive":
+        if style == "adaptive" and (effort == "none" or self._forces_tool(request)):
             return {"thinking": {"type": "disabled"}}
         return {
             "thinking": {"type": "adaptive", "display": "summarized"},
@@ -139,11 +139,9 @@ class AnthropicWorker(HostedWorker):
 
     def _thinking_budget(self, request: Request, effort: Effort) -> dict[str, Any]:
         """At most half of the output is thinking. Where that is too little to be accepted, or
-        a tool is forced, which such models allow only without thinking, there is none."""
+        a tool is forced, there is none."""
         budget = min(_THINKING_BUDGET[effort], self._max_tokens(request) // 2)
-        forced = request.tools and request.tool_choice not in ("", "auto", "none")
-        forced = forced or self._forces_schema(request)
-        if budget < LEAST_THINKING_TOKENS or forced:
+        if budget < LEAST_THINKING_TOKENS or self._forces_tool(request):
             return {}
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
@@ -155,6 +153,11 @@ class AnthropicWorker(HostedWorker):
         if not parts.prefills(request, self.profile) or self._thinks(self._thinking(request)):
             return ""
         return request.prefill
+
+    def _forces_tool(self, request: Request) -> bool:
+        """Whether the model must call a tool, which the API allows only without thinking."""
+        named = bool(request.tools) and request.tool_choice not in ("", "auto", "none")
+        return named or self._forces_schema(request)
 
     def _forces_schema(self, request: Request) -> bool:
         return request.schema is not None and self.setting("schema_style") == "tool"

@@ -104,9 +104,6 @@ _MAKERS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Protocols by name, and what makes a worker of each from profile, endpoint and client."""
 
-_PACKAGES: Final[Mapping[str, str]] = MappingProxyType({"llamacpp": "xllamacpp"})
-"""The package that a protocol needs beyond Podium's own core."""
-
 
 def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:
     """The worker behind the profile, ready to be called.
@@ -119,15 +116,7 @@ def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:
         endpoint = _completed(profile, endpoint, known)
     protocol = known.protocol if known is not None else profile.provider
     module_name, _, maker_name = _maker_of(profile, protocol).partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        package = _PACKAGES.get(protocol)
-        if package is None or error.name != package:
-            raise
-        raise ConfigError(
-            f"worker {profile.name!r} needs the package {package}; pip install {package}"
-        ) from error
+    module = importlib.import_module(module_name)
     worker: Worker = getattr(module, maker_name)(profile, endpoint, http)
     return worker
 
@@ -153,11 +142,17 @@ def _maker_of(profile: WorkerProfile, protocol: str) -> str:
 
 
 def _full_address(address: str, default: str) -> str:
-    """Ollama's variable holds a host and perhaps a port; a request needs a whole address."""
+    """Ollama's variable holds a host, a port, or both; a request needs a whole address."""
     scheme, has_scheme, rest = address.rpartition("://")
-    host, _, path = rest.partition("/")
+    place, _, path = rest.partition("/")
+    credentials, at, host = place.rpartition("@")
+    if host.count(":") > 1 and not host.startswith("["):
+        host = f"[{host}]"
+    elif host.startswith(":"):
+        host = f"127.0.0.1{host}"
     host = host.replace("0.0.0.0", "127.0.0.1")  # noqa: S104 -- an address to reach, not to bind
+    host = host.replace("[::]", "[::1]")
     if ":" not in host.rpartition("]")[2] and not has_scheme:
         host = f"{host}:{default.rpartition(':')[2].partition('/')[0]}"
     path = path.strip("/") or default.rpartition("/")[2]
-    return f"{scheme if has_scheme else 'http'}://{host}/{path}"
+    return f"{scheme if has_scheme else 'http'}://{credentials}{at}{host}/{path}"
