@@ -343,6 +343,18 @@ async def test_too_little_room_or_a_forced_tool_leaves_an_older_model_without_th
     assert "thinking" not in vendor.body
 
 
+async def test_a_forced_tool_leaves_a_model_that_decides_itself_without_thinking(
+    vendor: Vendor, hire: Hire, tooled: Request
+) -> None:
+    vendor.says(message(text("ok")))
+    asked = replace(tooled, effort="high")
+    await hire("anthropic").reply(replace(asked, tool_choice="weather"))
+    assert vendor.body["thinking"] == {"type": "disabled"}
+    assert "output_config" not in vendor.body
+    await hire("anthropic").reply(asked)
+    assert vendor.body["thinking"]["type"] == "adaptive"
+
+
 async def test_a_model_that_thinks_gets_neither_sampling_nor_the_beginning_of_its_reply(
     vendor: Vendor, hire: Hire
 ) -> None:
