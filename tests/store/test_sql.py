@@ -335,3 +335,24 @@ async def _seconds_to_list(store: RunStore) -> float:
     started = time.perf_counter()
     assert len(await store.list()) == 20
     return time.perf_counter() - started
+
+
+async def test_a_closed_store_refuses_to_be_used_and_not_to_be_closed(
+    tmp_path: Path, make_run: Callable[..., Run]
+) -> None:
+    store = await SqlRunStore.open(tmp_path / "podium.db")
+    run = make_run()
+    await store.finish(run)
+    await store.close()
+    await store.close()
+    for call in (
+        store.begin(run),
+        store.plan(run.id, run.rounds[0]),
+        store.step(run.id, run.steps[0]),
+        store.finish(run),
+        store.load(run.id),
+        store.list(),
+        store.delete(run.id),
+    ):
+        with pytest.raises(StoreError, match=r"podium.db is closed; open it again"):
+            await call

@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from podium.errors import NotFound, UsageError
+from podium.errors import NotFound, StoreError, UsageError
 from podium.run import Round, Run, RunStatus, StepRecord, timestamp
 from podium.store.base import LAST, SUMMARY_CHARACTERS, RunList, RunSummary
 from podium.store.database import Place, connect, locate
@@ -87,6 +87,7 @@ class SqlRunStore:
         self._place = place
         self._database = database
         self._clock = clock
+        self._closed = False
 
     @classmethod
     async def open(
@@ -179,12 +180,15 @@ class SqlRunStore:
                 raise _no_run(run_id)
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection. The store cannot be used afterwards."""
+        self._closed = True
         with border(self._place.name):
             await self._database.dispose()
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+        if self._closed:  # SQLAlchemy would connect again, and nobody would close that
+            raise StoreError(f"the store {self._place.name} is closed; open it again to use it")
         with border(self._place.name):
             async with self._database.begin() as connection:
                 yield connection
