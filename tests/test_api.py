@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -12,22 +12,63 @@ from podium import (
     AsyncPodium,
     Budget,
     FixedConductor,
+    ModelConductor,
     Options,
-    Podium,
     PodiumError,
     RulesConductor,
     ScriptedWorker,
     Step,
+    Worker,
+    WorkerProfile,
     Workflow,
     open_store,
 )
-from podium.errors import StoreError, UnknownWorker
+from podium.config import load
+from podium.errors import ConfigError, StoreError, UnknownWorker, UsageError
 from podium.events import Event, RunDone, StepDelta
-from podium.request import Request
+from podium.request import Reply, Request
 from podium.run import Run
-from podium.store import NullStore
+from podium.store import NullStore, RunStore
 
 JOIN = Workflow((Step("a", "one view"), Step("b", "another"), Step("a", "both", (0, 1))))
+
+
+class Held(Worker):
+    """Says that it was asked, and then never answers."""
+
+    def __init__(self, name: str = "a") -> None:
+        self.profile = WorkerProfile(name=name)
+        self.asked = asyncio.Event()
+
+    async def reply(self, request: Request) -> Reply:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody lets it go")
+
+
+class Holding(ScriptedWorker):
+    """Counts how often it was closed, and may fail at it."""
+
+    closed = 0
+
+    def __init__(self, name: str, fault: Exception | None = None) -> None:
+        super().__init__(name, f"answer of {name}")
+        self.fault = fault
+
+    async def close(self) -> None:
+        self.closed += 1
+        if self.fault is not None:
+            raise self.fault
+
+
+ALONE = Workflow((Step("a", "x"),))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncGenerator[RunStore]:
+    store = await open_store(tmp_path / "runs.db")
+    yield store
+    await store.close()
 
 
 def workers() -> list[ScriptedWorker]:
@@ -100,8 +141,7 @@ async def test_leaving_a_stream_early_stops_the_run() -> None:
         assert asyncio.all_tasks() == before
 
 
-async def test_a_run_is_kept_when_its_watcher_leaves_at_the_end(tmp_path: Path) -> None:
-    store = await open_store(tmp_path / "runs.db")
+async def test_a_run_is_kept_when_its_watcher_leaves_at_the_end(store: RunStore) -> None:
     async with AsyncPodium(workers(), FixedConductor(JOIN), store=store) as podium:
         async with aclosing(podium.stream("why?")) as events:
             async for event in events:
@@ -117,14 +157,12 @@ async def test_a_usage_error_comes_out_of_a_stream_as_it_is() -> None:
                 pass
 
 
-async def test_runs_are_kept_in_the_store_and_resumed_from_it(tmp_path: Path) -> None:
-    store = await open_store(tmp_path / "runs.db")
+async def test_runs_are_kept_in_the_store_and_resumed_from_it(store: RunStore) -> None:
     slow = ScriptedWorker("b", "answer of b", delay_seconds=3600)
     plan = Workflow((Step("a", "x"), Step("b", "y", (0,))))
     async with AsyncPodium([workers()[0], slow], store=store) as podium:
         cut = await podium.run(plan, "why?", budget=Budget(seconds=0.05))
         assert cut.status == "partial"
-    store = await open_store(tmp_path / "runs.db")
     crew = workers()
     async with AsyncPodium(crew, store=store) as podium:
         run = await podium.resume(cut.id, budget=Budget())
@@ -146,39 +184,154 @@ async def test_a_store_that_fails_costs_a_warning_and_not_the_answer(
     assert "not stored: the disk is full" in caplog.text
 
 
-@pytest.fixture
-def podium() -> Iterator[Podium]:
-    with Podium(workers(), FixedConductor(JOIN)) as podium:
-        yield podium
+async def test_closing_stops_the_runs_that_are_going_on_and_keeps_them(store: RunStore) -> None:
+    held = Held()
+    podium = AsyncPodium([held], FixedConductor(ALONE), store=store)
+    asking = asyncio.create_task(podium.ask("why?"))
+    await held.asked.wait()
+    await podium.close()
+    assert (await store.load("last")).status == "interrupted"
+    with pytest.raises(UsageError, match="was closed while the run was going on"):
+        await asking
+    assert asking.cancelling() == 0
 
 
-def test_podium_waits_where_async_podium_awaits(podium: Podium) -> None:
-    assert podium.ask("why?").answer == "answer of a"
-    assert podium.plan("why?").workflow == JOIN
-    assert podium.run(Workflow((Step("b", "x"),)), "why?").answer == "answer of b"
-    events: list[Event] = list(podium.stream("why?"))
+async def test_a_caller_who_is_cancelled_while_podium_is_closed_stays_cancelled() -> None:
+    held = Held()
+    podium = AsyncPodium([held], FixedConductor(ALONE))
+    asking = asyncio.create_task(podium.ask("why?"))
+    await held.asked.wait()
+    asking.cancel()
+    await podium.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_a_stream_that_was_left_standing_does_not_outlive_podium(store: RunStore) -> None:
+    podium = AsyncPodium([Held()], FixedConductor(ALONE), store=store)
+    stream = podium.stream("why?")
+    await anext(stream)
+    await podium.close()
+    assert (await store.load("last")).status == "interrupted"
+    with pytest.raises(UsageError, match="was closed while the run was going on"):
+        async for _ in stream:
+            pass
+
+
+async def test_a_closed_podium_refuses_everything_but_to_be_closed_again() -> None:
+    podium = AsyncPodium(workers(), FixedConductor(JOIN))
+    run = await podium.ask("why?")
+    await podium.close()
+    await podium.close()
+    stream = podium.stream("why?")
+    for call in (
+        podium.ask("why?"),
+        podium.run(JOIN, "why?"),
+        podium.plan("why?"),
+        podium.resume(run),
+        podium.workers(),
+        podium.pool(),
+        podium.store(),
+        anext(stream),
+    ):
+        with pytest.raises(UsageError, match="this Podium is closed; make another one"):
+            await call
+
+
+async def test_what_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path) -> None:
+    crew = [Holding("a"), Holding("b", OSError("stuck")), Holding("c")]
+    podium = AsyncPodium(crew, FixedConductor(ALONE), store=tmp_path / "runs.db")
+    await podium.ask("why?")
+    store = await podium.store()
+    with pytest.raises(OSError, match="stuck"):
+        await podium.close()
+    assert [worker.closed for worker in crew] == [1, 1, 1]
+    with pytest.raises(StoreError, match="is closed"):
+        await store.load("last")
+
+
+async def test_a_store_that_was_given_stays_open(store: RunStore) -> None:
+    async with AsyncPodium(workers(), FixedConductor(JOIN), store=store) as podium:
+        run = await podium.ask("why?")
+    assert await store.load("last") == run
+
+
+async def test_settings_that_cannot_be_used_open_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    file = tmp_path / "podium.toml"
+    file.write_text(
+        '[store]\npath = "runs.db"\n'
+        '[[worker]]\nname = "a"\nprovider = "openai"\nmodel = "m"\nkey_env = "NO_SUCH_KEY"\n'
+    )
+    for where in (None, tmp_path / "runs.db"):
+        async with AsyncPodium(settings=load(file), store=where) as podium:
+            with pytest.raises(ConfigError, match="NO_SUCH_KEY"):
+                await podium.ask("why?")
+    assert not (tmp_path / "runs.db").exists()
+
+
+async def test_a_watcher_that_fails_costs_a_warning_and_not_the_run(
+    store: RunStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Event] = []
+
+    def fail(event: Event) -> None:
+        told.append(event)
+        raise ValueError("no room on the page")
+
+    async with AsyncPodium(workers(), FixedConductor(JOIN), store=store) as podium:
+        run = await podium.ask("why?", emit=fail)
+    assert (run.status, len(told)) == ("answered", 1)
+    assert await store.load("last") == run
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "the watcher of this run failed: ValueError('no room on the page')"
+    )
+
+
+async def test_a_stream_tells_another_watcher_too_and_outlives_its_failure() -> None:
+    told: list[Event] = []
+
+    def watch(event: Event) -> None:
+        told.append(event)
+        if isinstance(event, StepDelta):
+            raise ValueError("words")
+
+    async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
+        events = [event async for event in podium.stream("why?", emit=watch)]
+    assert told == events[: len(told)]
+    assert isinstance(told[-1], StepDelta)
     assert isinstance(events[-1], RunDone)
 
 
-def test_podium_raises_what_async_podium_raises(podium: Podium) -> None:
-    with pytest.raises(UnknownWorker):
-        podium.run(Workflow((Step("c", "x"),)), "why?")
-    with pytest.raises(PodiumError):
-        list(podium.stream("why?", exclude=frozenset({"a", "b"})))
+@pytest.mark.parametrize("name", ["d", ""])
+async def test_excluding_what_is_not_there_is_refused(name: str) -> None:
+    async with AsyncPodium([*workers(), Held("c")], FixedConductor(JOIN)) as podium:
+        with pytest.raises(ConfigError, match="is to be excluded.*there is a, b, c, scripted"):
+            await podium.ask("why?", exclude=frozenset({name}))
 
 
-def test_podium_keeps_runs_in_a_file_that_it_is_given(tmp_path: Path) -> None:
-    file = tmp_path / "runs.db"
-    with Podium(workers(), FixedConductor(JOIN), store=file) as podium:
-        first = podium.ask("why?")
-    again = Podium(workers(), FixedConductor(JOIN), store=str(file))
-    with again as podium, pytest.raises(PodiumError, match="answered already"):
-        podium.resume(first.id)
+async def test_a_planner_outside_the_pool_can_be_excluded() -> None:
+    boss = ScriptedWorker("boss", "model_id = [0]")
+    async with AsyncPodium(workers(), ModelConductor(boss)) as podium:
+        run = await podium.ask("why?", exclude=frozenset({"boss"}))
+    assert (run.exclude, boss.calls) == (("boss",), 0)
 
 
-def test_podium_closes_twice_without_complaint() -> None:
-    podium = Podium(workers(), FixedConductor(JOIN))
-    podium.close()
-    podium.close()
-    with pytest.raises(PodiumError, match="this Podium is closed"):
-        podium.ask("why?")
+async def test_a_wish_excludes_more_than_the_options_and_never_less() -> None:
+    usual = Options(exclude=frozenset({"a", "gone"}))
+    async with AsyncPodium(workers(), RulesConductor(), options=usual) as podium:
+        run = await podium.ask("why?", exclude=frozenset())
+        assert (run.exclude, run.pool.names) == (("a", "gone"), ("b",))
+        with pytest.raises(ConfigError, match="leaves no worker"):
+            await podium.ask("why?", exclude=frozenset({"b"}))
+
+
+async def test_a_workflow_by_hand_may_not_use_who_is_excluded() -> None:
+    crew = workers()
+    async with AsyncPodium(crew) as podium:
+        with pytest.raises(UnknownWorker, match="no worker named 'a' in the pool; it has b"):
+            await podium.run(JOIN, "why?", exclude=frozenset({"a"}))
+    assert [worker.calls for worker in crew] == [0, 0]

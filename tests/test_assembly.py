@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,20 +59,28 @@ async def test_a_fixed_conductor_takes_what_plan_writes(tmp_path: Path) -> None:
 async def test_a_nested_conductor_from_a_file_leads_a_run_of_its_own(tmp_path: Path) -> None:
     plan = {"steps": [{"worker": "lead", "subtask": "do", "access": []}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan), "utf-8")
-    settings = load(settings_file(tmp_path, '[conductor]\nkind = "router"\n' + SCRIPTED))
-    workflow = read_workflow_file(tmp_path / "plan.json", settings.pool)
+    text = '[conductor]\nkind = "router"\n' + SCRIPTED.replace('fallback = "a"\n', "")
+    settings = load(settings_file(tmp_path, text))
+    workflow = read_workflow_file(tmp_path / "plan.json").workflow(settings.pool)
     async with AsyncPodium(settings=settings, store=tmp_path / "runs.db") as podium:
         run = await podium.run(workflow, "why?")
-    assert run.answer == "answer of a"
-    assert run.steps[0].nested is not None
-    assert run.steps[0].nested.depth == 1
+        begun = replace(run.rounds[0], steps=())
+        again = await podium.resume(replace(run, status="interrupted", rounds=(begun,)))
+    for led in (run, again):
+        assert (led.status, led.answer, led.conductor) == ("answered", "answer of a", "fixed")
+        [step] = led.steps
+        assert (step.worker, step.answered_by, step.error) == ("lead", "lead", None)
+        [nested] = step.nested
+        assert (nested.depth, nested.conductor) == (1, "router")
+        assert [inner.worker for inner in nested.steps] == ["a"]
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "is not a JSON file"),
-        ("[" * 100_000, "is not a JSON file"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "a workflow is an object"),
         ('{"steps": []}', "the list is empty"),
         ('{"steps": [{"worker": "b", "subtask": "x", "access": []}]}', "b"),
         ('{"steps": [{"worker": "a", "subtask": "x", "access": [1]}]}', "1"),
@@ -81,13 +91,20 @@ def test_a_workflow_file_that_cannot_be_used_says_why(
 ) -> None:
     file = tmp_path / "plan.json"
     file.write_text(text, "utf-8")
-    with pytest.raises((ConfigError, MalformedPlan), match=reason):
-        read_workflow_file(file, Pool((WorkerProfile(name="a"),)))
+    with pytest.raises((ConfigError, MalformedPlan), match=f"plan.json: .*{reason}"):
+        read_workflow_file(file).workflow(Pool((WorkerProfile(name="a"),)))
 
 
 def test_a_workflow_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="plan.json: there is no such file"):
-        read_workflow_file(tmp_path / "plan.json", Pool((WorkerProfile(name="a"),)))
+        read_workflow_file(tmp_path / "plan.json")
+
+
+def test_a_workflow_may_be_read_from_an_open_file() -> None:
+    step = {"worker": "a", "subtask": "x", "access": []}
+    file = read_workflow_file(io.StringIO(json.dumps({"question": "why?", "steps": [step]})))
+    assert (file.question, file.name) == ("why?", "standard input")
+    assert file.workflow(Pool((WorkerProfile(name="a"),))) == Workflow((Step("a", "x"),))
 
 
 async def test_closing_closes_the_workers_that_hold_something_open() -> None:

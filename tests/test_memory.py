@@ -32,7 +32,6 @@ from podium.events import RunDone, StepDelta
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Request
 from podium.run import Run
-from podium.store import open_store
 from podium.workflow import Step, Workflow
 
 RUNS: Final = 10_000
@@ -133,9 +132,9 @@ async def many_runs(runs: int, kept_one_in: int) -> dict[str, Any]:
     conductor = FixedConductor(WORKFLOW)
     sorts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as directory:
-        store = await open_store(Path(directory) / "runs.db")
+        file = Path(directory) / "runs.db"
         async with (
-            AsyncPodium(workers(), conductor, retry=at_once, store=store) as kept,
+            AsyncPodium(workers(), conductor, retry=at_once, store=file) as kept,
             AsyncPodium(workers(), conductor, retry=at_once) as forgotten,
         ):
             for number in range(runs):
@@ -144,7 +143,7 @@ async def many_runs(runs: int, kept_one_in: int) -> dict[str, Any]:
                 podium = forgotten if number % kept_one_in else kept
                 sorts.update(sorts_of(await one_run(podium, number)))
             late = holdings()
-            sorts["kept"] = len(await store.list(limit=runs))
+            sorts["kept"] = len(await (await kept.store()).list(limit=runs))
     return {"early": asdict(early), "late": asdict(late), "sorts": sorts}
 
 

@@ -16,18 +16,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 
-from podium.assembly import Assembly, assemble
+from podium.assembly import Assembly, assemble, usual_options
 from podium.budget import Budget
 from podium.conductor import Conductor, FixedConductor, ModelConductor, for_tier
 from podium.config import Settings, current_settings
 from podium.engine import RetryPolicy, Switchboard
+from podium.errors import ConfigError, UsageError
 from podium.events import Emit, Event
 from podium.pool import Pool
 from podium.providers import Http
@@ -40,12 +41,19 @@ from podium.workflow import Workflow
 
 log = logging.getLogger("podium")
 
+Result = TypeVar("Result")
+
+CLOSED: Final = "this Podium is closed; make another one"
+CUT_OFF: Final = "this Podium was closed while the run was going on"
+
 
 class Wishes(TypedDict, total=False):
     """What may be asked for one run; what is left out is as the settings say.
 
-    `history` is the conversation before the question. `emit` gets every event as it happens,
-    and with `stream` the answer piece by piece.
+    `history` is the conversation before the question. `exclude` names workers and providers that
+    this run must not use, besides those that the options exclude. `emit` gets every event as it
+    happens, and with `stream` the answer piece by piece; it is called on the event loop's thread
+    and must return at once.
     """
 
     history: tuple[Message, ...]
@@ -63,8 +71,8 @@ class AsyncPodium:
 
     Give `workers` to use your own: the best of them plans unless you give a `conductor`, and
     runs are kept only if you give a `store` (a file, a database's address, or a store of your
-    own). Without workers everything comes from `settings`, or else from what the machine
-    offers, and runs are kept in the store that is named there.
+    own, which stays yours to close). Without workers everything comes from `settings`, or else
+    from what the machine offers, and runs are kept in the store that is named there.
     """
 
     def __init__(
@@ -87,24 +95,22 @@ class AsyncPodium:
         self._http = Http()
         self._opening = asyncio.Lock()
         self._opened: _Opened | None = None
+        self._to_close = AsyncExitStack()
+        self._to_close.push_async_callback(self._http.close)
+        self._going_on: set[asyncio.Task[Any]] = set()
+        self._closed = False
 
     async def ask(self, question: str, **wishes: Unpack[Wishes]) -> Run:
         """Answer the question. How it ended is on the run: `status`, `answer`, `error`."""
-        opened = await self._open()
-        return await opened.answer(question, opened.conductor_for(wishes), wishes)
+        return await self._until_closed(lambda opened: opened.ask(question, wishes))
 
     async def run(self, workflow: Workflow, question: str, **wishes: Unpack[Wishes]) -> Run:
         """Carry out a workflow that you wrote."""
-        opened = await self._open()
-        workflow.check(opened.assembly.pool.names, opened.options_for(wishes).max_steps)
-        return await opened.answer(question, FixedConductor(workflow), wishes)
+        return await self._until_closed(lambda opened: opened.run(workflow, question, wishes))
 
     async def plan(self, question: str, **wishes: Unpack[Wishes]) -> Round:
         """Only plan: the first round's workflow, with nothing of it carried out."""
-        opened = await self._open()
-        runner = opened.runner(opened.conductor_for(wishes))
-        history = wishes.get("history", ())
-        return await runner.plan(question, history=history, options=opened.options_for(wishes))
+        return await self._until_closed(lambda opened: opened.plan(question, wishes))
 
     async def resume(
         self,
@@ -115,12 +121,7 @@ class AsyncPodium:
         stream: bool = False,
     ) -> Run:
         """Go on with a run that was cut off, given as it is or by its id in the store."""
-        opened = await self._open()
-        if isinstance(run, str):
-            run = await opened.store.load(run)
-        runner = opened.runner(_conductor_of(run, opened.assembly.conductor))
-        async with _journalled(opened.store, emit) as told:
-            return await runner.resume(run, budget=budget, emit=told, stream=stream)
+        return await self._until_closed(lambda opened: opened.resume(run, budget, emit, stream))
 
     async def stream(self, question: str, **wishes: Unpack[Wishes]) -> AsyncGenerator[Event]:
         """Answer the question and watch: every event as it happens, the run's end last.
@@ -128,7 +129,7 @@ class AsyncPodium:
         Leaving early stops the run.
         """
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        wishes["emit"], wishes["stream"] = events.put_nowait, True
+        wishes["emit"], wishes["stream"] = telling(events.put_nowait, wishes.get("emit")), True
         task = asyncio.create_task(self.ask(question, **wishes))
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:
@@ -137,7 +138,7 @@ class AsyncPodium:
             await task
         finally:
             task.cancel()
-            await asyncio.wait([task])
+            await asyncio.gather(task, return_exceptions=True)
 
     async def workers(self) -> tuple[Worker, ...]:
         """The workers of the pool, ready to be called."""
@@ -152,12 +153,16 @@ class AsyncPodium:
         return (await self._open()).store
 
     async def close(self) -> None:
-        """Close the connections, the local models and the store."""
-        if self._opened is not None:
-            await self._opened.assembly.close()
-            await self._opened.store.close()
-            self._opened = None
-        await self._http.close()
+        """Stop the runs that are going on, and close the connections, the local models and the
+        store, unless the store is the caller's. Runs that are stopped are kept as interrupted."""
+        self._closed = True
+        stopped = self._going_on - {asyncio.current_task()}
+        for task in stopped:
+            task.cancel()
+        if stopped:
+            await asyncio.wait(stopped)
+        async with self._opening:
+            await self._to_close.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -170,32 +175,60 @@ class AsyncPodium:
     ) -> None:
         await self.close()
 
+    async def _until_closed(self, work: Callable[[_Opened], Coroutine[Any, Any, Result]]) -> Result:
+        """Do the work in a task of its own, so that `close` stops it and not its caller."""
+
+        async def begin() -> Result:
+            return await work(await self._open())
+
+        caller = asyncio.current_task()
+        assert caller is not None, "who awaits this is a task"
+        stops_before = caller.cancelling()
+        task = asyncio.create_task(begin())
+        self._going_on.add(task)
+        task.add_done_callback(self._going_on.discard)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self._closed and caller.cancelling() == stops_before:
+                raise UsageError(CUT_OFF) from None
+            raise
+
     async def _open(self) -> _Opened:
         """Read the settings, connect the workers and open the store, the first time."""
         async with self._opening:
+            if self._closed:
+                raise UsageError(CLOSED)
             if self._opened is None:
                 self._opened = await self._open_now()
             return self._opened
 
     async def _open_now(self) -> _Opened:
-        store = self._store
-        if isinstance(store, str | Path):
-            store = await open_store(store)
-        if self._assembly is not None:
-            options = self._options or Options()
-            board = Switchboard(self._retry)
-            return _Opened(self._assembly, store or NullStore(), options, board)
-        settings = self._settings or await current_settings(os.environ)
-        assembly = assemble(settings, os.environ, self._http)
-        if self._conductor is not None:
-            assembly = replace(assembly, conductor=self._conductor)
-        options = self._options or Options(
-            max_steps=settings.conductor.max_steps,
-            rounds=settings.conductor.rounds,
-            budget=settings.budget,
-        )
-        store = store or await open_store(settings.store.url or settings.store.path)
-        return _Opened(assembly, store, options, Switchboard(self._retry or settings.retry))
+        """The store comes last: settings that cannot be used must not leave it open."""
+        settings = None
+        assembly, options, retry = self._assembly, self._options or Options(), self._retry
+        if assembly is None:
+            settings = self._settings or await current_settings(os.environ)
+            assembly = assemble(settings, os.environ, self._http)
+            if self._conductor is not None:
+                assembly = replace(assembly, conductor=self._conductor)
+            options = self._options or usual_options(settings)
+            retry = self._retry or settings.retry
+        store = await self._open_store(settings)
+        self._to_close.push_async_callback(assembly.close)
+        return _Opened(assembly, store, options, Switchboard(retry))
+
+    async def _open_store(self, settings: Settings | None) -> RunStore:
+        where = self._store
+        if where is None:
+            if settings is None:
+                return NullStore()
+            where = settings.store.url or settings.store.path
+        elif not isinstance(where, str | Path):
+            return where  # the caller's, who closes it
+        store = await open_store(where)
+        self._to_close.push_async_callback(store.close)
+        return store
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,27 +240,58 @@ class _Opened:
     options: Options
     board: Switchboard
 
-    async def answer(self, question: str, conductor: Conductor, wishes: Wishes) -> Run:
+    async def ask(self, question: str, wishes: Wishes) -> Run:
+        options = self._options_for(wishes)
+        conductor = for_tier(options.tier, self.assembly.conductor)
+        return await self._answer(question, conductor, options, wishes)
+
+    async def run(self, workflow: Workflow, question: str, wishes: Wishes) -> Run:
+        options = self._options_for(wishes)
+        workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
+        return await self._answer(question, FixedConductor(workflow), options, wishes)
+
+    async def plan(self, question: str, wishes: Wishes) -> Round:
+        options = self._options_for(wishes)
+        conductor = for_tier(options.tier, self.assembly.conductor)
+        history = wishes.get("history", ())
+        return await self._runner(conductor, options.tier).plan(
+            question, history=history, options=options
+        )
+
+    async def resume(
+        self, run: Run | str, budget: Budget | None, emit: Emit | None, stream: bool
+    ) -> Run:
+        if isinstance(run, str):
+            run = await self.store.load(run)
+        runner = self._runner(_conductor_of(run, self.assembly.conductor), run.tier)
+        async with _journalled(self.store, emit) as told:
+            return await runner.resume(run, budget=budget, emit=told, stream=stream)
+
+    async def _answer(
+        self, question: str, conductor: Conductor, options: Options, wishes: Wishes
+    ) -> Run:
         """Answer with that conductor, and keep the run."""
         async with _journalled(self.store, wishes.get("emit")) as told:
-            return await self.runner(conductor).run(
+            return await self._runner(conductor, options.tier).run(
                 question,
                 history=wishes.get("history", ()),
-                options=self.options_for(wishes),
+                options=options,
                 emit=told,
                 stream=wishes.get("stream", False),
             )
 
-    def runner(self, conductor: Conductor) -> Runner:
-        """A run loop over the shared workers."""
-        assembly = self.assembly
-        return Runner(conductor, assembly.workers, pool=assembly.pool, board=self.board)
+    def _runner(self, conductor: Conductor, tier: Tier) -> Runner:
+        """A run loop over the shared workers. Whoever leads the run, the runs nested in it are
+        led by the tier's conductor: a workflow by hand would only call itself again."""
+        return Runner(
+            conductor,
+            self.assembly.workers,
+            pool=self.assembly.pool,
+            board=self.board,
+            nested_conductor=for_tier(tier, self.assembly.conductor),
+        )
 
-    def conductor_for(self, wishes: Wishes) -> Conductor:
-        """The conductor of the tier that was wished for."""
-        return for_tier(self.options_for(wishes).tier, self.assembly.conductor)
-
-    def options_for(self, wishes: Wishes) -> Options:
+    def _options_for(self, wishes: Wishes) -> Options:
         """The options with what was wished for in place of what is usual."""
         usual = self.options
         return Options(
@@ -235,19 +299,33 @@ class _Opened:
             rounds=wishes.get("rounds", usual.rounds),
             budget=wishes.get("budget", usual.budget),
             tier=wishes.get("tier", usual.tier),
-            exclude=wishes.get("exclude", usual.exclude),
+            exclude=usual.exclude | self._checked(wishes.get("exclude", frozenset())),
         )
+
+    def _checked(self, excluded: frozenset[str]) -> frozenset[str]:
+        """A misspelt exclusion would let a worker in that was to be kept out."""
+        profiles = [*self.assembly.pool]
+        planner = getattr(self.assembly.conductor, "worker", None)
+        if planner is not None:
+            profiles.append(planner.profile)
+        known = {name for profile in profiles for name in (profile.name, profile.provider)} - {""}
+        for name in sorted(excluded - known):
+            raise ConfigError(
+                f"{name!r} is to be excluded, but no worker or provider is called so; "
+                f"there is {', '.join(sorted(known))}"
+            )
+        return excluded
 
 
 @asynccontextmanager
 async def _journalled(store: RunStore, emit: Emit | None) -> AsyncIterator[Emit]:
     """Where a run's events go: into the store, and to whoever watches."""
     journal = Journal(store)
+    watched = telling(emit)
 
     def both(event: Event) -> None:
         journal.emit(event)
-        if emit is not None:
-            emit(event)
+        watched(event)
 
     try:
         yield both
@@ -255,6 +333,22 @@ async def _journalled(store: RunStore, emit: Emit | None) -> AsyncIterator[Emit]
         await _to_the_end(journal.close())
         if journal.error is not None:
             log.warning("this run was not stored: %s", journal.error)
+
+
+def telling(*watchers: Emit | None) -> Emit:
+    """Tell each of these watchers. One that fails is told nothing more: the run and the other
+    watchers must not suffer for it."""
+    listening = [watcher for watcher in watchers if watcher is not None]
+
+    def tell(event: Event) -> None:
+        for watcher in tuple(listening):
+            try:
+                watcher(event)
+            except Exception as error:  # noqa: BLE001 - the watcher is anyone's
+                listening.remove(watcher)
+                log.warning("the watcher of this run failed: %r", error)
+
+    return tell
 
 
 async def _to_the_end(work: Coroutine[None, None, None]) -> None:

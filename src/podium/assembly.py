@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TextIO
 
 from podium import conductor, plan
 from podium.conductor import Conductor
 from podium.config import Settings, WorkerSettings
-from podium.errors import ConfigError
+from podium.errors import ConfigError, MalformedPlan
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.providers import Http, connect
-from podium.runner import ConductorWorker
+from podium.runner import ConductorWorker, Options
 from podium.worker import Worker
 from podium.workflow import Workflow
 
@@ -32,10 +34,32 @@ class Assembly:
 
     async def close(self) -> None:
         """Close the workers that hold something open, such as a loaded model."""
-        for worker in (*self.workers, self.planner):
-            close = getattr(worker, "close", None)
-            if close is not None:
-                await close()
+        async with AsyncExitStack() as stack:  # where one cannot be closed, the others still are
+            for worker in (*self.workers, self.planner):
+                close = getattr(worker, "close", None)
+                if close is not None:
+                    stack.push_async_callback(close)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowFile:
+    """A workflow written by hand, in the JSON form that `podium plan --json` prints."""
+
+    name: str
+    document: Mapping[str, Any]
+
+    @property
+    def question(self) -> str | None:
+        """What the file says is to be answered, if it says so."""
+        question = self.document.get("question")
+        return question if isinstance(question, str) else None
+
+    def workflow(self, pool: Pool) -> Workflow:
+        """The workflow, for the workers of that pool."""
+        try:
+            return plan.read_workflow(self.document, pool)
+        except MalformedPlan as error:
+            raise MalformedPlan(f"{self.name}: {error.where}", error.reason) from error
 
 
 def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> Assembly:
@@ -54,15 +78,30 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
     )
 
 
-def read_workflow_file(path: Path, pool: Pool) -> Workflow:
-    """A workflow written by hand, in the JSON form that `podium plan --json` prints."""
+def usual_options(settings: Settings) -> Options:
+    """What the settings say of every run."""
+    return Options(
+        max_steps=settings.conductor.max_steps,
+        rounds=settings.conductor.rounds,
+        budget=settings.budget,
+    )
+
+
+def read_workflow_file(source: Path | TextIO) -> WorkflowFile:
+    """Read a workflow from a file, or from one that is open, such as standard input."""
+    name = str(source) if isinstance(source, Path) else "standard input"
     try:
-        document = json.loads(path.read_text("utf-8"))
+        text = source.read_text("utf-8") if isinstance(source, Path) else source.read()
+        document = json.loads(text)
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: is not a JSON file: {error}") from error
-    return plan.read_workflow(document, pool)
+        raise ConfigError(f"{name}: there is no such file") from None
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: is not JSON: {error}; podium plan --json writes one") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f'{name}: a workflow is an object {{"steps": [...]}}; write one')
+    return WorkflowFile(name, document)
 
 
 def _connect(worker: WorkerSettings, environment: Mapping[str, str], http: Http) -> Worker:
@@ -74,10 +113,11 @@ def _connect(worker: WorkerSettings, environment: Mapping[str, str], http: Http)
 
 def _conductor(settings: Settings, planner: Worker | None) -> Conductor:
     chosen = settings.conductor
+    file = read_workflow_file(chosen.workflow) if chosen.workflow else None
     return conductor.build(
         chosen.kind,
         worker=planner,
-        workflow=read_workflow_file(chosen.workflow, settings.pool) if chosen.workflow else None,
+        workflow=file.workflow(settings.pool) if file else None,
         prompt=chosen.prompt,
         few_shot=chosen.few_shot,
         temperature=chosen.temperature,

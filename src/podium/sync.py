@@ -1,26 +1,28 @@
 """The same Podium for code without an event loop.
 
 Every method waits for its counterpart of `AsyncPodium`, which runs on a loop in a thread of its
-own. Interrupting the wait (Ctrl-C) stops the run and then goes on as usual.
+own. Interrupting the wait (Ctrl-C) stops the run, waits until it is kept as interrupted, and
+then goes on as usual.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from concurrent import futures
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
-from podium.api import AsyncPodium, Wishes
+from podium.api import CLOSED, AsyncPodium, Wishes, telling
 from podium.budget import Budget
 from podium.conductor import Conductor
 from podium.config import Settings
 from podium.engine import RetryPolicy
 from podium.errors import UsageError
-from podium.events import Event
+from podium.events import Emit, Event
 from podium.pool import Pool
 from podium.run import Round, Run
 from podium.runner import Options
@@ -32,7 +34,8 @@ Result = TypeVar("Result")
 
 
 class Podium:
-    """`AsyncPodium` for code that waits; takes the same arguments."""
+    """`AsyncPodium` for code that waits; takes the same arguments, and may be used by several
+    threads at once."""
 
     def __init__(
         self,
@@ -45,9 +48,6 @@ class Podium:
         store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
     ) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="podium", daemon=True)
-        self._thread.start()
         self._podium = AsyncPodium(
             workers,
             conductor,
@@ -57,47 +57,45 @@ class Podium:
             store=store,
             settings=settings,
         )
+        self._loop = _LoopThread()
 
     def ask(self, question: str, **wishes: Unpack[Wishes]) -> Run:
         """Answer the question. How it ended is on the run: `status`, `answer`, `error`."""
-        return self._wait(self._podium.ask(question, **wishes))
+        return self._loop.wait_for(lambda: self._podium.ask(question, **wishes))
 
     def run(self, workflow: Workflow, question: str, **wishes: Unpack[Wishes]) -> Run:
         """Carry out a workflow that you wrote."""
-        return self._wait(self._podium.run(workflow, question, **wishes))
+        return self._loop.wait_for(lambda: self._podium.run(workflow, question, **wishes))
 
     def plan(self, question: str, **wishes: Unpack[Wishes]) -> Round:
         """Only plan: the first round's workflow, with nothing of it carried out."""
-        return self._wait(self._podium.plan(question, **wishes))
+        return self._loop.wait_for(lambda: self._podium.plan(question, **wishes))
 
-    def resume(self, run: Run | str, *, budget: Budget | None = None) -> Run:
+    def resume(
+        self,
+        run: Run | str,
+        *,
+        budget: Budget | None = None,
+        emit: Emit | None = None,
+        stream: bool = False,
+    ) -> Run:
         """Go on with a run that was cut off, given as it is or by its id in the store."""
-        return self._wait(self._podium.resume(run, budget=budget))
+        return self._loop.wait_for(
+            lambda: self._podium.resume(run, budget=budget, emit=emit, stream=stream)
+        )
 
-    def stream(self, question: str, **wishes: Unpack[Wishes]) -> Iterator[Event]:
+    def stream(self, question: str, **wishes: Unpack[Wishes]) -> Generator[Event]:
         """Answer the question and watch: every event as it happens, the run's end last.
 
         Leaving early stops the run.
         """
-        events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        wishes["emit"], wishes["stream"] = events.put, True
-        future = asyncio.run_coroutine_threadsafe(self._podium.ask(question, **wishes), self._loop)
-        future.add_done_callback(lambda _: events.put(None))
-        try:
-            while (event := events.get()) is not None:
-                yield event
-            future.result()
-        finally:
-            future.cancel()
+        self._loop.check_open()
+        return self._events(question, wishes)
 
     def close(self) -> None:
-        """Close the connections, the store and the event loop."""
-        if self._loop.is_closed():
-            return
-        self._wait(self._podium.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        """Stop the runs that are going on, and close the connections, the local models, the
+        event loop, and the store unless it is the caller's."""
+        self._loop.close(self._podium.close)
 
     def __enter__(self) -> Self:
         return self
@@ -110,13 +108,137 @@ class Podium:
     ) -> None:
         self.close()
 
-    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if self._loop.is_closed():
-            work.close()
-            raise UsageError("this Podium is closed; make another one")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+    def _events(self, question: str, wishes: Wishes) -> Generator[Event]:
+        events: SimpleQueue[Event | None] = SimpleQueue()
+        wishes["emit"], wishes["stream"] = telling(events.put, wishes.get("emit")), True
+        with _Work(self._loop, lambda: self._podium.ask(question, **wishes)) as work:
+            work.then(lambda: events.put(None))
+            self._loop.begin(work)
+            while (event := events.get()) is not None:
+                yield event
+            work.result()
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, to which other threads give work."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._served = asyncio.Event()
+        self._closed = False
+        self._giving = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name="podium", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this is called on the loop's own thread."""
+        return threading.current_thread() is self._thread
+
+    def check_open(self) -> None:
+        """Refuse what is asked of a loop that has ended."""
+        if self._closed:
+            raise UsageError(CLOSED)
+
+    def begin(self, work: _Work[Any]) -> None:
+        """Begin the work, which `close` then finds on the loop."""
+        self._check_thread()
+        with self._giving:
+            self.check_open()
+            work.begin()
+
+    def wait_for(self, coroutine: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Do this on the loop, and wait for its end."""
+        with _Work(self, coroutine) as work:
+            self.begin(work)
+            return work.result()
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do this last, and end the loop. Whoever closes it again waits for that end."""
+        self._check_thread()
+        with self._giving:
+            was_closed, self._closed = self._closed, True
         try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+            if not was_closed:
+                with _Work(self, last) as work:
+                    work.begin()
+                    work.result()
+        finally:
+            if not was_closed:
+                self.loop.call_soon_threadsafe(self._served.set)
+            self._thread.join()
+
+    def _check_thread(self) -> None:
+        if self.is_current:
+            raise UsageError(
+                "this was called on the thread of Podium's event loop, where emit is called too, "
+                "and would wait for itself; call it from a thread of your own"
+            )
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.run(self._served.wait())
+
+
+class _Work(Generic[Result]):
+    """Something to be done on the loop's thread, for which another thread waits.
+
+    Leaving its `with` block early, for instance by Ctrl-C, stops it and waits until it has
+    ended. A future of `run_coroutine_threadsafe` could not do that: it is done as soon as it is
+    cancelled.
+    """
+
+    def __init__(
+        self, thread: _LoopThread, coroutine: Callable[[], Coroutine[Any, Any, Result]]
+    ) -> None:
+        self._thread = thread
+        self._coroutine = coroutine
+        self._begun = False
+        self._task: asyncio.Task[Result] | None = None
+        self._ended: futures.Future[Result] = futures.Future()
+
+    def begin(self) -> None:
+        """Have the loop begin it."""
+        self._begun = True
+        self._thread.loop.call_soon_threadsafe(self._begin)
+
+    def result(self) -> Result:
+        """Wait for the end."""
+        return self._ended.result()
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call this when it has ended."""
+        self._ended.add_done_callback(lambda _: call())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._begun or self._ended.done():
+            return
+        self._thread.loop.call_soon_threadsafe(self._cancel)
+        if not self._thread.is_current:  # as when a stream that was left is garbage collected
+            futures.wait([self._ended])
+
+    def _begin(self) -> None:
+        self._task = self._thread.loop.create_task(self._coroutine())
+        self._task.add_done_callback(self._end)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        else:  # interrupted before the loop heard of it
+            self._ended.set_exception(futures.CancelledError())
+
+    def _end(self, task: asyncio.Task[Result]) -> None:
+        if task.cancelled():
+            self._ended.set_exception(futures.CancelledError())
+        elif error := task.exception():
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(task.result())

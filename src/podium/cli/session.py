@@ -13,10 +13,12 @@ import asyncio
 import os
 import shlex
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, AsyncExitStack
+from dataclasses import replace
 from typing import Any, Protocol, Self, TypeVar
 
 from podium.api import AsyncPodium, Wishes
+from podium.assembly import usual_options
 from podium.cli.fetching import fetch_weights
 from podium.cli.output import complain
 from podium.cli.settings import Choice, settings_for
@@ -98,7 +100,9 @@ class Session:
             complain(_small_pool(offline=self._choice.offline))
         await fetch_weights(self.settings, offline=self._choice.offline)
         self.store = await self._opened_store()
-        self.podium = AsyncPodium(settings=self.settings, store=self.store)
+        # The settings are cleared of what is excluded; the run must know of it to be resumed so.
+        options = replace(usual_options(self.settings), exclude=self._choice.exclude)
+        self.podium = AsyncPodium(settings=self.settings, store=self.store, options=options)
 
     async def _opened_store(self) -> RunStore:
         """The store, or none where it cannot be used: an answer is worth more than its record."""
@@ -111,8 +115,9 @@ class Session:
             return NullStore()
 
     async def _close(self) -> None:
-        await self.podium.close()
-        await self.store.close()
+        async with AsyncExitStack() as stack:  # where one cannot be closed, the other still is
+            stack.push_async_callback(self.store.close)
+            stack.push_async_callback(self.podium.close)
 
 
 class _Stage:
