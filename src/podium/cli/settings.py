@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from podium.budget import Budget
 from podium.catalogue import Catalogue
@@ -18,6 +16,7 @@ from podium.config.problems import nearest
 from podium.config.resolve import PROVIDERS, best_planner, worker_settings
 from podium.config.schema import WorkerTable
 from podium.errors import ConfigError, UsageError
+from podium.local.addresses import is_loopback
 from podium.pool import CONDUCTOR_PROVIDER
 from podium.providers.base import KNOWN_ENDPOINTS
 from podium.run import Run
@@ -84,7 +83,7 @@ def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
         known = KNOWN_ENDPOINTS[provider]
         found = known.found_in(environment)
         address = found.base_url if found else known.base_url
-    return _is_loopback(address)
+    return is_loopback(address)
 
 
 def without(settings: Settings, excluded: Collection[str]) -> Settings:
@@ -210,16 +209,6 @@ def _without_vendors(environment: Mapping[str, str]) -> Mapping[str, str]:
     for known in KNOWN_ENDPOINTS.values():
         dropped.update(known.key_variables)
         found = known.found_in(environment)
-        if known.address_variable and not (found and _is_loopback(found.base_url)):
+        if known.address_variable and not (found and is_loopback(found.base_url)):
             dropped.add(known.address_variable)
     return {name: value for name, value in environment.items() if name not in dropped}
-
-
-def _is_loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

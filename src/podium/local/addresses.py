@@ -1,13 +1,12 @@
-"""Addresses on the network: the proxy before one, and how one is shown."""
+"""Addresses on the network: which are this machine, the proxy before one, how one is shown."""
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import urllib.request
 from typing import Final
 from urllib.parse import urlsplit
-
-LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s'\"]*@")
 
@@ -22,9 +21,18 @@ def proxy_for(url: str) -> str | None:
     proxy = urllib.request.getproxies().get(address.scheme)
     if not proxy or urllib.request.proxy_bypass(address.netloc):
         return None
-    if address.hostname in LOOPBACK:
+    if is_loopback(url):
         return None  # a proxy would look for it on its own machine
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def is_loopback(url: str) -> bool:
+    """Whether the address is on this machine."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def without_credentials(text: str) -> str:
