@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cli.support import Podium, Vendor
+from cli.support import REPOSITORY, Podium, Vendor
+from podium.cli import session
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -115,3 +117,29 @@ def test_output_that_cannot_be_written_ends_in_one_line(
     assert process.returncode == 1
     assert err == ("podium: cannot write the output: No space left on device; write it elsewhere\n")
     assert podium("runs", "list", "--json").json[0]["status"] == "interrupted"
+
+
+def test_ctrl_c_during_the_imports_is_one_line(tmp_path: Path) -> None:
+    package = tmp_path / "early" / "podium"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise KeyboardInterrupt\n", "utf-8")
+    ended = subprocess.run(
+        [sys.executable, "-P", REPOSITORY / "src" / "podium" / "__main__.py", "ask", "q?"],
+        env={**os.environ, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (130, "")
+    assert ended.stderr == "podium: interrupted\n"
+
+
+def test_ctrl_c_before_there_is_a_run_is_one_line_without_a_hint(
+    podium: Podium, pool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "fetch_weights", interrupted)
+    ended = podium("ask", "--pool", pool, QUESTION)
+    assert (ended.code, ended.out, ended.complaint) == (130, "", "interrupted")

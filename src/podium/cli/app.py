@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -36,17 +38,26 @@ COMMANDS: Final[dict[str, Place]] = {
 }
 
 
+@contextmanager
+def _interruptions_told() -> Iterator[None]:
+    """Turn Ctrl-C into what the border says in a line; typer would only give the exit code."""
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        raise typer.Abort from interruption
+
+
 class LazyGroup(TyperGroup):
     """Commands by the table above. Help that nobody can read is lost output as any other."""
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """The command line, read; `--help` and `--version` are answered meanwhile."""
-        with losses_told():
+        with losses_told(), _interruptions_told():
             return super().make_context(*arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:
         """The command, carried out."""
-        with losses_told():
+        with losses_told(), _interruptions_told():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
