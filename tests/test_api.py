@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,23 @@ async def test_the_mini_tier_asks_one_worker_and_plans_nothing() -> None:
     async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
         run = await podium.ask("why?", tier="mini")
     assert (run.tier, len(run.steps), run.spent.calls) == ("mini", 1, 1)
+
+
+async def test_a_misspelt_wish_is_refused_not_ignored() -> None:
+    async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
+        with pytest.raises(PodiumError, match="there is no wish 'budgets'; a run may have"):
+            await podium.ask("why?", budgets=Budget(calls=0))  # type: ignore[call-arg]
+        with pytest.raises(PodiumError, match="'zz' is to be excluded"):
+            await podium.ask("why?", exclude=frozenset({"zz"}))
+
+
+async def test_a_run_that_is_still_going_on_is_not_resumed() -> None:
+    async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
+        run = replace(await podium.ask("why?"), status="running")
+        with pytest.raises(PodiumError, match="still going on in process"):
+            await podium.resume(run)
+        crashed = replace(run, process=run.process.rpartition(":")[0] + ":999999999")
+        assert (await podium.resume(crashed)).status == "answered"
 
 
 async def test_stream_yields_the_answer_as_it_comes_and_the_run_last() -> None:

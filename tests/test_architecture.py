@@ -41,6 +41,7 @@ BELOW_THE_API: Final = (
     "_version",
     "files",
     "paths",
+    "process",
     "plan",
     "engine",
     "engine.retry",
@@ -57,6 +58,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "__main__": ("cli",),
     "paths": DOMAIN,
     "files": DOMAIN,
+    "process": (),
     "plan": DOMAIN,
     # A conductor plans and never executes; the engine executes and never plans; they meet in
     # a performance, which knows of conductors the protocol alone.
@@ -65,7 +67,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "engine.retry": DOMAIN,
     "engine": (*DOMAIN, "engine.retry"),
     "performance": (*DOMAIN, "conductor.base", "engine", "engine.retry"),
-    "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry", "performance"),
+    "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry", "performance", "process"),
     "local": (*DOMAIN, "files", "paths"),
     "providers": (*DOMAIN, "_version", "local"),
     "store": (*DOMAIN, "paths"),

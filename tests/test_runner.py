@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
 import pytest
@@ -16,9 +16,11 @@ from podium.errors import (
     RequestRefused,
     Unavailable,
     UnknownWorker,
+    UsageError,
 )
 from podium.events import Event, Planned, RunDone, RunStarted, StepDelta
-from podium.request import Reply, Request, user
+from podium.process import this_process
+from podium.request import Delta, Reply, Request, user
 from podium.run import Run, dump, load
 from podium.runner import NESTED, ConductorWorker, Options, Runner
 from podium.usage import FREE, NO_USAGE, Price
@@ -380,6 +382,47 @@ async def test_an_accepted_round_does_not_hide_what_went_wrong_before_it() -> No
     assert (run.status, run.error) == ("answered", "step 0 (bad) failed: no")
 
 
+async def test_what_went_wrong_behind_the_last_step_is_told() -> None:
+    inner = Workflow((Step("a", "x"), Step("bad", "y", (0,))))
+    bad = Actor("bad", lambda _: RequestRefused("no"))
+    planner = Planner(Workflow((Step("conductor", "x"),)), inner)
+    run = await runner(planner, Actor("a"), bad, ConductorWorker()).run("why?")
+    assert (run.status, run.error) == ("answered", "step 1 (bad) failed: no")
+
+
+async def test_a_half_streamed_answer_is_kept_as_the_best_so_far() -> None:
+    class Slow(Actor):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            yield Delta("hm", "thinking")
+            yield Delta("half an ")
+            yield Delta("answer")
+            await asyncio.Event().wait()
+
+    plan = Workflow((Step("a", "x"), Step("slow", "y", (0,))))
+    events: list[Event] = []
+    run = await runner(Planner(plan), Actor("a", lambda _: "notes"), Slow("slow")).run(
+        "why?",
+        options=Options(budget=Budget(seconds=0.05)),
+        emit=events.append,
+        stream=True,
+    )
+    assert (run.status, run.answer) == ("partial", "half an answer")
+    again = await runner(Planner(plan), Actor("a"), Actor("slow", lambda _: "whole")).resume(
+        run, budget=Budget()
+    )
+    assert again.answer == "whole"
+
+
+async def test_an_empty_question_is_refused() -> None:
+    with pytest.raises(UsageError, match="the question is empty"):
+        await runner(Planner(ONE), Actor("a")).run("  ")
+
+
+async def test_a_run_names_the_process_that_performs_it() -> None:
+    run = await runner(Planner(ONE), Actor("a")).run("why?")
+    assert run.process == this_process()
+
+
 async def test_an_answer_that_was_cut_off_says_so() -> None:
     cut = Actor("a", lambda _: Reply("half an ans", NO_USAGE, "length"))
     run = await runner(Planner(ONE), cut).run("why?")
@@ -454,6 +497,10 @@ async def test_an_accepted_run_that_is_resumed_is_not_planned_again() -> None:
 
 
 def test_options_must_make_sense() -> None:
+    with pytest.raises(ConfigError, match="tier is 'max'; it is one of mini, podium, ultra"):
+        Options(tier="max")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="budget is 3; give a Budget"):
+        Options(budget=3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="exclude is the text 'ab'"):
         Options(exclude="ab")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="rounds is 0"):

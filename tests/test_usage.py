@@ -21,9 +21,9 @@ def test_without_a_cached_price_cached_tokens_cost_what_input_costs() -> None:
     assert Price(input=3.0, output=0.0).cost(Usage(1_000_000, 0, 400_000, 0, 0)) == 3.0
 
 
-def test_the_cost_of_unknown_usage_is_unknown_even_for_a_free_worker() -> None:
-    assert FREE.cost(UNKNOWN_USAGE) is None
-    assert FREE.cost(NO_USAGE) == 0.0
+def test_the_cost_of_unknown_usage_is_unknown_unless_everything_is_free() -> None:
+    assert Price(input=0, output=1).cost(UNKNOWN_USAGE) is None
+    assert FREE.cost(UNKNOWN_USAGE) == 0.0
 
 
 def test_a_cache_that_costs_less_but_was_not_reported_makes_the_cost_unknown() -> None:

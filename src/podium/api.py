@@ -31,6 +31,7 @@ from podium.engine import RetryPolicy, Switchboard
 from podium.errors import ConfigError, UsageError
 from podium.events import Emit, Event
 from podium.pool import Pool
+from podium.process import is_alive
 from podium.providers import Http
 from podium.request import Message
 from podium.run import Round, Run, Tier
@@ -263,6 +264,10 @@ class _Opened:
     ) -> Run:
         if isinstance(run, str):
             run = await self.store.load(run)
+        if run.status == "running" and is_alive(run.process):
+            raise UsageError(
+                f"{run.id} is still going on in process {run.process}; wait for it or stop it"
+            )
         runner = self._runner(_conductor_of(run, self.assembly.conductor), run.tier)
         async with _journalled(self.store, emit) as told:
             return await runner.resume(run, budget=budget, emit=told, stream=stream)
@@ -293,13 +298,16 @@ class _Opened:
 
     def _options_for(self, wishes: Wishes) -> Options:
         """The options with what was wished for in place of what is usual."""
+        for name in sorted(wishes.keys() - Wishes.__annotations__.keys()):
+            known = ", ".join(Wishes.__annotations__)
+            raise ConfigError(f"there is no wish {name!r}; a run may have {known}")
         usual = self.options
         return Options(
             max_steps=wishes.get("max_steps", usual.max_steps),
             rounds=wishes.get("rounds", usual.rounds),
             budget=wishes.get("budget", usual.budget),
             tier=wishes.get("tier", usual.tier),
-            exclude=usual.exclude | self._checked(wishes.get("exclude", frozenset())),
+            exclude=usual.exclude | self._checked(frozenset(wishes.get("exclude", ()))),
         )
 
     def _checked(self, excluded: frozenset[str]) -> frozenset[str]:

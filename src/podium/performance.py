@@ -201,9 +201,11 @@ class Performance:
             if step.status != "done":
                 return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
         final = carried_out[-1].final
-        if final is not None and final.finish == "length":
+        if final is None:
+            return None
+        if final.finish == "length":
             return f"{final.answered_by} reached the limit of its output, so the answer is cut off"
-        return None
+        return final.nested[-1].error if final.nested else None
 
     def _tell(self, event: Event) -> None:
         if self._cast.emit is not None:

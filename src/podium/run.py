@@ -55,6 +55,7 @@ class Attempt:
 class StepRecord:
     """A step that has ended: what was asked, what came back, and what it took.
 
+    A final step that was cut off while its reply streamed keeps what had come of it.
     `prompt` is the message that the worker received, word for word. `answered_by` differs from
     `worker` when a fallback took over. `finish` is why the reply ended, as the provider has it.
     `nested` are the runs behind a step whose worker was a conductor, the last one being the one
@@ -149,6 +150,7 @@ class Run:
     exclude: tuple[str, ...] = ()
     depth: int = 0
     prompt_hash: str = ""
+    process: str = ""
     version: int = RUN_VERSION
 
     @property
@@ -202,11 +204,15 @@ def total_cost(calls: Iterator[Attempt]) -> float | None:
 
 
 def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:
-    """The step whose reply answers best: the last round's final one that is done, else the last
-    step that is."""
+    """The step whose reply answers best: the last round's final one that is done, else a final
+    one that was cut off in mid-answer, else the last step that is done."""
     finals = [round_.final for round_ in rounds if round_.final is not None]
-    done = [step for round_ in rounds for step in round_.steps if step.status == "done"]
-    return finals[-1] if finals else done[-1] if done else None
+    if finals:
+        return finals[-1]
+    steps = [step for round_ in rounds for step in round_.steps]
+    begun = [step for step in steps if step.status == "cancelled" and step.reply]
+    done = [step for step in steps if step.status == "done"]
+    return begun[-1] if begun else done[-1] if done else None
 
 
 def spent_by(run: Run) -> Spent:

@@ -9,15 +9,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, get_args
 
 from podium.budget import Budget, Ledger
 from podium.conductor.base import Conductor, Situation
 from podium.engine import Calls, Switchboard, context
-from podium.errors import BudgetExhausted, ConfigError, RequestRefused, UnknownWorker
+from podium.errors import (
+    BudgetExhausted,
+    ConfigError,
+    RequestRefused,
+    UnknownWorker,
+    UsageError,
+)
 from podium.events import Emit
 from podium.performance import Cast, Performance, planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.process import this_process
 from podium.request import Message, Reply, Request
 from podium.run import Round, Run, Tier, new_run_id, spent_by, timestamp
 from podium.worker import Worker
@@ -43,6 +50,10 @@ class Options:
         for name in ("max_steps", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.tier not in get_args(Tier):
+            raise ConfigError(f"tier is {self.tier!r}; it is one of {', '.join(get_args(Tier))}")
+        if not isinstance(self.budget, Budget):
+            raise ConfigError(f"budget is {self.budget!r}; give a Budget, such as Budget(calls=9)")
         if isinstance(self.exclude, str):
             raise ConfigError(f"exclude is the text {self.exclude!r}; give a set of names")
 
@@ -95,6 +106,8 @@ class Runner:
     ) -> Run:
         """Answer the question. `emit` gets the events as they happen; with `stream` the final
         step's reply is among them, piece by piece."""
+        if not question.strip():
+            raise UsageError("the question is empty; ask something")
         run = Run(
             id=new_run_id(),
             question=question,
@@ -109,6 +122,7 @@ class Runner:
             history=history,
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=_prompt_hash(self.conductor),
+            process=this_process(),
         )
         return await self._perform(run, Ledger(options.budget), emit, stream)
 
@@ -134,6 +148,7 @@ class Runner:
             budget=budget,
             conductor=self.conductor.name,
             prompt_hash=_prompt_hash(self.conductor),
+            process=this_process(),
         )
         return await self._perform(again, Ledger(budget, spent_by(run)), emit, stream)
 

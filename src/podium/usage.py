@@ -71,6 +71,8 @@ class Price:
 
     def cost(self, usage: Usage) -> float | None:
         """What the usage costs in US dollars, or None where a count that matters is unknown."""
+        if self.is_free:
+            return 0.0
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
         if self.beyond is not None and usage.input_tokens > self.beyond.over:
@@ -90,6 +92,11 @@ class Price:
             + usage.output_tokens * self.output
         )
         return dollars / 1_000_000
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing costs anything, however much it is."""
+        return not (self.highest_input or self.highest_output)
 
     @property
     def highest_input(self) -> float:

@@ -12,7 +12,7 @@ from podium.events import StepDelta, StepDone, StepRetried, StepStarted
 from podium.pool import Limits
 from podium.request import Reply, Request, user
 from podium.run import Round, StepRecord
-from podium.usage import NO_USAGE
+from podium.usage import NO_USAGE, Usage
 from podium.workflow import Access, Step, Workflow
 from support.stage import Actor, Stage
 
@@ -139,6 +139,14 @@ async def test_a_refusal_without_a_word_is_a_failure_and_has_a_fallback() -> Non
     refusing = Actor("a", lambda _: Reply("", NO_USAGE, "refused"), fallback="b")
     execution = await Stage().carry_out(workflow(()), refusing, Actor("b"))
     assert (execution.records[0].answered_by, execution.records[0].reply) == ("b", "ok")
+
+
+async def test_an_empty_reply_is_a_failure_but_its_usage_is_kept() -> None:
+    silent = Actor("a", lambda _: Reply(" ", Usage(3, 1, 0, 0, 0)))
+    execution = await Stage().carry_out(workflow(()), silent)
+    record = execution.records[0]
+    assert (record.status, record.error) == ("failed", "a replied without a word")
+    assert record.usage.total_tokens == 4
 
 
 async def test_steps_of_a_capped_run_still_run_at_once() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from podium.budget import Ledger
 from podium.engine.calls import Calls, Switchboard
 from podium.engine.context import Pair, compose
-from podium.errors import BudgetExhausted, PodiumError, RequestRefused, WorkerError
+from podium.errors import BudgetExhausted, PodiumError, WorkerError
 from podium.events import Emit, StepDelta, StepDone, StepRetried, StepStarted
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.request import Delta, Finish, Message, Reply, Request, assistant, user
@@ -166,7 +166,16 @@ class Execution:
 class _StepWork:
     """One step: its prompt, its calls, its fallbacks, its record."""
 
-    __slots__ = ("_calls", "_execution", "_index", "_nested", "_prompt", "_started", "_step")
+    __slots__ = (
+        "_calls",
+        "_execution",
+        "_index",
+        "_nested",
+        "_prompt",
+        "_said",
+        "_started",
+        "_step",
+    )
 
     def __init__(self, execution: Execution, index: int) -> None:
         self._execution = execution
@@ -174,6 +183,7 @@ class _StepWork:
         self._step = execution.assignment.workflow.steps[index]
         self._prompt = ""
         self._nested: list[Run] = []
+        self._said: list[str] = []
         self._started = execution.board.clock()
         self._calls = Calls(execution.board, execution.scope.ledger, execution.scope.started)
         before = execution.cut_off.get(index)
@@ -196,7 +206,8 @@ class _StepWork:
         except PodiumError as error:
             self._end("failed", error=str(error))
         except asyncio.CancelledError:
-            self._end("cancelled", error="stopped before it was done")
+            said = "".join(self._said)
+            self._end("cancelled", reply=said, error="stopped before it was done")
             raise
 
     def _brief(self) -> None:
@@ -244,8 +255,9 @@ class _StepWork:
             self._delta if self._streams else None,
             self._retried,
         )
-        if reply.finish == "refused" and not reply.text.strip():
-            raise RequestRefused(f"{name} refused to answer, without a word")
+        if not reply.text.strip() and not reply.tool_calls:
+            what = "refused to answer" if reply.finish == "refused" else "replied"
+            raise WorkerError(f"{name} {what} without a word")
         return reply
 
     async def _nest(self) -> Reply:
@@ -311,6 +323,8 @@ class _StepWork:
         )
 
     def _delta(self, delta: Delta) -> None:
+        if delta.kind == "text":
+            self._said.append(delta.text)
         scope = self._execution.scope
         if scope.emit is not None:
             round_ = self._execution.assignment.round
@@ -318,6 +332,7 @@ class _StepWork:
             scope.emit(StepDelta(scope.run_id, round_, self._index, delta.text, thinking))
 
     def _retried(self, worker: str, error: WorkerError, wait: float) -> None:
+        self._said.clear()
         scope = self._execution.scope
         if scope.emit is not None:
             round_ = self._execution.assignment.round

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from podium.process import is_alive, this_process
+
+
+def test_this_process_is_alive_and_one_that_has_ended_is_not() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "from podium.process import *; print(this_process())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert is_alive(this_process())
+    assert not is_alive(ended.stdout.strip())
+
+
+def test_what_runs_elsewhere_or_is_no_process_counts_as_gone() -> None:
+    assert not is_alive("another-machine:1")
+    assert not is_alive("")
