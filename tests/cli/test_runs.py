@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import pytest
 
 from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor
 from podium.errors import StoreError
+from podium.process import this_process
 from podium.run import load
 from podium.store.sql import SqlRunStore
 
@@ -45,6 +49,15 @@ def test_an_empty_list_says_what_to_do(podium: Podium) -> None:
     ended = podium("runs", "list")
     assert (ended.code, ended.out) == (0, "")
     assert "podium ask" in ended.complaint
+
+
+@pytest.mark.parametrize("narrowing", [("--text", "zzz"), ("--status", "failed")])
+def test_a_list_that_nothing_matches_says_so(
+    podium: Podium, asked: str, narrowing: tuple[str, str]
+) -> None:
+    ended = podium("runs", "list", *narrowing)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.complaint.startswith("no run matches")
 
 
 def test_a_run_is_not_stored_when_that_was_asked_for(podium: Podium) -> None:
@@ -142,10 +155,57 @@ def test_a_run_does_not_differ_from_itself(podium: Podium, asked: str) -> None:
     assert podium("runs", "diff", asked, "last").out == "the two runs do not differ\n"
 
 
-def test_a_deleted_run_is_gone(podium: Podium, asked: str) -> None:
-    assert podium("runs", "delete", asked).code == 0
+@pytest.mark.parametrize("named", ["last", "whole", "begun"])
+def test_a_deleted_run_is_gone(podium: Podium, asked: str, named: str) -> None:
+    run_id = {"last": "last", "whole": asked, "begun": asked[:12]}[named]
+    ended = podium("runs", "delete", run_id)
+    assert (ended.code, ended.out) == (0, f"deleted {asked}\n")
     assert podium("runs", "list", "--json").json == []
     assert podium("runs", "delete", asked).code == 2
+
+
+def test_a_run_that_is_still_being_performed_is_not_deleted(
+    podium: Podium, asked: str, home: Path
+) -> None:
+    def perform_by(process: str) -> None:
+        with sqlite3.connect(home / "podium.db") as database:
+            database.execute(
+                "UPDATE runs SET status = 'running', document = "
+                "json_set(document, '$.status', 'running', '$.process', ?)",
+                [process],
+            )
+        database.close()
+
+    perform_by(this_process())
+    ended = podium("runs", "delete", asked)
+    assert ended.code == 2
+    assert "is still being performed" in ended.complaint
+    perform_by("")
+    assert podium("runs", "delete", asked).code == 0
+
+
+def test_a_run_that_cannot_be_read_can_be_deleted(podium: Podium, asked: str, home: Path) -> None:
+    with sqlite3.connect(home / "podium.db") as database:
+        database.execute("UPDATE runs SET document = json_set(document, '$.version', 99)")
+    database.close()
+    assert podium("runs", "show", asked).code == 1
+    assert podium("runs", "delete", asked).code == 0
+    assert podium("runs", "list", "--json").json == []
+
+
+def test_times_are_those_of_the_clock_on_the_wall(
+    podium: Podium, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created_at = podium("runs", "list", "--json").json[0]["created_at"]
+    monkeypatch.setenv("TZ", "XYZ-5:30")
+    time.tzset()
+    try:
+        wall = datetime.fromisoformat(created_at) + timedelta(hours=5, minutes=30)
+        assert f"  {wall:%Y-%m-%d %H:%M}  " in podium("runs", "list").out
+        assert f"asked: {wall:%Y-%m-%d %H:%M}," in podium("runs", "show", asked).out
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_run_whose_budget_was_spent_goes_on_with_a_larger_one(

@@ -167,6 +167,36 @@ def read_only_directory() -> Iterator[Path]:
             os.chmod(directory, 0o755)
 
 
+async def test_a_database_that_can_only_be_read_is_read(
+    read_only_directory: Path, make_run: Callable[..., Run]
+) -> None:
+    file = read_only_directory / "what? a #1.db"
+    user = os.geteuid()
+    os.seteuid(os.getuid())
+    os.chmod(read_only_directory, 0o755)
+    made = await SqlRunStore.open(file)
+    await made.finish(make_run())
+    await made.close()
+    os.chmod(file, 0o444)
+    os.chmod(read_only_directory, 0o555)
+    os.seteuid(user)
+    with pytest.raises(StoreError, match="make the file and its directory writable"):
+        await SqlRunStore.open(file)
+    store = await SqlRunStore.open(file, to_read=True)
+    assert await store.load("last") == make_run()
+    assert [run.id for run in await store.list(text=make_run().question.upper())] == [make_run().id]
+    with pytest.raises(StoreError, match="make the file and its directory writable"):
+        await store.finish(make_run())
+    await store.close()
+
+
+async def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    for place in ("home/podium.db", "home/deeper/podium.db"):
+        with pytest.raises(StoreError, match="should be its directory is a file; name another"):
+            await SqlRunStore.open(tmp_path / place)
+
+
 @pytest.mark.parametrize("file", ["podium.db", "new/podium.db"])
 async def test_a_directory_that_cannot_be_written_is_named(
     read_only_directory: Path, file: str
@@ -177,7 +207,7 @@ async def test_a_directory_that_cannot_be_written_is_named(
 
 
 async def test_a_directory_in_the_place_of_the_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="Is a directory"):
+    with pytest.raises(StoreError, match="it is a directory; name a file"):
         await SqlRunStore.open(tmp_path)
 
 

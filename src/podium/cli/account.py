@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from podium.cli.text import clean, money, one_line, seconds, tokens_of
+from podium.cli.text import clean, local_time, money, one_line, seconds, tokens_of
 from podium.cli.wording import ending, plan_line, step_line, total
 from podium.run import Attempt, Round, Run, StepRecord
 
@@ -20,7 +20,7 @@ def account(run: Run, *, prompts: bool = False) -> Iterator[str]:
     """The lines of a run but for its answer. With `prompts`, also what the conductor wrote and
     what each worker was shown, word for word."""
     yield f"question: {clean(run.question)}"
-    yield f"asked: {run.created_at}, tier {run.tier}"
+    yield f"asked: {local_time(run.created_at)}, tier {run.tier}"
     for round_ in run.rounds:
         yield ""
         yield from _of_round(run, round_, prompts)

@@ -19,10 +19,11 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, conductor_of
 from podium.cli.showing import deliver, onlooker
-from podium.cli.text import money, seconds, shortened, tokens
+from podium.cli.text import local_time, money, seconds, shortened, tokens
 from podium.config.files import find, read
 from podium.config.schema import ConfigFile
-from podium.errors import UsageError
+from podium.errors import StoreError, UsageError
+from podium.process import is_alive
 from podium.run import Run, RunStatus
 from podium.store import RunStore, RunSummary, open_store
 
@@ -48,14 +49,20 @@ def list_(
     json: options.JsonList = False,
     config: options.Config = None,
 ) -> None:
-    """List runs, the newest first."""
-    found = _from_store(config, lambda store: store.list(limit=limit, status=status, text=text))
+    """List runs, the newest first.
+
+    With --json, too, only the first 500 characters of a question and an answer are listed;
+    podium runs show ID --json has all of both.
+    """
+    found = _read(config, lambda store: store.list(limit=limit, status=status, text=text))
     if json:
         say_json([summary_document(summary) for summary in found])
         return
     for summary in found:
         say(_summary_line(summary))
-    if not found:
+    if not found and (status is not None or text is not None):
+        complain("no run matches; see all that there are with: podium runs list")
+    elif not found:
         complain("no runs; ask something with: podium ask QUESTION")
 
 
@@ -167,21 +174,43 @@ def resume(
 
 @app.command()
 def delete(
-    run_id: Annotated[str, typer.Argument(metavar="ID", help="The run's whole id.")],
+    run_id: options.RunId,
     config: options.Config = None,
 ) -> None:
-    """Forget a run for good."""
-    _from_store(config, lambda store: store.delete(run_id))
+    """Forget a run for good. One that is still being performed is not deleted."""
+    say(f"deleted {_from_store(config, lambda store: _delete(store, run_id))}")
+
+
+async def _delete(store: RunStore, named: str) -> str:
+    """Delete the run that is meant, and give its id."""
+    try:
+        run = await store.load(named)
+    except StoreError:  # it cannot be read, but its whole id is enough to be rid of it
+        await store.delete(named)
+        return named
+    if run.status == "running" and is_alive(run.process):
+        raise UsageError(
+            f"{run.id} is still being performed, by the process {run.process}; "
+            f"stop that first, or wait for it"
+        )
+    await store.delete(run.id)
+    return run.id
 
 
 def _load(run_id: str, config: Path | None) -> Run:
-    return _from_store(config, lambda store: store.load(run_id))
+    return _read(config, lambda store: store.load(run_id))
+
+
+def _read(config: Path | None, work: Callable[[RunStore], Awaitable[Result]]) -> Result:
+    return _from_store(config, work, to_read=True)
 
 
 def _from_store(
     config: Path | None,
     work: Callable[[RunStore], Awaitable[Result]],
     pool: Path | None = None,
+    *,
+    to_read: bool = False,
 ) -> Result:
     """Do something with the store that the files name; their workers are not looked at."""
     tables = ConfigFile()
@@ -190,7 +219,7 @@ def _from_store(
             tables = tables.overlaid(read(file))
 
     async def opened() -> Result:
-        store = await open_store(tables.store.url or tables.store.path)
+        store = await open_store(tables.store.url or tables.store.path, to_read=to_read)
         try:
             return await work(store)
         finally:
@@ -200,7 +229,7 @@ def _from_store(
 
 
 def _summary_line(summary: RunSummary) -> str:
-    when = summary.created_at[:16].replace("T", " ")
+    when = local_time(summary.created_at)
     used = ""
     if summary.calls is not None:
         took = seconds(summary.seconds or 0.0)

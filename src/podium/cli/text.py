@@ -7,6 +7,7 @@ through `clean`, so that no text can move the cursor, recolour the screen or hid
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
 
 from podium.usage import Price, Usage
@@ -76,6 +77,11 @@ def seconds(duration: float) -> str:
     if duration < 60:
         return f"{duration:.1f} s"
     return f"{int(duration) // 60} min {int(duration) % 60} s"
+
+
+def local_time(stamp: str) -> str:
+    """A moment that was kept in UTC, as the clock on the wall has it."""
+    return f"{datetime.fromisoformat(stamp).astimezone():%Y-%m-%d %H:%M}"
 
 
 def megabytes(count: int | None) -> str:

@@ -34,12 +34,13 @@ def default_url() -> str:
     return f"sqlite+aiosqlite:///{data_dir() / 'podium.db'}"
 
 
-async def open_store(where: str | Path | None = None) -> RunStore:
+async def open_store(where: str | Path | None = None, *, to_read: bool = False) -> RunStore:
     """Open a store and bring its schema up to date; without a place, the default one.
 
     `where` is a file, `sqlite:///FILE`, or `postgresql://USER@HOST/NAME`. Raises `ConfigError`
-    when it is none of these, and `StoreError` when it cannot be used. Close the store after use.
+    when it is none of these, and `StoreError` when it cannot be used. With `to_read`
+    a file that can only be read is opened as it is. Close the store after use.
     """
     from podium.store.sql import SqlRunStore
 
-    return await SqlRunStore.open(default_url() if where is None else where)
+    return await SqlRunStore.open(default_url() if where is None else where, to_read=to_read)

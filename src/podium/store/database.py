@@ -10,7 +10,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +38,7 @@ class Place:
     url: URL
     file: Path | None
     name: str
+    read_only: bool = False
 
 
 def locate(where: str | Path) -> Place:
@@ -91,15 +92,39 @@ def connect(place: Place) -> AsyncEngine:
     """A lazily connecting handle on the database; a new file is made on the way."""
     if place.file is None:
         return create_async_engine(place.url, hide_parameters=True, pool_pre_ping=True)
-    _make_private(place.file)
+    if not place.read_only:
+        _make_private(place.file)
     # One connection: SQLite has one writer at a time anyway, and waiting for a place in this
     # queue is fair and free, while SQLite's own lock is polled and may starve somebody.
     # Parameters are hidden because they would put prompts into error messages.
     database = create_async_engine(
         place.url, hide_parameters=True, pool_size=1, max_overflow=0, pool_timeout=60
     )
-    event.listen(database.sync_engine, "connect", _prepare_sqlite)
+    prepare = _prepare_reading if place.read_only else _prepare_sqlite
+    event.listen(database.sync_engine, "connect", prepare)
     return database
+
+
+def is_only_readable(place: Place) -> bool:
+    """Whether the database is a file that is there and cannot be written, or has no room beside
+    it for the files that SQLite writes meanwhile."""
+    file = place.file
+    if file is None or not file.is_file():
+        return False
+    effective = os.access in os.supports_effective_ids
+    places = (file, file.absolute().parent)
+    return not all(os.access(place, os.W_OK, effective_ids=effective) for place in places)
+
+
+def as_it_is(place: Place) -> Place:
+    """The same file, opened without writing anything to it or beside it."""
+    assert place.file is not None, "only a file can be opened so"
+    options = {"mode": "ro", "uri": "true"}
+    if not Path(f"{place.file}-wal").exists():  # SQLite would make one, be it to read nothing
+        options["immutable"] = "1"
+    address = place.file.absolute().as_uri()
+    url = URL.create("sqlite+aiosqlite", database=address, query=options)
+    return replace(place, url=url, read_only=True)
 
 
 def _make_private(file: Path) -> None:
@@ -108,9 +133,17 @@ def _make_private(file: Path) -> None:
     os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
 
 
-def _prepare_sqlite(connection: Any, _record: object) -> None:
+def _prepare_reading(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
+    cursor.close()
+    # SQLite's own lower() knows only ASCII; with this one a search for ägypten finds Ägypten.
+    connection.create_function("lower", 1, _lower, deterministic=True)
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    _prepare_reading(connection, record)
+    cursor = connection.cursor()
     _use_wal(connection, cursor)
     # In WAL mode NORMAL survives the death of the process whole, and that of the machine without
     # damage, less perhaps the last writes; FULL would wait for the disk at each step.
@@ -118,8 +151,6 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.execute("PRAGMA secure_delete = ON")  # a deleted run is overwritten, not just unlinked
     cursor.close()
-    # SQLite's own lower() knows only ASCII; with this one a search for ägypten finds Ägypten.
-    connection.create_function("lower", 1, _lower, deterministic=True)
 
 
 def _use_wal(connection: Any, cursor: Any) -> None:

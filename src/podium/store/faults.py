@@ -23,6 +23,8 @@ _DAMAGED: Final = "it is damaged, or no Podium database at all; move it away or 
 _UNOPENABLE: Final = "it cannot be opened; check that its directory exists and can be written"
 _TOO_LARGE: Final = "a reply is larger than the database takes; cap max_output_tokens"
 _ORPHANED: Final = "a step was written before the plan of its round, or its run was deleted"
+_NO_DIRECTORY: Final = "what should be its directory is a file; name another place for it"
+_NO_FILE: Final = "it is a directory; name a file"
 _FAULTY_DISK: Final = "the disk did not do what it was asked; check the disk"
 
 _SQLITE: Final = {
@@ -44,6 +46,9 @@ _SYSTEM: Final = {
     errno.EROFS: _READ_ONLY,
     errno.EACCES: _READ_ONLY,
     errno.EPERM: _READ_ONLY,
+    errno.EEXIST: _NO_DIRECTORY,
+    errno.ENOTDIR: _NO_DIRECTORY,
+    errno.EISDIR: _NO_FILE,
 }
 
 _POSTGRES: Final = {

@@ -19,13 +19,13 @@ from collections import deque
 from typing import Final
 
 from podium.errors import StoreError, UsageError
-from podium.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone
+from podium.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone, StepNoted
 from podium.store.base import RunStore
 
 BACKLOG: Final = 256
 """The most writes that may wait. A run makes a few dozen; the values they hold are the run's."""
 
-Written = RunStarted | Planned | StepDone | RoundDone | RunDone
+Written = RunStarted | Planned | StepNoted | StepDone | RoundDone | RunDone
 
 
 class Journal:
@@ -98,7 +98,7 @@ class Journal:
                 await self._store.begin(run)
             case Planned(run_id=run_id, round=round_) | RoundDone(run_id=run_id, round=round_):
                 await self._store.plan(run_id, round_)
-            case StepDone(run_id=run_id, step=step):
+            case StepDone(run_id=run_id, step=step) | StepNoted(run_id=run_id, step=step):
                 await self._store.step(run_id, step)
             case RunDone(run=run):
                 await self._store.finish(run)

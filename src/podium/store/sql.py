@@ -33,7 +33,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from podium.errors import NotFound, StoreError, UsageError
 from podium.run import Round, Run, RunStatus, StepRecord, timestamp
 from podium.store.base import LAST, SUMMARY_CHARACTERS, RunList, RunSummary
-from podium.store.database import Place, connect, locate
+from podium.store.database import Place, as_it_is, connect, is_only_readable, locate
 from podium.store.documents import OWN, Piece, Row, assemble, plain, round_row, run_row, step_row
 from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
@@ -94,11 +94,17 @@ class SqlRunStore:
         cls,
         where: str | Path,
         *,
+        to_read: bool = False,
         clock: Callable[[], str] = timestamp,
         migrations: Sequence[Migration] = MIGRATIONS,
     ) -> Self:
-        """Open the database, made where there is none, and bring its schema up to date."""
+        """Open the database, made where there is none, and bring its schema up to date.
+
+        With `to_read` a file that can only be read is opened as it is.
+        """
         place = locate(where)
+        if to_read and is_only_readable(place):
+            place = as_it_is(place)
         with border(place.name):
             store = cls(place, connect(place), clock)
         try:
@@ -177,7 +183,7 @@ class SqlRunStore:
         async with self._transaction() as connection:
             gone = await connection.execute(delete(RUNS).where(RUNS.c.id == plain(run_id)))
             if gone.rowcount == 0:
-                raise _no_run(run_id)
+                raise NotFound(f"no run has the whole id {run_id!r}, which deleting one takes")
 
     async def close(self) -> None:
         """Close every connection. The store cannot be used afterwards."""
