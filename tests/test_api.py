@@ -12,6 +12,7 @@ import pytest
 from podium import (
     AsyncPodium,
     Budget,
+    ConductorWorker,
     FixedConductor,
     ModelConductor,
     Options,
@@ -139,6 +140,36 @@ async def test_a_run_that_is_still_going_on_is_not_resumed() -> None:
             await podium.resume(run)
         crashed = replace(run, process=run.process.rpartition(":")[0] + ":999999999")
         assert (await podium.resume(crashed)).status == "answered"
+
+
+async def test_a_crash_loses_no_finished_step_of_a_nested_run(tmp_path: Path) -> None:
+    """What the store holds while the inner run is at its second step is what a crash leaves."""
+    inner = Workflow((Step("a", "first"), Step("slow", "second", (0,))))
+    outer = Workflow((Step("conductor", "x"),))
+    reached = asyncio.Event()
+
+    def hang(request: Request) -> str:
+        reached.set()
+        return "never said"
+
+    slow = ScriptedWorker("slow", hang, delay_seconds=3600)
+    store = await open_store(tmp_path / "runs.db")
+    crew = [ScriptedWorker("a", "kept"), slow, ConductorWorker()]
+    async with AsyncPodium(crew, FixedConductor(inner), store=store) as podium:
+        task = asyncio.create_task(podium.run(outer, "why?"))
+        await reached.wait()
+        left = await store.load("last")
+        while not left.steps or not left.steps[0].nested[0].steps:
+            left = await store.load("last")
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await store.close()
+    assert left.status == "running"
+    again = ScriptedWorker("a", "asked again")
+    crew = [again, ScriptedWorker("slow", "end"), ConductorWorker()]
+    async with AsyncPodium(crew, FixedConductor(inner)) as podium:
+        run = await podium.resume(replace(left, process="elsewhere:1"))
+    assert (run.answer, again.calls) == ("end", 0)
 
 
 async def test_stream_yields_the_answer_as_it_comes_and_the_run_last() -> None:

@@ -78,6 +78,15 @@ class StepDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class StepNoted:
+    """The run nested in a step has got further. `step` is what a resume would go on from, should
+    the process end now; the step itself goes on."""
+
+    run_id: str
+    step: StepRecord
+
+
+@dataclass(frozen=True, slots=True)
 class StepDone:
     """A step ended: done, failed, skipped or cancelled."""
 
@@ -106,7 +115,15 @@ class RunDone:
 
 
 Event = (
-    RunStarted | Planned | StepStarted | StepRetried | StepDelta | StepDone | RoundDone | RunDone
+    RunStarted
+    | Planned
+    | StepStarted
+    | StepRetried
+    | StepDelta
+    | StepNoted
+    | StepDone
+    | RoundDone
+    | RunDone
 )
 
 Emit = Callable[[Event], None]

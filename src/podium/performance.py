@@ -15,7 +15,16 @@ from podium.budget import Budget, Ledger
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.engine import Assignment, Calls, Delegation, Execution, Scope, Switchboard
 from podium.errors import BudgetExhausted, PlanError, PodiumError
-from podium.events import Emit, Event, Planned, RoundDone, RunDone, RunStarted
+from podium.events import (
+    Emit,
+    Event,
+    Planned,
+    RoundDone,
+    RunDone,
+    RunStarted,
+    StepDone,
+    StepNoted,
+)
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.run import Attempt, Round, Run, RunStatus, best_so_far, new_run_id, timestamp
 from podium.worker import Worker
@@ -49,13 +58,17 @@ class Performance:
         if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
             self._planning_cut_off = self._rounds.pop().planning
         self.stopped_by: PodiumError | None = None
+        self._execution: Execution | None = None
+        self._keep: Callable[[Run], None] | None = None
 
     async def perform(
         self,
         parent: tuple[str, int] | None = None,
         keep: Callable[[Run], None] | None = None,
     ) -> Run:
-        """Carry the run through to its end; `keep` gets it even when it is cancelled."""
+        """Carry the run through to its end; `keep` gets it whenever it has got further, and as
+        it ends, even when it is cancelled."""
+        self._keep = keep
         self._tell(RunStarted(self._run, parent))
         run = self._run
         try:
@@ -120,7 +133,7 @@ class Performance:
         """Carry out the last round's workflow; what was done is kept even if it is cut off."""
         round_ = self._rounds[-1]
         assert round_.workflow is not None, "only a planned round is carried out"
-        execution = Execution(
+        self._execution = execution = Execution(
             Assignment(
                 workflow=round_.workflow,
                 question=self._run.question,
@@ -135,7 +148,7 @@ class Performance:
             Scope(
                 run_id=self._run.id,
                 ledger=self._cast.ledger,
-                emit=self._cast.emit,
+                emit=None if self._cast.emit is None else self._tell,
                 started=self._started,
                 nest=self._nest,
             ),
@@ -144,8 +157,8 @@ class Performance:
         try:
             await execution.carry_out()
         finally:
-            steps = tuple(step for _, step in sorted(execution.records.items()))
-            self._rounds[-1] = replace(round_, steps=steps)
+            self._rounds[-1] = replace(round_, steps=execution.steps_so_far())
+            self._execution = None
         self.stopped_by = execution.exhausted
         self._tell(RoundDone(self._run.id, self._rounds[-1]))
 
@@ -208,8 +221,18 @@ class Performance:
         return final.nested[-1].error if final.nested else None
 
     def _tell(self, event: Event) -> None:
-        if self._cast.emit is not None:
-            self._cast.emit(event)
+        if self._cast.emit is None:
+            return
+        self._cast.emit(event)
+        if self._keep is not None and isinstance(event, Planned | StepNoted | StepDone):
+            self._keep(self._so_far())
+
+    def _so_far(self) -> Run:
+        """The run as a resume would take it up, should the process end now."""
+        rounds = list(self._rounds)
+        if self._execution is not None:
+            rounds[-1] = replace(rounds[-1], steps=self._execution.steps_so_far())
+        return replace(self._run, rounds=tuple(rounds))
 
 
 async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> Round:

@@ -11,17 +11,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from podium.budget import Ledger
 from podium.engine.calls import Calls, Switchboard
 from podium.engine.context import Pair, compose
 from podium.errors import BudgetExhausted, PodiumError, WorkerError
-from podium.events import Emit, StepDelta, StepDone, StepRetried, StepStarted
+from podium.events import Emit, StepDelta, StepDone, StepNoted, StepRetried, StepStarted
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.request import Delta, Finish, Message, Reply, Request, assistant, user
 from podium.run import Round, Run, StepRecord, StepStatus
 from podium.worker import Worker
 from podium.workflow import Workflow
+
+GOES_ON: Final = "its process ended before it was done"
+"""What is kept as the error of a step whose nested run goes on; only a crash lets it be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,9 @@ class Delegation:
 
 
 Nest = Callable[[Delegation, Callable[[Run], None]], Awaitable[None]]
-"""Carries out a nested run. The second argument takes the run as it ends, even when it ends by
-being cancelled; raises `BudgetExhausted` when the budget ended before the run had an answer."""
+"""Carries out a nested run. The second argument takes the run whenever it has got further, and
+as it ends, even when it ends by being cancelled; raises `BudgetExhausted` when the budget ended
+before the run had an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,7 @@ class Execution:
         stream: bool,
     ) -> None:
         self.records: dict[int, StepRecord] = {}
+        self.noted: dict[int, StepRecord] = {}
         self.exhausted: BudgetExhausted | None = None
         self.assignment = assignment
         self.workers = workers
@@ -134,6 +140,16 @@ class Execution:
     def remaining(self) -> int:
         """How many steps are still to be finished."""
         return self.last + 1 - len(self.records)
+
+    def note(self, record: StepRecord) -> None:
+        """Take what there is of a step that goes on."""
+        self.noted[record.index] = record
+        if self.scope.emit is not None:
+            self.scope.emit(StepNoted(self.scope.run_id, record))
+
+    def steps_so_far(self) -> tuple[StepRecord, ...]:
+        """What a resume would go on from: steps that have ended, and what is noted of others."""
+        return tuple(step for _, step in sorted({**self.noted, **self.records}.items()))
 
     def done(self, record: StepRecord) -> None:
         """Take the record of a step that has ended."""
@@ -284,11 +300,13 @@ class _StepWork:
         return self._execution.stream and self._index == self._execution.last
 
     def _keep(self, run: Run) -> None:
-        """Take a nested run as it ended, in place of what it was before it was resumed."""
+        """Take a nested run as it stands now, in place of what it was before."""
         if self._nested and self._nested[-1].id == run.id:
             self._nested[-1] = run
         else:
             self._nested.append(run)
+        if run.status == "running":
+            self._execution.note(self._record("cancelled", error=GOES_ON))
 
     def _end(
         self,
@@ -299,27 +317,39 @@ class _StepWork:
         answered_by: str = "",
         finish: Finish = "stop",
     ) -> None:
+        self._execution.done(
+            self._record(status, reply=reply, error=error, answered_by=answered_by, finish=finish)
+        )
+
+    def _record(
+        self,
+        status: StepStatus,
+        *,
+        reply: str = "",
+        error: str | None = None,
+        answered_by: str = "",
+        finish: Finish = "stop",
+    ) -> StepRecord:
+        """The step as it stands now."""
         step = self._step
         execution = self._execution
         run_started = execution.scope.started
-        execution.done(
-            StepRecord(
-                execution.assignment.round,
-                self._index,
-                step.worker,
-                step.subtask,
-                step.access,
-                status,
-                reply,
-                error,
-                (self._started - run_started) * 1000,
-                (execution.board.clock() - run_started) * 1000,
-                tuple(self._calls.attempts),
-                self._prompt,
-                answered_by,
-                finish,
-                tuple(self._nested),
-            )
+        return StepRecord(
+            execution.assignment.round,
+            self._index,
+            step.worker,
+            step.subtask,
+            step.access,
+            status,
+            reply,
+            error,
+            (self._started - run_started) * 1000,
+            (execution.board.clock() - run_started) * 1000,
+            tuple(self._calls.attempts),
+            self._prompt,
+            answered_by,
+            finish,
+            tuple(self._nested),
         )
 
     def _delta(self, delta: Delta) -> None:
