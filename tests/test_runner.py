@@ -285,6 +285,13 @@ async def test_with_no_depth_the_conductor_is_not_in_the_pool() -> None:
     assert planner.situations[0].pool.names == ("a",)
 
 
+async def test_a_plan_that_would_nest_too_deep_is_told_so() -> None:
+    made = runner(Planner(Workflow((Step("conductor", "x"),))), Actor("a"), ConductorWorker())
+    run = await made.run("why?", options=Options(budget=Budget(depth=0)))
+    assert run.status == "exhausted"
+    assert run.error == "the run's budget is spent: depth is capped at 0"
+
+
 async def test_a_nested_run_that_fails_falls_back() -> None:
     planner = Planner(Workflow((Step("conductor", "x"),)), MalformedPlan("plan", "no"))
     made = runner(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from podium.budget import Budget, Ledger
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.engine import Assignment, Calls, Delegation, Execution, Scope, Switchboard
-from podium.errors import BudgetExhausted, PlanError, PodiumError
+from podium.errors import BudgetExhausted, PlanError, PodiumError, UnknownWorker
 from podium.events import (
     Emit,
     Event,
@@ -122,12 +122,19 @@ class Performance:
         self._rounds.append(Round(len(self._rounds), None))
         try:
             round_ = await planned(self._conductor, situation, calls)
-        except BaseException:
+        except BaseException as error:
             self._rounds[-1] = replace(self._rounds[-1], planning=tuple(calls.attempts))
+            if isinstance(error, UnknownWorker) and self._is_too_deep(error.name):
+                raise BudgetExhausted("depth", self._run.budget.depth) from error
             raise
         self._rounds[-1] = round_
         self._tell(Planned(self._run.id, round_))
         return not round_.accepted
+
+    def _is_too_deep(self, name: str) -> bool:
+        """Whether that worker is not in the pool only because it would nest too deep."""
+        worker = self._cast.workers.get(name)
+        return worker is not None and worker.profile.provider == CONDUCTOR_PROVIDER
 
     async def _carry_out(self) -> None:
         """Carry out the last round's workflow; what was done is kept even if it is cut off."""
