@@ -43,13 +43,14 @@ class Vendor:
     """A server that speaks Chat Completions, as a whole or streamed.
 
     A model replies with its own name until `replies` says otherwise. One that is in `hangs`
-    answers only when `let_go` is set.
+    answers only when `let_go` is set. With another `status` than 200 nothing is replied.
     """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.replies: dict[str, str] = {}
         self.hangs: set[str] = set()
+        self.status = 200
         self.is_hanging = threading.Event()
         self.let_go = threading.Event()
         vendor = self
@@ -71,6 +72,12 @@ class Vendor:
         if model in self.hangs:
             self.is_hanging.set()
             self.let_go.wait(timeout=60)
+        if self.status != 200:
+            handler.send_response(self.status)
+            handler.send_header("Content-Length", "4")
+            handler.end_headers()
+            handler.wfile.write(b"busy")
+            return
         text = self.replies.get(model, f"reply of {model}")
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         if body.get("stream"):

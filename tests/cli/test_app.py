@@ -27,6 +27,42 @@ def test_without_a_command_the_commands_are_listed(podium: Podium) -> None:
         assert f"\n  {name} " in ended.out
 
 
+@pytest.mark.parametrize("noun", ["runs", "pool", "models"])
+def test_a_noun_without_a_command_lists_its_commands(podium: Podium, noun: str) -> None:
+    ended = podium(noun)
+    assert (ended.code, ended.out, ended.err) == (0, podium(noun, "--help").out, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("ask q? >&-", "standard output is closed"),
+        ("--help >&-", "standard output is closed"),
+        ("ask - <&-", "standard input is closed"),
+        ("run - <&-", "standard input is closed"),
+    ],
+)
+def test_a_stream_that_is_closed_is_named(command: str, reason: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f'"$0" -m podium {command}', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith(f"podium: {reason}")
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_without_a_standard_error_complaints_go_nowhere() -> None:
+    ended = subprocess.run(
+        ["sh", "-c", '"$0" -m podium ask 2>&-', sys.executable],
+        capture_output=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (2, b"", b"")
+
+
 @pytest.mark.parametrize("argument", ["--version", "--help"])
 def test_version_and_help_load_nothing_that_takes_long(argument: str) -> None:
     code = (

@@ -226,7 +226,8 @@ def test_a_spent_budget_ends_with_its_own_code_and_names_the_cap(
 ) -> None:
     ended = podium("ask", "--pool", make_pool(), "--conductor", "rules", "--budget-calls", "0", "q")
     assert ended.code == 3
-    assert "calls is capped at 0; raise the cap; go on with: podium runs resume" in ended.complaint
+    assert "calls is capped at 0; raise that cap to go on: podium runs resume" in ended.complaint
+    assert ended.complaint.endswith(" --budget-calls N")
 
 
 def test_a_partial_answer_is_an_answer_with_a_warning(podium: Podium) -> None:
@@ -234,6 +235,42 @@ def test_a_partial_answer_is_an_answer_with_a_warning(podium: Podium) -> None:
     assert ended.code == 0
     assert ended.out.startswith("The technical view")
     assert ended.complaint.startswith("this is the best answer so far, not the planned one: ")
+    assert ended.complaint.endswith(" --budget-calls N")
+
+
+@pytest.mark.parametrize(
+    ("status", "helps"), [(401, False), (404, False), (400, False), (503, True)]
+)
+def test_going_on_is_suggested_only_where_it_may_help(
+    podium: Podium, vendor: Vendor, tmp_path: Path, status: int, helps: bool
+) -> None:
+    vendor.status = status
+    pool = vendor.pool("one", directory=tmp_path)
+    with pool.open("a") as file:
+        file.write("[retry]\nattempts = 1\n")
+    ended = podium("ask", "-q", "--pool", pool, "--conductor", "router", "q?")
+    assert ended.code == 1
+    assert f" answered HTTP {status}" in ended.complaint
+    assert ("podium runs resume" in ended.complaint) is helps
+
+
+def test_a_worker_that_is_asked_again_is_complained_of_once(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    vendor.status = 503
+    pool = vendor.pool("one", "two", directory=tmp_path)
+    text = pool.read_text("utf-8").replace('name = "one"\n', 'name = "one"\nfallback = "two"\n')
+    pool.write_text(f"{text}[retry]\nattempts = 3\nfirst_wait = 0.001\n", "utf-8")
+    ended = podium("ask", "--pool", pool, "--conductor", "router", "q?")
+    again = [line for line in ended.out.splitlines() if " asks " in line]
+    assert again == [
+        "step 0 asks one again in 0.0 s (call 2)",
+        "step 0 asks one again in 0.0 s (call 3)",
+        "step 0 asks two instead: worker 'one' (openai-compatible) answered HTTP 503: busy",
+        "step 0 asks two again in 0.0 s (call 2)",
+        "step 0 asks two again in 0.0 s (call 3)",
+    ]
+    assert ended.out.count("answered HTTP 503") == 2
 
 
 def test_a_worker_that_cannot_be_reached_fails_the_run_in_one_line(
@@ -275,7 +312,7 @@ def test_a_step_that_failed_is_mentioned_even_when_there_is_an_answer(
         (["ask", "q", "--budget-usd", "inf"], "inf is no cap"),
         (["ask", "q", "--budget-usd", "-1"], "--budget-usd"),
         (["asc", "q"], "perhaps 'ask' was meant"),
-        (["runs"], "Missing command"),
+        (["ask", "tell", "me", "a", "joke"], "put the question in quotes; see podium ask --help"),
         (["ask", "q", "--pool", "nowhere.toml"], "nowhere.toml: there is no such file"),
     ],
 )
@@ -285,6 +322,16 @@ def test_wrong_usage_gets_one_line_and_code_2(
     ended = podium(*arguments)
     assert (ended.code, ended.out) == (2, "")
     assert reason in ended.complaint
+
+
+def test_a_configuration_that_only_the_environment_names_is_complained_of_by_its_variable(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODIUM_CONFIG", "nowhere.toml")
+    for arguments in (("ask", "q?"), ("runs", "list"), ("pool", "list")):
+        ended = podium(*arguments)
+        assert ended.code == 2
+        assert ended.complaint.startswith("PODIUM_CONFIG names nowhere.toml, and there is no such")
 
 
 def test_an_unknown_key_in_the_configuration_is_named_with_the_nearest(

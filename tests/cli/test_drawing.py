@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cli.support import REPOSITORY, Vendor
 from podium import AsyncPodium, Plan, ScriptedWorker, Situation, Step, Workflow
-from podium.cli.drawing import SPINNER, LiveTree
+from podium.cli.drawing import SPINNER, LiveTree, wrapped
 from podium.cli.scene import Scene
 from podium.engine import RetryPolicy
 from podium.errors import Unavailable
@@ -125,6 +125,14 @@ def test_the_end_shows_nested_runs_rounds_and_the_total(events: list[Event]) -> 
     assert "\x1b" not in picture
 
 
+def test_the_id_at_the_end_is_whole_however_narrow_the_terminal(events: list[Event]) -> None:
+    canvas = Canvas()
+    for event in events:
+        canvas.tree.tell(event)
+    canvas.console.width = 50
+    assert canvas.picture().split()[-1] == events[0].run_id
+
+
 def test_the_answer_is_seen_as_it_comes_in(events: list[Event]) -> None:
     canvas = Canvas()
     last = max(place for place, event in enumerate(events) if isinstance(event, StepDelta))
@@ -144,6 +152,13 @@ def test_words_of_a_call_that_failed_are_taken_back(events: list[Event]) -> None
         canvas.tree.tell(event)
     canvas.tree.tell(StepRetried(spoken.run_id, 0, spoken.index, "a", "broken off", 0.1))
     assert "well" not in canvas.picture().splitlines()[-1]
+
+
+def test_an_answer_is_broken_between_words_and_keeps_its_form() -> None:
+    console = Console(width=12)
+    assert wrapped("one two three four", console) == "one two\nthree four"
+    assert wrapped("a\n\n    code\n[b]x[/b]", console) == "a\n\n    code\n[b]x[/b]"
+    assert wrapped("0123456789abcdef", console) == "0123456789ab\ncdef"
 
 
 def test_a_terminal_without_unicode_gets_plain_marks(events: list[Event]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import Podium
+from podium.cli.session import NO_KEY
 from podium.files import Progress, silent
 from podium.local import weights
 from podium.local.sources import packaged_models
@@ -72,18 +73,23 @@ def test_a_model_that_nobody_knows_is_refused(podium: Podium) -> None:
 def test_offline_the_first_question_says_how_to_get_the_weights(podium: Podium) -> None:
     ended = podium("ask", "--offline", "q?")
     assert ended.code == 2
-    assert "Podium is offline, so the embedded model answers" in ended.err
-    assert f"podium models pull {MODEL.name}" in ended.err
+    assert f"podium models pull {MODEL.name}" in ended.complaint
 
 
+@pytest.mark.parametrize("configuration", ["", "[conductor]\nmax_steps = 3\n"])
 def test_without_a_key_the_first_question_says_once_that_the_pool_is_small(
-    podium: Podium, monkeypatch: pytest.MonkeyPatch
+    podium: Podium, monkeypatch: pytest.MonkeyPatch, configuration: str
 ) -> None:
+    Path("podium.toml").write_text(configuration, "utf-8")
+
     async def pull(name: str, progress: Progress = silent) -> Path:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(weights, "pull", pull)
     ended = podium("ask", "q?")
     assert ended.code == 130
-    assert ended.err.count("very small and often wrong") == 1
-    assert "OPENAI_API_KEY" in ended.err
+    assert ended.err.count("very small") == 1
+    first = ended.err.splitlines()[0]
+    assert first == f"podium: {NO_KEY}"
+    assert len(first) < 100
+    assert "very small" not in podium("ask", "-q", "q?").err

@@ -54,7 +54,7 @@ def test_a_worker_may_be_named_by_its_id(podium: Podium, pool: Path, write_json:
         ({"steps": [step(access=[0])]}, "0"),
         ({"steps": [step(), step(access=[2]), step(access=[1])]}, "2"),
         ({"steps": []}, "write at least one step"),
-        ({"steps": [step()] * 6}, "at most 5 are allowed"),
+        ({"steps": [step()] * 6}, "at most 5 are allowed; shorten it, or raise --max-steps"),
         ({"steps": [step(subtask=" ")]}, "subtask"),
         ({"steps": [{"worker": "a"}]}, "step 0 has no 'subtask'"),
         ({"stepz": []}, "'stepz'"),

@@ -246,6 +246,12 @@ def test_resuming_needs_the_workers_that_the_run_had(
     ended = podium("runs", "resume", "last", "--pool", make_pool())
     assert ended.code == 2
     assert "no worker named 'lead'" in ended.complaint
+    ended = podium("runs", "resume", "last")
+    assert ended.code == 2
+    assert ended.complaint.endswith(
+        "no worker named 'lead' in the embedded pool; give that pool again with --pool FILE or "
+        "--config FILE"
+    )
 
 
 def test_a_run_is_resumed_by_the_conductor_that_it_had(podium: Podium, make_pool: MakePool) -> None:

@@ -18,6 +18,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import TextIO
 
 import typer
 
@@ -31,6 +32,8 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give the exit code."""
+    if not _has_output():
+        return Exit.USAGE
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # no character is worth a failure
@@ -52,12 +55,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code or Exit.ANSWERED
 
 
+def _has_output() -> bool:
+    """Whether there is a standard output to answer on. Without a standard error, complaints go
+    nowhere, and not into the next file that happens to be opened."""
+    output: TextIO | None = sys.stdout
+    complaints: TextIO | None = sys.stderr
+    if complaints is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - until the end
+    if output is None:
+        complain("standard output is closed, so nothing can be answered on it; open it")
+    return output is not None
+
+
 def _said(error: Exception) -> str:
     match error:
         case typer.TyperException():
             context = getattr(error, "ctx", None)
             path = context.command_path if context is not None else "podium"
-            return f"{error.format_message().rstrip('.')}; see {path} --help"
+            message = error.format_message().rstrip(".")
+            if "unexpected extra argument" in message and path in ("podium ask", "podium plan"):
+                message += "; put the question in quotes"
+            return f"{message}; see {path} --help"
         case typer.Abort():
             return "interrupted"
         case PodiumError():

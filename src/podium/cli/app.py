@@ -47,6 +47,17 @@ def _interruptions_told() -> Iterator[None]:
         raise typer.Abort from interruption
 
 
+class NounGroup(TyperGroup):
+    """The commands of one noun. Called without any, it lists them, as `podium` does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What was written after the noun."""
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
 class LazyGroup(TyperGroup):
     """Commands by the table above. Help that nobody can read is lost output as any other."""
 

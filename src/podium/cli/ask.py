@@ -56,7 +56,7 @@ def ask(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    with Session(choice, keep=not no_store) as session:
+    with Session(choice, keep=not no_store, quiet=quiet) as session:
         wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds)
         run = session.perform(
             lambda podium, watched: podium.ask(asked, **watched),

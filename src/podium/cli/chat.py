@@ -81,7 +81,7 @@ class _Conversation:
 
     def hold(self) -> None:
         """Ask and answer until somebody leaves."""
-        if sys.stdin.isatty():
+        if options.standard_input().isatty():
             say(COMMANDS)
         while (line := _next_line()) is not None:
             match line.strip():

@@ -79,7 +79,7 @@ class LiveTree:
         if run.is_planning:
             parts.append(self._planning(run))
         if run.ended:
-            parts.append(_line(total(run.run), "dim"))
+            parts.append(Text(one_line(total(run.run)), "dim"))  # whole: it ends with the id
         elif self._scene.answer:
             parts += [Text(""), self._answer(self._height(run))]
         return Group(*parts)
@@ -144,6 +144,13 @@ class LiveTree:
         """The last lines of what has come of the answer."""
         lines = Text(clean(self._scene.answer)).wrap(self._console, self._console.width)
         return Text("\n").join(lines[-height:])
+
+
+def wrapped(text: str, console: Console | None = None) -> str:
+    """The text with its long lines broken between words, where the terminal would break words."""
+    console = console or Console()
+    lines = Text(clean(text)).wrap(console, console.width, overflow="fold")
+    return "\n".join(line.plain.rstrip() for line in lines)
 
 
 def _line(text: str, style: str) -> Text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from podium.cli.output import say
 from podium.cli.text import one_line
 from podium.cli.wording import ending, plan_line, step_line, total
@@ -14,6 +16,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
+        self._calls: dict[tuple[str, int, int], Counter[str]] = {}
 
     def tell(self, event: Event) -> None:
         """Take the next event."""
@@ -29,14 +32,26 @@ class Lines:
                     self._say(run, f"  {step_line(index, step)}")
                 for warning in round_.warnings:
                     self._say(run, f"  note: {warning}")
-            case StepRetried(run_id, _, index, worker, error):
-                self._say(self._runs[run_id], f"step {index} asks {worker} again: {error}")
+            case StepRetried():
+                self._say(self._runs[event.run_id], self._asked_again(event))
             case StepDone(run_id, step):
                 self._say(self._runs[run_id], f"step {step.index} {step.worker}: {ending(step)}")
             case RunDone(run) if run.depth == 0:
                 self._say(run, total(run))
             case _:
                 pass
+
+    def _asked_again(self, event: StepRetried) -> str:
+        """Which call is next. Why, the step's end says once; a fallback is asked for a reason."""
+        calls = self._calls.setdefault((event.run_id, event.round, event.index), Counter())
+        if event.wait_seconds == 0 and not calls[event.worker]:
+            calls[event.worker] = 1
+            return f"step {event.index} asks {event.worker} instead: {event.error}"
+        calls[event.worker] = max(1, calls[event.worker]) + 1
+        wait = f"{event.wait_seconds:.1f} s"
+        return (
+            f"step {event.index} asks {event.worker} again in {wait} (call {calls[event.worker]})"
+        )
 
     def _say(self, run: Run, line: str) -> None:
         indent = len(line) - len(line.lstrip())

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import typer
 
 from podium.cli import options
+from podium.cli.app import NounGroup
 from podium.cli.fetching import fetch
 from podium.cli.output import say, say_json
 from podium.cli.text import megabytes, one_line
 from podium.local.weights import LocalModel, list_models
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.command("list")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TextIO
 
 import typer
 
@@ -56,7 +56,8 @@ TierOption = Annotated[
     typer.Option(
         "--tier",
         metavar="mini|podium|ultra",
-        help="How much conducting: none, as much as the question needs, or all of it.",
+        help="How much conducting: none, as much as the question needs, or all of it, "
+        "which is the default.",
     ),
 ]
 MaxSteps = Annotated[
@@ -98,12 +99,20 @@ Offline = Annotated[
 NoStore = Annotated[bool, typer.Option("--no-store", help="Keep no record of the run.")]
 
 
+def standard_input() -> TextIO:
+    """What the shell hands over, unless it was told to hand over nothing."""
+    stream: TextIO | None = sys.stdin
+    if stream is None:
+        raise UsageError("standard input is closed, so nothing can be read from it; open it")
+    return stream
+
+
 def question_from(argument: str) -> str:
     """The question: the argument itself, or what standard input holds."""
     question = argument
     if argument == STANDARD_INPUT:
         try:
-            question = sys.stdin.read()
+            question = standard_input().read()
         except UnicodeDecodeError as error:
             raise UsageError("the question on standard input is not UTF-8 text") from error
     if not question.strip():

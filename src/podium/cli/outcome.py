@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from podium.cli.output import complain
 
 if TYPE_CHECKING:  # exit codes are needed at every start, and a run is slow to import
     from podium.run import Run
+
+
+CAP_OPTIONS: Final = {
+    "calls": "--budget-calls N",
+    "tokens": "--budget-tokens N",
+    "usd": "--budget-usd USD",
+    "seconds": "--budget-seconds S",
+}
+
+_SPENT: Final = re.compile(r"budget is spent: (\w+) is capped at")
+
+_REFUSED: Final = re.compile(
+    r"so check its key|answered HTTP (?:3\d\d|4(?!08|09|25|29)\d\d)|is excluded from this run"
+)
+"""How errors read of which the same request can only make another."""
 
 
 class Exit(IntEnum):
@@ -27,7 +43,7 @@ def conclude(run: Run, resume: str | None) -> Exit:
 
     `resume` is the command that goes on with it, where it was stored.
     """
-    go_on = f"; go on with: {resume}" if resume else ""
+    go_on = _way_on(run.error or "", resume) if resume else ""
     match run.status:
         case "answered" if run.error is None:
             return Exit.ANSWERED
@@ -38,8 +54,7 @@ def conclude(run: Run, resume: str | None) -> Exit:
             complain(f"this is the best answer so far, not the planned one: {run.error}{go_on}")
             return Exit.ANSWERED
         case "exhausted":
-            larger = f"{go_on} --budget-…" if resume else ""
-            complain(f"there is no answer: {run.error}; raise the cap{larger}")
+            complain(f"there is no answer: {run.error}{go_on or '; raise that cap'}")
             return Exit.EXHAUSTED
         case "failed":
             complain(f"there is no answer: {run.error}{go_on}")
@@ -47,3 +62,11 @@ def conclude(run: Run, resume: str | None) -> Exit:
         case "interrupted" | "running":
             complain(f"interrupted{go_on or '; the run was not stored'}")
             return Exit.INTERRUPTED
+
+
+def _way_on(error: str, resume: str) -> str:
+    """The hint at what goes on with a run; nothing where that would only end the same way."""
+    if spent := _SPENT.search(error):
+        cap = CAP_OPTIONS.get(spent[1])  # none raises the depth of a run that has begun
+        return f"; raise that cap to go on: {resume} {cap}" if cap else ""
+    return "" if _REFUSED.search(error) else f"; go on with: {resume}"

@@ -13,6 +13,7 @@ from typing import Any, Final
 import typer
 
 from podium.cli import options
+from podium.cli.app import NounGroup
 from podium.cli.fetching import fetch, weights_of
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
@@ -25,7 +26,7 @@ from podium.providers import Http, connect
 from podium.request import Request, user
 from podium.worker import Worker
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
 """What every worker is asked by `check`; vendors allow no fewer tokens than these."""

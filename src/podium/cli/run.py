@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from podium.assembly import WorkflowFile, read_workflow_file
 from podium.cli import options
-from podium.cli.options import STANDARD_INPUT, question_from
+from podium.cli.options import STANDARD_INPUT, question_from, standard_input
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice
 from podium.cli.showing import deliver, onlooker
@@ -50,7 +49,7 @@ def run(
 
     Exit codes are those of podium ask.
     """
-    file = read_workflow_file(sys.stdin if workflow == STANDARD_INPUT else Path(workflow))
+    file = read_workflow_file(standard_input() if workflow == STANDARD_INPUT else Path(workflow))
     asked = question_from(question or _question_in(file))
     choice = Choice(pool=pool, config=config, exclude=frozenset(exclude or ()), offline=offline)
     caps = Caps(
@@ -60,8 +59,14 @@ def run(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    with Session(choice, keep=not no_store) as session:
+    with Session(choice, keep=not no_store, quiet=quiet) as session:
         steps = file.workflow(session.settings.pool)
+        most = max_steps or session.settings.conductor.max_steps
+        if len(steps) > most:
+            raise UsageError(
+                f"{file.name}: has {len(steps)} steps and at most {most} are allowed; "
+                f"shorten it, or raise --max-steps"
+            )
         wishes = options.wishes(caps.over(session.settings.budget), None, max_steps, None)
         performed = session.perform(
             lambda podium, watched: podium.run(steps, asked, **watched),

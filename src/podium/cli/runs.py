@@ -12,15 +12,16 @@ import typer
 
 from podium.cli import options
 from podium.cli.account import account
+from podium.cli.app import NounGroup
 from podium.cli.comparison import compare, say_differences
 from podium.cli.document import comparison_document, run_document, summary_document
 from podium.cli.export import as_json, as_markdown
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice, conductor_of
+from podium.cli.settings import Caps, Choice, conductor_of, configuration_file, settings_for
 from podium.cli.showing import deliver, onlooker
 from podium.cli.text import local_time, money, seconds, shortened, tokens
-from podium.config.files import find, read
+from podium.config.files import read
 from podium.config.schema import ConfigFile
 from podium.errors import StoreError, UsageError
 from podium.process import is_alive
@@ -29,7 +30,7 @@ from podium.store import RunStore, RunSummary, open_store
 
 Result = TypeVar("Result")
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
+app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 
 @app.command("list")
@@ -152,6 +153,8 @@ def resume(
     podium ask.
     """
     found = _from_store(config, lambda store: store.load(run_id), pool)
+    if found.status != "answered":
+        _check_pool(found, Choice(pool=pool, config=config, offline=offline))
     planner = conductor or conductor_of(found)
     choice = Choice(pool=pool, config=config, conductor=planner, offline=offline)
     caps = Caps(
@@ -162,7 +165,7 @@ def resume(
         allow_unpriced=allow_unpriced,
     )
     budget = caps.over(found.budget)
-    with Session(choice, keep=True) as session:
+    with Session(choice, keep=True, quiet=quiet) as session:
         run = session.perform(
             lambda podium, watched: podium.resume(
                 found, budget=budget, emit=watched["emit"], stream=True
@@ -179,6 +182,17 @@ def delete(
 ) -> None:
     """Forget a run for good. One that is still being performed is not deleted."""
     say(f"deleted {_from_store(config, lambda store: _delete(store, run_id))}")
+
+
+def _check_pool(run: Run, choice: Choice) -> None:
+    """Refuse a pool in which the run cannot go on, before anything is fetched for it."""
+    settings = asyncio.run(settings_for(choice, os.environ))
+    for name in run.pool.names:
+        if name not in settings.pool.names:
+            raise UsageError(
+                f"{run.id} needs the pool that it had, and there is no worker named {name!r} in "
+                f"{settings.source}; give that pool again with --pool FILE or --config FILE"
+            )
 
 
 async def _delete(store: RunStore, named: str) -> str:
@@ -214,7 +228,7 @@ def _from_store(
 ) -> Result:
     """Do something with the store that the files name; their workers are not looked at."""
     tables = ConfigFile()
-    for file in (find(os.environ, config=config), pool):
+    for file in (configuration_file(os.environ, config), pool):
         if file is not None:
             tables = tables.overlaid(read(file))
 

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from podium.api import AsyncPodium, Wishes
 from podium.assembly import usual_options
@@ -32,6 +32,11 @@ Result = TypeVar("Result")
 Work = Callable[[AsyncPodium, Wishes], Awaitable[Run]]
 """Performs a run as wished for: it must be watched by `wishes["emit"]`, and stream."""
 
+NO_KEY: Final = (
+    "no key is set: a very small model answers, often wrongly; podium doctor says what helps"
+)
+OFFLINE: Final = "offline, a very small model answers, often wrongly"
+
 
 class Show(AbstractContextManager[Any], Protocol):
     """Tells a person what happens in a run."""
@@ -42,15 +47,17 @@ class Show(AbstractContextManager[Any], Protocol):
 
 
 class Session:
-    """What the commands that need workers share. Without `keep`, runs are not stored."""
+    """What the commands that need workers share. Without `keep`, runs are not stored; with
+    `quiet`, nobody is told that the pool is a small one."""
 
     settings: Settings
     store: RunStore
     podium: AsyncPodium
 
-    def __init__(self, choice: Choice, *, keep: bool) -> None:
+    def __init__(self, choice: Choice, *, keep: bool, quiet: bool = False) -> None:
         self._choice = choice
         self._keep = keep
+        self._quiet = quiet
         self._loop = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -96,9 +103,13 @@ class Session:
         self.settings = await settings_for(self._choice, os.environ)
         for warning in self.settings.warnings:
             complain(warning)
-        if is_embedded(self.settings):
-            complain(_small_pool(offline=self._choice.offline))
-        await fetch_weights(self.settings, offline=self._choice.offline)
+        offline = self._choice.offline
+        is_small = is_embedded(self.settings) and not self._quiet
+        if is_small and not offline:  # before the download, which a key would save
+            complain(NO_KEY)
+        await fetch_weights(self.settings, offline=offline)
+        if is_small and offline:  # after it, for without the weights nobody answers
+            complain(OFFLINE)
         self.store = await self._opened_store()
         # The settings are cleared of what is excluded; the run must know of it to be resumed so.
         options = replace(usual_options(self.settings), exclude=self._choice.exclude)
@@ -160,11 +171,3 @@ class _Stage:
 def is_embedded(settings: Settings) -> bool:
     """Whether nobody named a worker, so that the pool is the embedded one."""
     return settings.source.endswith("the embedded pool")
-
-
-def _small_pool(*, offline: bool) -> str:
-    why = "Podium is offline" if offline else "there is no key and no configuration"
-    return (
-        f"{why}, so the embedded model answers: it is very small and often wrong. For a strong "
-        f"pool set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY (podium doctor says more)"
-    )

@@ -12,6 +12,7 @@ from podium.budget import Budget
 from podium.catalogue import Catalogue
 from podium.conductor import KINDS
 from podium.config import ConductorSettings, Settings, WorkerSettings, current_settings
+from podium.config.files import CONFIG_VARIABLE, find
 from podium.config.problems import nearest
 from podium.config.resolve import PROVIDERS, best_planner, worker_settings
 from podium.config.schema import WorkerTable
@@ -61,6 +62,7 @@ class Caps:
 
 async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settings:
     """The settings in force, with what was chosen in place of what is usual."""
+    configuration_file(environment, choice.config)
     searched = _without_vendors(environment) if choice.offline else environment
     settings = await current_settings(searched, config=choice.config, pool=choice.pool)
     if choice.offline:
@@ -71,6 +73,18 @@ async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settin
         settings = conducted_by(settings, choice.conductor)
     _check_planner(settings.conductor.worker, choice, environment)
     return settings
+
+
+def configuration_file(environment: Mapping[str, str], config: Path | None) -> Path | None:
+    """The configuration file in force, if there is one; one that only the environment names,
+    and that is not there, is complained of by the variable's name."""
+    file = find(environment, config=config)
+    named = config is None and environment.get(CONFIG_VARIABLE, "").strip()
+    if named and file is not None and not file.exists():
+        raise ConfigError(
+            f"{CONFIG_VARIABLE} names {file}, and there is no such file; correct it or unset it"
+        )
+    return file
 
 
 def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:

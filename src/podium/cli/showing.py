@@ -41,6 +41,17 @@ def deliver(run: Run, resume: str | None, *, json: bool, quiet: bool) -> Exit:
     """Print what came of the run, and give the exit code; `resume` as for `conclude`."""
     if json:
         say_json(run_document(run))
+    elif run.answer is not None and quiet:
+        say(run.answer)
     elif run.answer is not None:
-        say(run.answer if quiet else f"\n{run.answer}")
+        say(f"\n{_fitting(run.answer)}")
     return conclude(run, resume)
+
+
+def _fitting(answer: str) -> str:
+    """The answer as a terminal shows it best; a file or a pipe gets it as it is."""
+    if not is_drawable(sys.stdout):
+        return answer
+    from podium.cli.drawing import wrapped  # rich takes a while to load
+
+    return wrapped(answer)

@@ -50,13 +50,15 @@ def shortened(text: str, width: int) -> str:
 
 
 def money(usd: float | None) -> str:
-    """US dollars, with as many digits as small sums need."""
+    """US dollars, with as many digits as small sums need: at least two that count."""
     if usd is None:
         return "cost unknown"
     if usd == 0:
         return "$0"
-    if usd >= 0.01:
+    if usd >= 0.1:
         return f"${usd:,.2f}"
+    if usd >= 0.01:
+        return f"${usd:.3f}".removesuffix("0")
     return f"${usd:.6f}".rstrip("0").rstrip(".") if usd >= 0.000001 else "under $0.000001"
 
 
