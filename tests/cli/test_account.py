@@ -52,6 +52,12 @@ def test_a_failed_attempt_is_told_with_its_reason() -> None:
     assert "  attempt 2 by near: 5 tokens, $0.50, 2.0 s" in lines
 
 
+def test_the_same_reason_is_told_once() -> None:
+    lines = told(run_of(replace(RECORD, attempts=(FAILED, FAILED, DONE))))
+    assert "  attempt 2 by near: failed, as before; tokens unknown, cost unknown, 1.0 s" in lines
+    assert "  attempt 3 by near: 5 tokens, $0.50, 2.0 s" in lines
+
+
 def test_attempts_that_say_no_more_than_their_step_are_left_out() -> None:
     lines = told(run_of(replace(RECORD, attempts=(DONE,))))
     assert not any("attempt" in line for line in lines)

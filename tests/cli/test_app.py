@@ -40,6 +40,7 @@ def test_a_noun_without_a_command_lists_its_commands(podium: Podium, noun: str) 
         ("--help >&-", "standard output is closed"),
         ("ask - <&-", "standard input is closed"),
         ("run - <&-", "standard input is closed"),
+        ("chat <&-", "standard input is closed"),
     ],
 )
 def test_a_stream_that_is_closed_is_named(command: str, reason: str) -> None:

@@ -64,10 +64,13 @@ def _of_attempts(attempts: tuple[Attempt, ...], prompts: bool) -> Iterator[str]:
     """The calls, where they say more than their sum does."""
     if not prompts and all(attempt.error is None for attempt in attempts):
         return
+    before: str | None = None
     for number, attempt in enumerate(attempts, start=1):
         took = seconds((attempt.finished_ms - attempt.started_ms) / 1000)
         used = f"{tokens_of(attempt.usage)}, {money(attempt.cost_usd)}, {took}"
-        how = f"failed, {attempt.error}; " if attempt.error is not None else ""
+        error = "as before" if attempt.error == before else attempt.error
+        how = f"failed, {error}; " if attempt.error is not None else ""
+        before = attempt.error
         yield f"{INDENT}attempt {number} by {one_line(attempt.worker)}: {one_line(how + used)}"
 
 

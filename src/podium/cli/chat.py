@@ -53,6 +53,7 @@ def chat(
     cost so far, /quit leaves, as does the end of input. Ctrl-C stops an answer, and at the
     prompt it leaves.
     """
+    options.standard_input()  # where there is none, nothing needs to be fetched or opened
     choice = Choice(
         pool=pool,
         config=config,
@@ -81,7 +82,7 @@ class _Conversation:
 
     def hold(self) -> None:
         """Ask and answer until somebody leaves."""
-        if options.standard_input().isatty():
+        if sys.stdin.isatty():
             say(COMMANDS)
         while (line := _next_line()) is not None:
             match line.strip():

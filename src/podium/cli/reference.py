@@ -32,7 +32,7 @@ would obey.
 | 1 | the run failed, or something broke |
 | 2 | usage or configuration |
 | 3 | the budget was spent before there was an answer |
-| 130 | interrupted; a run that had begun is kept, and `podium runs resume ID` goes on with it |
+| 130 | interrupted; a run that had begun is kept for `podium runs resume` (not with `--no-store`) |
 | 141 | whoever read the output went away |
 
 `PODIUM_HOME` names one directory for everything that Podium keeps, `PODIUM_CONFIG` the
