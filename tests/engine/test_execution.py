@@ -157,6 +157,7 @@ async def test_steps_of_a_capped_run_still_run_at_once() -> None:
     await until(lambda: actor.in_flight == 2)
     actor.gate.set()
     await task
+    assert stage.ledger.spent.calls == 3
 
 
 async def test_a_join_goes_on_with_what_it_has() -> None:
