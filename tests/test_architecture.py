@@ -70,6 +70,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry", "performance", "process"),
     "local": (*DOMAIN, "files", "paths"),
     "providers": (*DOMAIN, "_version", "local"),
+    "etudes": (*DOMAIN, "conductor.base", "engine", "engine.retry", "plan"),
     "store": (*DOMAIN, "paths"),
     # What sets a pool and a conductor up.
     "catalogue": (*DOMAIN, "paths", "providers"),

@@ -1,0 +1,55 @@
+"""Études: generated practice tasks for the built-in small world, each with one right answer.
+
+Seven families of skills, one specialist each; questions that need one of them, or several in a
+chain, a join or a tree; and everything that is taught from them.
+
+    Etudes, held_out   questions with their answers and ideal plans
+    grade              whether a reply is the answer
+    lessons            what a specialist is taught
+    openings           what a conductor is taught before it learns from reward
+    pool_profiles      the workers, described in words
+    oracle_reply       what a perfect specialist would say
+
+No model is asked here, and nothing is trained. What is kept apart between training and testing
+is told in `podium.etudes.splits`.
+"""
+
+from __future__ import annotations
+
+from podium.etudes.etude import Etude, Etudes, EtudeStep, held_out, make_etude
+from podium.etudes.grader import grade
+from podium.etudes.lessons import Lesson, lessons
+from podium.etudes.openings import Opening, openings
+from podium.etudes.oracle import oracle_reply
+from podium.etudes.pools import GENERALIST, MISLEADING, ROLES, descriptions, pool_profiles
+from podium.etudes.shapes import TEST_ONLY, USUAL, EtudeShape
+from podium.etudes.skills import FAMILIES, Family
+from podium.etudes.splits import SPLITS, Split
+from podium.etudes.vocabulary import UNSURE
+
+__all__ = [
+    "FAMILIES",
+    "GENERALIST",
+    "MISLEADING",
+    "ROLES",
+    "SPLITS",
+    "TEST_ONLY",
+    "UNSURE",
+    "USUAL",
+    "Etude",
+    "EtudeShape",
+    "EtudeStep",
+    "Etudes",
+    "Family",
+    "Lesson",
+    "Opening",
+    "Split",
+    "descriptions",
+    "grade",
+    "held_out",
+    "lessons",
+    "make_etude",
+    "openings",
+    "oracle_reply",
+    "pool_profiles",
+]

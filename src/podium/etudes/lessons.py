@@ -1,0 +1,194 @@
+"""What a specialist is taught: messages exactly as the engine sends them, and the bare answer.
+
+Every form in which work may reach it: literal arguments, with or without steps beside them that
+do not matter; one earlier result, or several, shown alone or among others; subtasks cut out of a
+question in any way; and a small share of work that is not for it, to which it says that it does
+not know, so that no specialist is good at another's skill by accident. That share holds three
+kinds: another family's subtask, a whole question of several steps, and a subtask whose input is
+not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from random import Random
+from typing import Final, Literal, NamedTuple
+
+from podium.engine.context import Pair, compose
+from podium.errors import UsageError
+from podium.etudes.composition import Operation, compose_operations, try_operations
+from podium.etudes.etude import make_etude
+from podium.etudes.phrases import order
+from podium.etudes.shapes import USUAL, EtudeShape
+from podium.etudes.skills import FAMILIES, SKILLS, Skill
+from podium.etudes.splits import Split
+from podium.etudes.vocabulary import UNSURE
+from podium.etudes.wording import ask, capitalised, connectives, nest
+
+UNSURE_SHARE: Final = 0.1
+NESTED_SHARE: Final = 0.2
+WHOLE_QUESTION_SHARE: Final = 0.4
+"""How often a subtask with literal arguments alone is a whole question of one skill."""
+
+Role = Literal["leaf", "step", "join-2", "join-3"]
+
+_SHAPES: Final[dict[Role, tuple[EtudeShape, ...]]] = {
+    "leaf": (EtudeShape.ONE,),
+    "step": (
+        EtudeShape.CHAIN_2,
+        EtudeShape.CHAIN_2,
+        EtudeShape.CHAIN_3,
+        EtudeShape.CHAIN_4,
+        EtudeShape.JOIN_STEP,
+    ),
+    "join-2": (EtudeShape.JOIN_2, EtudeShape.CHAIN_JOIN, EtudeShape.CHAINS_JOIN),
+    "join-3": (EtudeShape.JOIN_3,),
+}
+"""The shapes that end in a skill of that role, the simplest first; not every skill can end the
+others."""
+
+
+class Lesson(NamedTuple):
+    """A message to a specialist, and what it should reply."""
+
+    prompt: str
+    reply: str
+
+
+def lessons(
+    family: str, seed: int, split: Split = "train", *, unsure_share: float = UNSURE_SHARE
+) -> Iterator[Lesson]:
+    """Lesson after lesson, the skills of the family in equal shares."""
+    if family not in FAMILIES:
+        raise UsageError(f"no family is called {family!r}; there is {', '.join(FAMILIES)}")
+    rng = Random(f"{seed}/lessons/{family}/{split}")  # noqa: S311 - repeatable, not secret
+    while True:
+        if rng.random() < unsure_share:
+            yield Lesson(_not_for(rng, family, split), UNSURE)
+        else:
+            yield _own(rng, family, split)
+
+
+def _own(rng: Random, family: str, split: Split) -> Lesson:
+    skill = rng.choice(_skills(family))
+    operations = _operations(rng, split, skill, rng.choice(_roles(skill)))
+    prompt = _message(rng, split, operations)
+    return Lesson(prompt, operations[-1].answer.text)
+
+
+def _not_for(rng: Random, family: str, split: Split) -> str:
+    """A message that this family's specialist cannot answer."""
+    point = rng.random()
+    if point < 0.6:
+        other = rng.choice([other for other in FAMILIES if other != family])
+        return _own(rng, other, split).prompt
+    if point < 0.8:
+        shape = rng.choice([shape for shape in USUAL if shape is not EtudeShape.ONE])
+        return make_etude(rng, split, shape).question
+    skill = rng.choice([skill for skill in _skills(family) if len(_roles(skill)) > 1])
+    operations = _operations(rng, split, skill, rng.choice(_roles(skill)[1:]))
+    return _surface(rng, split, order(rng, split, operations[-1]))
+
+
+# ---- which operations
+
+
+@cache
+def _skills(family: str) -> tuple[Skill, ...]:
+    return tuple(skill for skill in SKILLS.values() if skill.family == family)
+
+
+@cache
+def _roles(skill: Skill) -> tuple[Role, ...]:
+    """The parts that the skill can play in a question, that of a beginning first."""
+    roles: list[Role] = ["leaf"] if skill.leaf else []
+    if skill.refers:
+        roles.append("step")
+    if 2 in skill.joins:
+        roles.append("join-2")
+    if 3 in skill.joins:
+        roles.append("join-3")
+    return tuple(roles)
+
+
+def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Operation, ...]:
+    shapes = _SHAPES[role]
+    found = try_operations(rng, split, rng.choice(shapes), last=skill, tries=100)
+    return found or compose_operations(rng, split, shapes[0], last=skill)
+
+
+# ---- how they reach the worker
+
+
+def _message(rng: Random, split: Split, operations: Sequence[Operation]) -> str:
+    """The message for the last operation: with what it needs visible, with every earlier step,
+    or with what it needs among others."""
+    subtasks, subtask = _subtasks(rng, split, operations)
+    replies = [operation.answer.text for operation in operations]
+    point = rng.random()
+    reads = range(len(subtasks)) if point < 0.25 else operations[-1].reads
+    pairs = [Pair(str(read), subtasks[read], replies[read]) for read in reads]
+    if point > 0.75 and _is_clear_among_others(subtask, operations):
+        pairs = _among_others(rng, split, operations[-1], pairs)
+    return compose(subtask, question=None, pairs=pairs, is_final=False)
+
+
+def _subtasks(rng: Random, split: Split, operations: Sequence[Operation]) -> tuple[list[str], str]:
+    """The subtasks of the earlier operations, and that of the last one."""
+    last = operations[-1]
+    if not last.reads and rng.random() < WHOLE_QUESTION_SHARE:
+        return [], ask(rng, split, last)
+    nested = nest(rng, split, operations) if last.reads and rng.random() < NESTED_SHARE else None
+    if nested is not None:
+        *subtasks, subtask = nested.subtasks
+        two_deep = len(last.reads) == len(operations) - 1
+        if two_deep and rng.random() < 0.5:
+            return subtasks, nested.question
+        return subtasks, _surface(rng, split, subtask)
+    *texts, text = [order(rng, split, operation) for operation in operations]
+    return [_cut(rng, earlier) for earlier in texts], _surface(rng, split, text)
+
+
+def _cut(rng: Random, text: str) -> str:
+    return capitalised(text) if rng.random() < 0.4 else text
+
+
+def _surface(rng: Random, split: Split, text: str) -> str:
+    """The clause as someone may cut it out of a question: with or without its capital, its full
+    stop, and the connecting words before it."""
+    point = rng.random()
+    if point < 0.15:
+        return f"{capitalised(text)}."
+    if point < 0.25:
+        return f"{text}."
+    if point < 0.40:
+        words = rng.choice(connectives(split))
+        return rng.choice(words[:-1]).lstrip(",.; \n").replace("{n}", "2") + text
+    return _cut(rng, text)
+
+
+def _is_clear_among_others(subtask: str, operations: Sequence[Operation]) -> bool:
+    """Whether it can be told which results are meant when there are more of them. Of several,
+    the last ones are: as many as the words say, and none that took another of them."""
+    needed = operations[-1].reads
+    if len(needed) < 2:
+        return True
+    says_how_many = any(word in subtask for word in (" two ", "both ", " three "))
+    return says_how_many and not any(operations[read].reads for read in needed)
+
+
+def _among_others(
+    rng: Random, split: Split, operation: Operation, needed: Sequence[Pair]
+) -> list[Pair]:
+    """The needed steps among one or two that do not matter: those stand before what is needed,
+    or are of a kind that could not be meant."""
+    shown = list(needed)
+    places = [place for place, source in enumerate(operation.sources) if source is not None]
+    for _ in range(rng.randint(1, 2)):
+        (other,) = compose_operations(rng, split, EtudeShape.ONE)
+        fits = any(other.answer.kind in operation.skill.kinds(place) for place in places)
+        behind = len(places) == 1 and not fits and rng.random() < 0.5
+        pair = Pair("", _cut(rng, order(rng, split, other)), other.answer.text)
+        shown.insert(len(shown) if behind else 0, pair)
+    return [pair._replace(step=str(index)) for index, pair in enumerate(shown)]

@@ -1,0 +1,279 @@
+"""Perfect specialists: what each family's worker would reply if it never erred.
+
+The oracle reads what a worker reads, the text of its message, and nothing else; so it also shows
+that the text says all that is needed. It stands in for trained specialists where a conductor is
+to be tried without them. What it cannot read as an operation of its family, it does not know.
+
+What words such as "it" and "the two results" mean: results are laid on a stack as the visible
+steps go by, each step taking from it what it refers to; "it" is the topmost that fits, "the two
+results" are the two on top.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from typing import Final, NamedTuple
+
+from podium.etudes.phrases import SIZES, counts, orders, phrases, references, wording
+from podium.etudes.skills import COUNT, ITEMS, SKILLS, Skill
+from podium.etudes.splits import SPLITS
+from podium.etudes.values import Kind, Value
+from podium.etudes.vocabulary import UNSURE, named_values
+from podium.etudes.wording import connectives, nestings
+
+_SECTION: Final = re.compile(
+    r'<subtask(?P<mark>[^\s>]*) step="(?P<step>[^"]*)">\n(?P<subtask>.*?)\n</subtask(?P=mark)>\n'
+    r'<reply(?P=mark) step="(?P=step)">\n(?P<reply>.*?)\n</reply(?P=mark)>\n\n',
+    re.DOTALL,
+)
+_END: Final = re.compile(r"(?:, please)?[.?;,\s]*$", re.IGNORECASE)
+_INNER: Final = re.compile(r"[(\[]?⟦(\d+)⟧[)\]]?")
+_BETWEEN_ITEMS: Final = re.compile(r", and |, | and ")
+_ALL: Final = 0
+"""The size of a reference to all results there are."""
+
+
+class Visible(NamedTuple):
+    """An earlier step as a worker sees it."""
+
+    subtask: str
+    reply: str
+
+
+class Reference(NamedTuple):
+    """So many earlier results, of that kind where the words name it."""
+
+    size: int
+    kind: Kind | None = None
+
+
+class Inner(NamedTuple):
+    """The result of the visible step whose very words stand here."""
+
+    step: int
+
+
+Argument = Value | Reference | Inner
+
+
+class Reading(NamedTuple):
+    """One way to understand a subtask."""
+
+    skill: Skill
+    arguments: tuple[Argument, ...]
+
+
+def oracle_reply(family: str, message: str) -> str:
+    """What a perfect specialist of that family replies to the message."""
+    subtask, visible = read_message(message)
+    marked = _with_inner_marked(subtask, visible)
+    answers = set()
+    for reading in _readings(marked):
+        if reading.skill.family == family:
+            arguments = _resolved(reading, visible)
+            answer = reading.skill.solve(arguments) if arguments else None
+            if answer is not None:
+                answers.add(answer.text)
+    return answers.pop() if len(answers) == 1 else UNSURE
+
+
+def read_message(message: str) -> tuple[str, tuple[Visible, ...]]:
+    """The subtask, and the steps that are visible to its worker."""
+    visible = []
+    while section := _SECTION.match(message):
+        visible.append(Visible(section["subtask"], section["reply"]))
+        message = message[section.end() :]
+    return message, tuple(visible)
+
+
+# ---- reading a subtask
+
+
+@lru_cache(maxsize=10_000)
+def _readings(subtask: str) -> tuple[Reading, ...]:
+    found = []
+    for text in _without_leads(_END.sub("", subtask)):
+        for skill, pattern in _patterns():
+            match = pattern.fullmatch(text)
+            arguments = _arguments(skill, match.groupdict()) if match else None
+            if arguments is not None:
+                found.append(Reading(skill, arguments))
+    return tuple(found)
+
+
+@cache
+def _patterns() -> tuple[tuple[Skill, re.Pattern[str]], ...]:
+    templates = {
+        (skill.name, phrase.template)
+        for skill in SKILLS.values()
+        for split in SPLITS
+        for phrase in phrases(skill.name, split)
+    }
+    return tuple(
+        (
+            SKILLS[name],
+            re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(text)), re.IGNORECASE),
+        )
+        for name, text in sorted(templates)
+    )
+
+
+def _arguments(skill: Skill, texts: Mapping[str, str]) -> tuple[Argument, ...] | None:
+    if skill.slots == (ITEMS,):
+        whole = _reference(texts[ITEMS])
+        if whole is not None and whole.size != 1:
+            return (whole,)
+        parts = _BETWEEN_ITEMS.split(texts[ITEMS])
+        slots = [(ITEMS, place, part) for place, part in enumerate(parts)]
+    else:
+        slots = [(slot, place, texts[slot]) for place, slot in enumerate(skill.slots)]
+    arguments = [_argument(slot, text, skill.kinds(place)) for slot, place, text in slots]
+    found = tuple(argument for argument in arguments if argument is not None)
+    return found if len(found) == len(arguments) else None
+
+
+def _argument(slot: str, text: str, kinds: frozenset[Kind]) -> Argument | None:
+    if inner := _INNER.fullmatch(text):
+        return Inner(int(inner[1]))
+    if slot == COUNT and text.casefold() in _count_words():
+        return Reference(1, Kind.NUMBER)
+    reference = _reference(text)
+    if reference is not None:
+        return reference if reference.size == 1 and slot != COUNT else None
+    if Kind.LIST in kinds:
+        return _literal_list(text)
+    return next((value for value in named_values(text) if value.kind in kinds), None)
+
+
+def _literal_list(text: str) -> Value | None:
+    items = [named_values(item) for item in _BETWEEN_ITEMS.split(text)]
+    if not all(items):
+        return None
+    return Value(Kind.LIST, ", ".join(values[0].text for values in items))
+
+
+def _reference(text: str) -> Reference | None:
+    return _reference_words().get(text.casefold())
+
+
+@cache
+def _reference_words() -> Mapping[str, Reference]:
+    found: dict[str, Reference] = {}
+    for split in SPLITS:
+        for size in (1, *SIZES):
+            for words in (text for group in references(split, size) for text in group):
+                for kind in Kind:
+                    text = words.replace("{nouns}", f"{kind}s").replace("{noun}", kind)
+                    reference = Reference(size, kind if text != words else None)
+                    known = found.setdefault(text.casefold(), reference)
+                    if known.size != size:
+                        found[text.casefold()] = Reference(_ALL)
+    return found
+
+
+@cache
+def _count_words() -> frozenset[str]:
+    return frozenset(text for split in SPLITS for text in counts(split))
+
+
+def _without_leads(text: str) -> Iterator[str]:
+    """The text, and what is left of it when connecting words are taken off its beginning."""
+    yield text
+    while lead := _lead().match(text):
+        text = text[lead.end() :]
+        yield text
+
+
+@cache
+def _lead() -> re.Pattern[str]:
+    leads: set[str] = set()
+    for split in SPLITS:
+        leads |= {f"{verb} " for mood in ("np", "wh") for verb in orders(mood, split)}
+        frames = [frame for frames in wording()["frames"][split].values() for frame in frames]
+        frames += [nesting.frame for nesting in nestings(split)]
+        leads |= {frame.partition("{clause}")[0] for frame in frames}
+        for words in connectives(split):
+            leads |= {text.lstrip(",.; \n") for text in words[:-1]}
+    patterns = [re.escape(lead).replace(r"\{n\}", r"\d+") for lead in leads if lead.strip()]
+    return re.compile("|".join(sorted(patterns, key=len, reverse=True)), re.IGNORECASE)
+
+
+# ---- what the references mean
+
+
+def _resolved(reading: Reading, visible: Sequence[Visible]) -> tuple[Value, ...] | None:
+    values: list[Value] = []
+    stack = _stack(visible)
+    for argument in reading.arguments:
+        if isinstance(argument, Value):
+            values.append(argument)
+            continue
+        if isinstance(argument, Inner):
+            steps = [argument.step]
+        elif argument.size == 1:
+            steps = _topmost(reading.skill, len(values), argument.kind, visible, stack)
+        else:
+            steps = _on_top(argument.size, visible, stack)
+            if len(steps) not in reading.skill.joins:
+                return None
+        if not steps:
+            return None
+        for step in steps:
+            value = _fitting(reading.skill, len(values), None, visible[step].reply)
+            if value is None:
+                return None
+            values.append(value)
+    return tuple(values)
+
+
+def _topmost(
+    skill: Skill, place: int, kind: Kind | None, visible: Sequence[Visible], stack: Sequence[int]
+) -> list[int]:
+    order = [*reversed(stack), *reversed(range(len(visible)))]
+    for step in order:
+        if _fitting(skill, place, kind, visible[step].reply) is not None:
+            return [step]
+    return []
+
+
+def _on_top(size: int, visible: Sequence[Visible], stack: Sequence[int]) -> list[int]:
+    everything = list(range(len(visible)))
+    if size == _ALL:
+        return list(stack) if len(stack) in SIZES else everything
+    if len(visible) == size or len(stack) < size:
+        return everything[-size:]
+    return list(stack[-size:])
+
+
+def _fitting(skill: Skill, place: int, kind: Kind | None, reply: str) -> Value | None:
+    for value in named_values(reply):
+        if kind in (None, value.kind) and skill.accepts(place, value):
+            return value
+    return None
+
+
+def _stack(visible: Sequence[Visible]) -> list[int]:
+    """The steps whose results no later one has taken, as far as can be seen."""
+    stack: list[int] = []
+    for index, step in enumerate(visible):
+        text = _with_inner_marked(step.subtask, visible[:index])
+        readings = _readings(text)
+        for argument in readings[0].arguments if readings else ():
+            if isinstance(argument, Inner) and argument.step in stack:
+                stack.remove(argument.step)
+            elif isinstance(argument, Reference) and stack:
+                del stack[-(argument.size or len(stack)) :]
+        stack.append(index)
+    return stack
+
+
+def _with_inner_marked(subtask: str, visible: Sequence[Visible]) -> str:
+    """The subtask with a mark wherever it repeats the words of a visible one."""
+    longest_first = sorted(range(len(visible)), key=lambda step: -len(visible[step].subtask))
+    for step in longest_first:
+        words = visible[step].subtask
+        if len(words) < len(subtask):
+            subtask = subtask.replace(words, f"⟦{step}⟧", 1)
+    return subtask

@@ -1,0 +1,62 @@
+"""Pools in words: who the workers are, said differently every time, in any order.
+
+A worker's name is its role here, and hidden from the conductor: only the description tells who
+can do what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from random import Random
+from typing import Final
+
+from podium.errors import UsageError
+from podium.etudes.skills import FAMILIES
+from podium.etudes.splits import Split
+from podium.etudes.values import read_table
+from podium.pool import Pool, WorkerProfile
+from podium.usage import FREE
+
+GENERALIST: Final = "generalist"
+MISLEADING: Final = "misleading"
+ROLES: Final = (*(family.value for family in FAMILIES), GENERALIST, MISLEADING)
+
+
+@cache
+def descriptions(role: str, split: Split) -> tuple[str, ...]:
+    """The lines that may describe the worker of that role."""
+    if role not in ROLES:
+        raise UsageError(f"no worker of the études is a {role!r}; there is {', '.join(ROLES)}")
+    return tuple(read_table("descriptions.toml")[role][split])
+
+
+def pool_profiles(
+    rng: Random,
+    models: Mapping[str, str],
+    *,
+    split: Split = "train",
+    keep: Collection[str] = (),
+    drop: float = 0.0,
+    provider: str = "",
+    mask_names: bool = True,
+) -> Pool:
+    """A pool of the workers whose models are given by role: described at random, shuffled, and
+    each of them left out with the chance `drop`, unless it is to be kept."""
+    roles = [role for role in models if role in keep or rng.random() >= drop]
+    roles = roles or [rng.choice(list(models))]
+    rng.shuffle(roles)
+    return Pool(
+        tuple(
+            WorkerProfile(
+                name=role,
+                description=rng.choice(descriptions(role, split)),
+                provider=provider,
+                model=models[role],
+                price=FREE,
+            )
+            for role in roles
+        ),
+        share_question=False,
+        mask_names=mask_names,
+    )

@@ -1,0 +1,76 @@
+"""How the operations of an étude hang together.
+
+Every shape is some branches, a join where there are several, and perhaps a step after it:
+
+    one           o              join-2        o─┐            join-step     o─┐
+    chain-3       o─o─o                        o─o                          o─o─o
+    chain-join    o─o─┐          chains-join   o─o─┐          join-3        three branches
+                    o─o                        o─o─o
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class EtudeShape(StrEnum):
+    """The shape of an étude, finer than the topology of its workflow."""
+
+    ONE = "one"
+    CHAIN_2 = "chain-2"
+    CHAIN_3 = "chain-3"
+    CHAIN_4 = "chain-4"
+    CHAIN_5 = "chain-5"
+    JOIN_2 = "join-2"
+    JOIN_3 = "join-3"
+    JOIN_STEP = "join-step"
+    CHAIN_JOIN = "chain-join"
+    CHAINS_JOIN = "chains-join"
+
+
+class Skeleton(NamedTuple):
+    """The lengths of the branches, and how many steps follow where they join."""
+
+    branches: tuple[int, ...]
+    after: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many operations there are."""
+        return sum(self.branches) + (len(self.branches) > 1) + self.after
+
+
+SKELETONS: Final = MappingProxyType(
+    {
+        EtudeShape.ONE: Skeleton((1,)),
+        EtudeShape.CHAIN_2: Skeleton((2,)),
+        EtudeShape.CHAIN_3: Skeleton((3,)),
+        EtudeShape.CHAIN_4: Skeleton((4,)),
+        EtudeShape.CHAIN_5: Skeleton((5,)),
+        EtudeShape.JOIN_2: Skeleton((1, 1)),
+        EtudeShape.JOIN_3: Skeleton((1, 1, 1)),
+        EtudeShape.JOIN_STEP: Skeleton((1, 1), after=1),
+        EtudeShape.CHAIN_JOIN: Skeleton((2, 1)),
+        EtudeShape.CHAINS_JOIN: Skeleton((2, 2)),
+    }
+)
+
+TEST_ONLY: Final = frozenset({EtudeShape.CHAIN_5})
+"""Longer than anything in training."""
+
+USUAL: Final = MappingProxyType(
+    {
+        EtudeShape.ONE: 0.16,
+        EtudeShape.CHAIN_2: 0.16,
+        EtudeShape.CHAIN_3: 0.14,
+        EtudeShape.CHAIN_4: 0.10,
+        EtudeShape.JOIN_2: 0.16,
+        EtudeShape.JOIN_3: 0.08,
+        EtudeShape.JOIN_STEP: 0.07,
+        EtudeShape.CHAIN_JOIN: 0.07,
+        EtudeShape.CHAINS_JOIN: 0.06,
+    }
+)
+"""How often each shape is drawn unless one says otherwise."""

@@ -1,0 +1,131 @@
+"""What études are about: typed values, and the tables that the skills share.
+
+A value is a text and its kind; operations fit together where kinds do. The everyday words, the
+calendar and the invented archive of towns are data files beside this module.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cache
+from importlib import resources
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+
+class Kind(StrEnum):
+    """What a value is, in the word by which questions refer to it."""
+
+    NUMBER = "number"
+    WORD = "word"
+    LETTER = "letter"
+    WEEKDAY = "day"
+    MONTH = "month"
+    TOWN = "town"
+    ESPERANTO = "Esperanto word"
+    ROMAN = "Roman numeral"
+    LIST = "list"
+    TEXT = "text"
+
+
+LAST_ONLY: Final = frozenset({Kind.ROMAN, Kind.LIST, Kind.TEXT})
+"""Kinds that no other family goes on from: they end a question."""
+
+HIGHEST: Final = 199
+"""Numbers are whole and lie between 0 and this, so that a small model can calculate with them."""
+
+
+class Value(NamedTuple):
+    """A typed text."""
+
+    kind: Kind
+    text: str
+
+
+def number(value: int) -> Value:
+    """A number as a value."""
+    return Value(Kind.NUMBER, str(value))
+
+
+class Town(NamedTuple):
+    """A town of the invented archive."""
+
+    name: Value
+    bridges: Value
+    motto: Value
+    market: Value
+    fair: Value
+
+
+def read_table(name: str) -> Mapping[str, Any]:
+    """A data file of this package."""
+    text = resources.files(__package__).joinpath("data", name).read_text("utf-8")
+    return MappingProxyType(tomllib.loads(text))
+
+
+def _values(kind: Kind, texts: Mapping[str, Any]) -> tuple[Value, ...]:
+    return tuple(Value(kind, text) for text in texts)
+
+
+_LEXICON: Final = read_table("lexicon.toml")
+
+NOUNS: Final = _values(Kind.WORD, _LEXICON["countable"])
+WORDS: Final = (
+    *NOUNS,
+    *_values(Kind.WORD, _LEXICON["uncountable"]),
+    *_values(Kind.WORD, _LEXICON["adjectives"]),
+    *_values(Kind.WORD, _LEXICON["colours"]),
+)
+WEEKDAYS: Final = _values(Kind.WEEKDAY, _LEXICON["weekdays"])
+MONTHS: Final = _values(Kind.MONTH, _LEXICON["months"])
+LETTERS: Final = tuple(Value(Kind.LETTER, letter) for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def esperanto_words() -> dict[Value, Value]:
+    """English words, weekdays and months, each with its Esperanto."""
+    countable = {word: entry[0] for word, entry in _LEXICON["countable"].items()}
+    tables = (countable, *(_LEXICON[name] for name in ("uncountable", "adjectives", "colours")))
+    english = {
+        **{Value(Kind.WORD, word): text for table in tables for word, text in table.items()},
+        **dict(zip(WEEKDAYS, _LEXICON["weekdays"].values(), strict=True)),
+        **dict(zip(MONTHS, _LEXICON["months"].values(), strict=True)),
+    }
+    return {value: Value(Kind.ESPERANTO, text) for value, text in english.items()}
+
+
+def esperanto_numbers() -> dict[Value, Value]:
+    """The numbers from 0 to 20, each with its name in Esperanto."""
+    names = list(_LEXICON["numbers"]["words"])
+    names += [f"dek {name}" for name in names[1:10]] + ["dudek"]
+    return {number(n): Value(Kind.ESPERANTO, name) for n, name in enumerate(names)}
+
+
+def plurals() -> dict[Value, Value]:
+    """Countable nouns, each with its plural."""
+    return {noun: Value(Kind.TEXT, _LEXICON["countable"][noun.text][1]) for noun in NOUNS}
+
+
+def opposites() -> dict[Value, Value]:
+    """Adjectives, each with its opposite, in both directions."""
+    pairs = [
+        (Value(Kind.WORD, one), Value(Kind.WORD, other))
+        for one, other in _LEXICON["opposites"].items()
+    ]
+    return {**dict(pairs), **{other: one for one, other in pairs}}
+
+
+@cache
+def towns() -> tuple[Town, ...]:
+    """The archive, in the order of its numbers, which begin at 1."""
+    return tuple(
+        Town(
+            Value(Kind.TOWN, name),
+            number(entry["bridges"]),
+            Value(Kind.WORD, entry["motto"]),
+            Value(Kind.WEEKDAY, entry["market"]),
+            Value(Kind.MONTH, entry["fair"]),
+        )
+        for name, entry in read_table("towns.toml").items()
+    )

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from podium.errors import UsageError
+from podium.etudes import FAMILIES, SPLITS, UNSURE, Lesson, Split, lessons, oracle_reply
+from podium.etudes.oracle import read_message
+
+
+def some(family: str, size: int = 400, split: Split = "train", **more: float) -> list[Lesson]:
+    return list(islice(lessons(family, 1, split, **more), size))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_perfect_specialist_would_reply_as_the_lesson_says(family: str, split: Split) -> None:
+    for prompt, reply in some(family, 250, split):
+        assert oracle_reply(family, prompt) == reply, prompt
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lessons_come_in_every_form_that_the_family_meets(family: str) -> None:
+    forms = Counter(len(read_message(lesson.prompt)[1]) for lesson in some(family))
+    assert forms[0] > 40
+    assert forms[1] > 40
+    assert forms[2] > 20
+    assert sum(count for shown, count in forms.items() if shown > 2) > 10
+
+
+def test_subtasks_come_as_clauses_and_as_sentences() -> None:
+    subtasks = [read_message(lesson.prompt)[0] for lesson in some("arithmetic")]
+    for looks in (str.islower, lambda text: text[0].isupper(), lambda text: text[-1] in ".?"):
+        assert 20 < sum(looks(text) for text in subtasks) < 380
+
+
+def test_the_share_of_what_is_not_its_skill_is_a_parameter() -> None:
+    assert UNSURE not in {lesson.reply for lesson in some("codes", unsure_share=0.0)}
+    assert {lesson.reply for lesson in some("codes", unsure_share=1.0)} == {UNSURE}
+    unsure = sum(lesson.reply == UNSURE for lesson in some("codes"))
+    assert 0.05 < unsure / 400 < 0.16
+
+
+def test_lessons_are_repeatable_and_differ_by_seed_split_and_family() -> None:
+    assert some("facts", 30) == some("facts", 30)
+    assert some("facts", 30) != list(islice(lessons("facts", 2), 30))
+    assert some("facts", 30) != some("facts", 30, "test")
+    assert some("facts", 30) != some("words", 30)
+
+
+def test_lessons_of_the_splits_share_no_message_with_a_subtask_of_its_own() -> None:
+    train = {lesson.prompt for lesson in some("lists", 1500)}
+    assert train.isdisjoint(lesson.prompt for lesson in some("lists", 400, "test"))
+
+
+def test_an_unknown_family_is_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="'cooking'; there is arithmetic, lists"):
+        next(lessons("cooking", 0))
