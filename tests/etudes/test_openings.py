@@ -70,8 +70,10 @@ def test_openings_are_repeatable(sample: list[Opening]) -> None:
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5])
 def test_random_access_is_always_valid(length: int) -> None:
     rng = Random(9)
-    for _ in range(100):
-        Workflow(tuple(Step("w", "s", access) for access in random_access(rng, length)))
+    drawn = [random_access(rng, length) for _ in range(100)]
+    workflows = [Workflow(tuple(Step("w", "s", access) for access in draw)) for draw in drawn]
+    assert {len(workflow) for workflow in workflows} == {length}
+    assert len({workflow.shape for workflow in workflows}) >= min(length, 3)
 
 
 def test_true_clauses_are_about_half_of_the_questions_of_several_steps() -> None:
