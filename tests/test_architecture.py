@@ -29,6 +29,7 @@ DOMAIN: Final = (
     "budget",
     "run",
     "events",
+    "task",
 )
 """Plain types that do no I/O. They may import each other, and nothing above."""
 
@@ -50,7 +51,15 @@ BELOW_THE_API: Final = (
     "store",
 )
 ENTRY_POINTS: Final = ("bench", "server", "evals", "train")
-BELOW_THE_ENTRY_POINTS: Final = (*BELOW_THE_API, "assembly", "api", "sync", "")
+BELOW_THE_ENTRY_POINTS: Final = (
+    *BELOW_THE_API,
+    "etudes",
+    "tasks",
+    "assembly",
+    "api",
+    "sync",
+    "",
+)
 
 MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(DOMAIN, DOMAIN),
@@ -71,6 +80,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "local": (*DOMAIN, "files", "paths"),
     "providers": (*DOMAIN, "_version", "local"),
     "etudes": (*DOMAIN, "conductor.base", "engine", "engine.retry", "plan"),
+    "tasks": (*DOMAIN, "files", "paths", "etudes"),
     "store": (*DOMAIN, "paths"),
     # What sets a pool and a conductor up.
     "catalogue": (*DOMAIN, "paths", "providers"),
