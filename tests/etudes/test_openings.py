@@ -7,8 +7,9 @@ from random import Random
 import pytest
 
 from podium import plan
-from podium.etudes import FAMILIES, ROLES, EtudeShape, Opening, openings
-from podium.etudes.openings import SHAPES, random_access
+from podium.etudes import FAMILIES, ROLES, Etudes, EtudeShape, Opening, openings
+from podium.etudes.everyday import everyday
+from podium.etudes.openings import ASSIGNED, EVERYDAY, SHAPES, random_access
 from podium.workflow import Shape, Step, Workflow
 
 
@@ -32,7 +33,7 @@ def test_every_opening_is_well_formed(sample: list[Opening]) -> None:
 def test_plans_say_nothing_of_who_can_do_what() -> None:
     steps = [
         step
-        for opening in islice(openings(8, drop=0.0, true_clauses=1.0), 1000)
+        for opening in islice(openings(8, drop=0.0, true_clauses=1.0), 1500)
         for step in workflow_of(opening).steps
         if "Esperanto" in step.subtask
     ]
@@ -76,10 +77,63 @@ def test_random_access_is_always_valid(length: int) -> None:
     assert len({workflow.shape for workflow in workflows}) >= min(length, 3)
 
 
-def test_true_clauses_are_about_half_of_the_questions_of_several_steps() -> None:
-    def several(true_clauses: float) -> list[int]:
-        sample = islice(openings(8, true_clauses=true_clauses), 1000)
-        return [len(workflow_of(opening)) for opening in sample]
+def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> None:
+    for opening in islice(openings(9, assigned_share=1.0, everyday_share=0.0), 400):
+        question, pool = opening.situation.question, opening.situation.pool
+        for step in workflow_of(opening).steps:
+            assert step.subtask in question
+            assert pool[step.worker].description in question
 
-    assert several(1.0).count(1) / 1000 == pytest.approx(SHAPES[EtudeShape.ONE], abs=0.04)
-    assert several(0.0) != several(0.5) != several(1.0)
+
+def test_an_assigned_worker_is_anyone_and_its_clause_says_nothing_of_it() -> None:
+    sample = islice(openings(10, assigned_share=1.0, everyday_share=0.0, drop=0.0), 1000)
+    steps = [step for opening in sample for step in workflow_of(opening).steps]
+    assert Counter(step.worker for step in steps).keys() == set(ROLES)
+    esperanto = [step for step in steps if "Esperanto" in step.subtask]
+    by_its_worker = sum(step.worker == "translation" for step in esperanto)
+    assert by_its_worker / len(esperanto) == pytest.approx(1 / len(ROLES), abs=0.05)
+
+
+def test_an_everyday_question_goes_to_anyone_as_it_is() -> None:
+    sample = list(islice(openings(11, everyday_share=1.0), 300))
+    for opening in sample:
+        assert opening.situation.question in everyday("train")
+        (step,) = workflow_of(opening).steps
+        assert step.subtask == opening.situation.question
+    assert {workflow_of(opening).steps[0].worker for opening in sample} == set(ROLES)
+
+
+def test_the_shares_of_the_kinds_are_parameters(sample: list[Opening]) -> None:
+    questions = [opening.situation.question for opening in sample]
+    assert sum(question in everyday("train") for question in questions) / len(
+        sample
+    ) == pytest.approx(EVERYDAY, abs=0.03)
+    by_description = [
+        all(
+            opening.situation.pool[step.worker].description in opening.situation.question
+            for step in workflow_of(opening).steps
+        )
+        for opening in sample
+    ]
+    assert sum(by_description) / len(sample) == pytest.approx(ASSIGNED, abs=0.04)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape is not EtudeShape.ONE])
+def test_every_shape_has_plans_with_its_true_clauses_and_access(shape: EtudeShape) -> None:
+    """With the right workers, these would be right: reward has something to find."""
+    plain = openings(12, shapes={shape: 1.0}, assigned_share=0.0, everyday_share=0.0)
+    shapes = Counter(workflow_of(opening).shape for opening in islice(plain, 200))
+    wanted = Etudes(0).sample(1, {shape: 1.0})[0].topology
+    assert shapes[wanted] > 0.25 * 200
+
+
+def test_true_clauses_and_true_access_are_parameters() -> None:
+    def lengths(true_clauses: float) -> list[int]:
+        sample = openings(8, true_clauses=true_clauses, assigned_share=0.0, everyday_share=0.0)
+        return [len(workflow_of(opening)) for opening in islice(sample, 1000)]
+
+    assert lengths(1.0).count(1) / 1000 == pytest.approx(SHAPES[EtudeShape.ONE], abs=0.04)
+    assert lengths(0.0) != lengths(0.5) != lengths(1.0)
+    only = {EtudeShape.JOIN_3: 1.0}
+    joins = openings(8, shapes=only, true_clauses=1.0, true_access=1.0, everyday_share=0.0)
+    assert {workflow_of(opening).shape for opening in islice(joins, 50)} == {Shape.JOIN}

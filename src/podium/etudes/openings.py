@@ -1,9 +1,14 @@
 """Where a conductor begins before it learns from reward: plans in the right form, of every shape,
 by no one in particular.
 
-An opening teaches the form and its variety, never who can do what: workers are drawn at random,
-and so is the access. In about half of the questions of several steps, the subtasks are the true
-clauses; in the others, the whole question goes to one worker, or it is cut up in some other way.
+An opening teaches the form and its variety, never who can do what: workers are drawn at random.
+In most of the questions of several steps, the subtasks are the true clauses; in the others, the
+whole question goes to one worker, or it is cut up in some other way. Access is random, and as
+often the true one where the clauses are. Two kinds of openings stand apart:
+
+    assigned   the question says in words who is to do each clause, so a worker is to be found
+               by its description
+    everyday   a question that is no étude goes to one worker as it is
 """
 
 from __future__ import annotations
@@ -17,8 +22,11 @@ from typing import Final, NamedTuple
 from podium import plan
 from podium.conductor.base import Situation
 from podium.etudes.etude import Etude, make_etude
+from podium.etudes.everyday import everyday
+from podium.etudes.phrases import wording
 from podium.etudes.pools import ROLES, pool_profiles
 from podium.etudes.shapes import EtudeShape
+from podium.pool import Pool
 from podium.workflow import Access, Step, Workflow
 
 SHAPES: Final = MappingProxyType(
@@ -36,8 +44,11 @@ SHAPES: Final = MappingProxyType(
 )
 """Joins and trees as often as chains."""
 
-TRUE_CLAUSES: Final = 0.5
+ASSIGNED: Final = 0.35
+EVERYDAY: Final = 0.1
+TRUE_CLAUSES: Final = 0.65
 WHOLE_QUESTION: Final = 0.2
+TRUE_ACCESS: Final = 0.5
 DROP: Final = 0.2
 
 SAME_MODELS: Final = MappingProxyType({role: role for role in ROLES})
@@ -55,28 +66,89 @@ def openings(
     models: Mapping[str, str] = SAME_MODELS,
     *,
     shapes: Mapping[EtudeShape, float] = SHAPES,
+    assigned_share: float = ASSIGNED,
+    everyday_share: float = EVERYDAY,
     true_clauses: float = TRUE_CLAUSES,
+    true_access: float = TRUE_ACCESS,
     drop: float = DROP,
 ) -> Iterator[Opening]:
-    """Opening after opening, over pools as `pool_profiles` makes them."""
+    """Opening after opening, over pools as `pool_profiles` makes them.
+
+    `true_clauses` counts among the questions of several steps, and `true_access` among those
+    whose subtasks are the true clauses.
+    """
     rng = Random(f"{seed}/openings")  # noqa: S311 - repeatable, not secret
     names, weights = list(shapes), list(shapes.values())
     while True:
-        etude = make_etude(rng, "train", rng.choices(names, weights)[0])
         pool = pool_profiles(rng, models, drop=drop)
-        subtasks = _subtasks(rng, etude, true_clauses)
-        steps = tuple(
-            Step(rng.choice(pool.names), subtask, access)
-            for subtask, access in zip(subtasks, random_access(rng, len(subtasks)), strict=True)
-        )
-        yield Opening(
-            Situation(question=etude.question, pool=pool), plan.write(Workflow(steps), pool)
-        )
+        point = rng.random()
+        if point < everyday_share:
+            question = rng.choice(everyday("train"))
+            yield _opening(question, pool, (Step(rng.choice(pool.names), question),))
+            continue
+        etude = make_etude(rng, "train", rng.choices(names, weights)[0])
+        if point < everyday_share + assigned_share:
+            steps = _by_anyone(rng, pool, etude, _clauses(etude), true_access)
+            yield _opening(_assigned(rng, pool, steps), pool, steps)
+        else:
+            steps = _by_anyone(rng, pool, etude, _subtasks(rng, etude, true_clauses), true_access)
+            yield _opening(etude.question, pool, steps)
+
+
+def _opening(question: str, pool: Pool, steps: tuple[Step, ...]) -> Opening:
+    return Opening(Situation(question=question, pool=pool), plan.write(Workflow(steps), pool))
+
+
+def _by_anyone(
+    rng: Random, pool: Pool, etude: Etude, subtasks: Sequence[str], true_access: float
+) -> tuple[Step, ...]:
+    """The subtasks, given to random workers, with random access or the true one."""
+    accesses = random_access(rng, len(subtasks))
+    if rng.random() < true_access and subtasks == _clauses(etude):
+        accesses = [step.reads for step in etude.steps]
+    return tuple(
+        Step(rng.choice(pool.names), subtask, access)
+        for subtask, access in zip(subtasks, accesses, strict=True)
+    )
+
+
+# ---- who is to do it, in words
+
+
+def _assigned(rng: Random, pool: Pool, steps: Sequence[Step]) -> str:
+    """A question that says of every subtask who is to do it."""
+    table = wording()["assigned"]
+    template = rng.choice(table["one" if len(steps) == 1 else "each"])
+    return "".join(
+        template.format(n=number, clause=step.subtask, worker=_called(rng, pool, step.worker))
+        for number, step in enumerate(steps, start=1)
+    ).strip()
+
+
+def _called(rng: Random, pool: Pool, worker: str) -> str:
+    """The worker, called by its description as its grammar allows."""
+    description = pool[worker].description
+    first_word = description.split()[0].rstrip(",:")
+    names: tuple[str, ...]
+    if first_word.endswith("s"):
+        names = ("the one who {}", "the worker that {}", "whoever {}")
+    elif first_word in ("a", "an", "the"):
+        names = ("the one who is {}", "the worker that is {}", "{}")
+    else:
+        names = ("the one described as {}", "the worker described as {}")
+    return rng.choice((*names, '"{}"')).format(description)
+
+
+# ---- what the subtasks are
+
+
+def _clauses(etude: Etude) -> list[str]:
+    return [step.subtask for step in etude.steps]
 
 
 def _subtasks(rng: Random, etude: Etude, true_clauses: float) -> Sequence[str]:
     point = rng.random()
-    clauses = [step.subtask for step in etude.steps]
+    clauses = _clauses(etude)
     if len(clauses) == 1 or true_clauses < point < true_clauses + WHOLE_QUESTION:
         return [etude.question]
     if point <= true_clauses:
@@ -103,6 +175,9 @@ def _shuffled(rng: Random, question: str, clauses: list[str]) -> list[str]:
     """The clauses in any order, the whole question perhaps at the end."""
     mixed = rng.sample(clauses, len(clauses))
     return [*mixed[:4], question] if rng.random() < 0.3 else mixed
+
+
+# ---- what each of them may read
 
 
 def random_access(rng: Random, length: int) -> list[Access]:
