@@ -3,14 +3,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.plan import grammar, parse, write
+from podium.plan import Order, grammar, parse, write, write_acceptance
 from podium.pool import Pool, WorkerProfile
 from podium.workflow import Step, Workflow
+
+ORDERS: tuple[Order, ...] = get_args(Order)
 
 TOKEN = re.compile(
     r'"(?P<literal>(?:[^"\\]|\\.)*)"|(?P<characters>\[(?:[^\]\\]|\\.)*\])'
@@ -42,8 +45,8 @@ def expanded(body: str, rules: dict[str, str]) -> str:
 
 @pytest.fixture(scope="session")
 def sentences(pool: Pool) -> st.SearchStrategy[str]:
-    pattern = as_regex(grammar(pool, max_subtask_chars=9))
-    return st.from_regex(pattern, fullmatch=True)
+    patterns = [as_regex(grammar(pool, max_subtask_chars=9, order=order)) for order in ORDERS]
+    return st.one_of([st.from_regex(pattern, fullmatch=True) for pattern in patterns])
 
 
 @settings(max_examples=300)
@@ -57,15 +60,17 @@ def test_whatever_the_grammar_allows_is_a_well_formed_plan(
     assert all(len(step.subtask) <= 9 for step in parsed.workflow.steps)
 
 
+@pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     "subtask", ["Why?", 'a "quoted" \\ word', "two\nlines\tand\x01more", "日本 [1]"]
 )
-def test_with_a_given_subtask_every_step_does_just_that(pool: Pool, subtask: str) -> None:
-    pattern = as_regex(grammar(pool, 2, subtask=subtask))
-    lists = write(
-        Workflow((Step(pool.names[0], subtask), Step(pool.names[1], subtask, (0,)))), pool
-    )
-    other = write(Workflow((Step(pool.names[0], f"{subtask}!"),)), pool)
+def test_with_a_given_subtask_every_step_does_just_that(
+    pool: Pool, subtask: str, order: Order
+) -> None:
+    pattern = as_regex(grammar(pool, 2, subtask=subtask, order=order))
+    twice = Workflow((Step(pool.names[0], subtask), Step(pool.names[1], subtask, (0,))))
+    lists = write(twice, pool, order=order)
+    other = write(Workflow((Step(pool.names[0], f"{subtask}!"),)), pool, order=order)
     assert re.fullmatch(pattern, lists)
     assert not re.fullmatch(pattern, other)
     assert parse(lists, pool, strict=True).workflow is not None
@@ -77,8 +82,25 @@ def test_every_plan_in_plain_words_is_allowed(
 ) -> None:
     steps = data.draw(workflows).steps
     plain = Workflow(tuple(replace(step, subtask='"Do" [it], \n速く') for step in steps))
-    pattern = as_regex(grammar(pool, may_accept=True, max_subtask_chars=20))
-    assert re.fullmatch(pattern, write(plain, pool))
+    for order in ORDERS:
+        pattern = as_regex(grammar(pool, may_accept=True, max_subtask_chars=20, order=order))
+        assert re.fullmatch(pattern, write(plain, pool, order=order))
+
+
+def test_the_grammar_holds_to_one_order(pool: Pool) -> None:
+    workflow = Workflow((Step(pool.names[2], "Plan"), Step(pool.names[0], "Do it", "all")))
+    for order in ORDERS:
+        pattern = as_regex(grammar(pool, order=order))
+        matching = [o for o in ORDERS if re.fullmatch(pattern, write(workflow, pool, order=o))]
+        assert matching == [order]
+
+
+def test_with_the_subtasks_first_all_else_is_refused_as_before(pool: Pool) -> None:
+    pattern = as_regex(grammar(pool, order="subtasks-first"))
+    text = 'subtasks = ["Plan", "Do it"]\nmodel_id = [2, 0]\naccess_list = [[], [0]]'
+    assert re.fullmatch(pattern, text)
+    for right, wrong in (("[2, 0]", "[4, 0]"), ("[2, 0]", "[2]"), ("[0]]", "[1]]"), ("Plan", "")):
+        assert not re.fullmatch(pattern, text.replace(right, wrong))
 
 
 PLAN = 'model_id = [2, 0]\nsubtasks = ["Plan", "Do it"]\naccess_list = [[], ["all"]]'
@@ -109,8 +131,11 @@ def test_the_grammar_allows_plans_and_nothing_else(text: str, allowed: bool, poo
 
 
 def test_accepting_is_allowed_only_where_there_is_an_answer(pool: Pool) -> None:
+    for order in ORDERS:
+        acceptance = write_acceptance(order)
+        assert re.fullmatch(as_regex(grammar(pool, may_accept=True, order=order)), acceptance)
+        assert not re.fullmatch(as_regex(grammar(pool, order=order)), acceptance)
     pattern = as_regex(grammar(pool, may_accept=True))
-    assert re.fullmatch(pattern, "model_id = []\nsubtasks = []\naccess_list = []")
     assert re.fullmatch(pattern, 'model_id = [0]\nsubtasks = ["Check"]\naccess_list = [["all"]]')
 
 

@@ -28,6 +28,13 @@ def test_the_figure_of_the_paper_is_a_plan(pool: Pool) -> None:
     assert parsed.warnings == ()
 
 
+def test_the_subtasks_may_come_before_the_ids(pool: Pool) -> None:
+    thoughts, ids, subtasks, access = THE_FIGURE.rsplit("\n", 3)
+    parsed = parse("\n".join((thoughts, subtasks, ids, access)), pool, strict=True)
+    assert parsed.workflow == TWO_STEPS
+    assert parsed.warnings == ()
+
+
 QUIRKS = {
     "a code fence": """\
 ```python
@@ -280,7 +287,20 @@ MALFORMED = {
     ),
     "the lists are out of order": (
         'subtasks = ["a"]\naccess_list = [[]]\nmodel_id = [0]',
-        "subtasks: the list is out of place; write model_id, subtasks, access_list in this order",
+        "access_list: the list is out of place; write it last, after model_id and subtasks",
+    ),
+    "the ids are missing after the subtasks": (
+        'subtasks = ["a"]\naccess_list = [[]]',
+        "model_id: the list is missing; write model_id = [...] with one entry for each step",
+    ),
+    "a list is written again and broken": (
+        'subtasks = ["a"]\nmodel_id = [0]\nsubtasks = ["b]\naccess_list = [[]]',
+        "subtasks: the string '\"b]' does not end; close its quotes",
+    ),
+    "the lengths differ after the subtasks": (
+        'subtasks = ["a", "b"]\nmodel_id = [0]\naccess_list = [[], []]',
+        "model_id: the lists differ in length: model_id has 1, subtasks has 2, access_list has 2; "
+        "give each of them one entry for each step",
     ),
     "a list has no end": (
         'model_id = [0]\nsubtasks = ["a"]\naccess_list = [[]',
@@ -435,7 +455,14 @@ def test_the_number_of_steps_is_the_callers_to_limit(pool: Pool) -> None:
         parse(THE_FIGURE, pool, max_steps=1)
 
 
-@pytest.mark.parametrize("text", [plan("[]", "[]", "[]"), '```json\n{"steps": []}\n```'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        plan("[]", "[]", "[]"),
+        "subtasks = []\nmodel_id = []\naccess_list = []",
+        '```json\n{"steps": []}\n```',
+    ],
+)
 def test_an_empty_plan_accepts_the_answer_of_the_round_before(text: str, pool: Pool) -> None:
     parsed = parse(text, pool, strict=True, may_accept=True)
     assert parsed.workflow is None

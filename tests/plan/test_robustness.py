@@ -88,6 +88,7 @@ HOSTILE = {
     "steps beside steps": '"steps":[{"a":1,',
     "backslashes": 'subtasks = ["\\',
     "white space after labels": "access" + " " * 50,
+    "lists written again": 'subtasks = ["x"]\nmodel_id = [0]\n',
     "whole plans": 'model_id = [0]\nsubtasks = ["x"]\naccess_list = [[]]\n',
 }
 

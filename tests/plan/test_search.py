@@ -7,6 +7,7 @@ from podium.plan.search import find
 
 DRAFT = 'model_id = [0]\nsubtasks = ["draft"]\naccess_list = [[]]\n'
 FINAL = 'model_id = [1]\nsubtasks = ["final"]\naccess_list = [[]]\n'
+SUBTASKS_FIRST = 'subtasks = ["final"]\nmodel_id = [1]\naccess_list = [[]]\n'
 JSON = '{"steps": [{"worker": 1, "subtask": "json", "access": []}]}\n'
 
 LISTS_OF_FINAL = {"model_id": [1], "subtasks": ["final"], "access_list": [[]]}
@@ -22,6 +23,9 @@ STEPS_OF_JSON = {"steps": [{"worker": 1, "subtask": "json", "access": []}]}
         pytest.param("access_list = [[]]\n" + FINAL, id="a list out of place before it"),
         pytest.param("model_id = [0]\n" + FINAL, id="a first version of its first list"),
         pytest.param('model_id = [0]\nsubtasks = ["x"]\n' + FINAL, id="half a draft"),
+        pytest.param(DRAFT + SUBTASKS_FIRST, id="a draft in the other order"),
+        pytest.param("model_id = [0]\n" + SUBTASKS_FIRST, id="ids before the subtasks"),
+        pytest.param(SUBTASKS_FIRST + "model_id = [0]\n", id="ids once more after it"),
         pytest.param('subtasks = ["I give up\n' + FINAL, id="a string that never ends"),
         pytest.param("model_id = [0, [1, (\n" + FINAL, id="a list that never ends"),
         pytest.param(FINAL + "access_list = [[0]]\n", id="a last list once more"),
@@ -36,9 +40,23 @@ def test_the_plan_is_the_last_complete_one(text: str) -> None:
     assert find(text).lists == LISTS_OF_FINAL
 
 
-def test_a_list_written_again_replaces_its_first_version() -> None:
-    found = find('model_id = [1]\nsubtasks = ["x"]\nsubtasks = ["final"]\naccess_list = [[]]')
-    assert found.lists == LISTS_OF_FINAL
+@pytest.mark.parametrize(
+    "text",
+    [
+        'model_id = [1]\nsubtasks = ["x"]\nsubtasks = ["final"]\naccess_list = [[]]',
+        'model_id = [0]\nsubtasks = ["final"]\nmodel_id = [1]\naccess_list = [[]]',
+        'subtasks = ["x"]\nmodel_id = [1]\nsubtasks = ["final"]\naccess_list = [[]]',
+        'subtasks = ["x\nsubtasks = ["final"]\nNow who?\nmodel_id = [1]\naccess_list = [[]]',
+    ],
+)
+def test_a_list_written_again_replaces_its_earlier_version(text: str) -> None:
+    assert find(text).lists == LISTS_OF_FINAL
+
+
+def test_a_broken_list_leaves_no_earlier_version_to_be_carried_out() -> None:
+    with pytest.raises(MalformedPlan) as caught:
+        find('model_id = [1]\nsubtasks = ["draft"]\nmodel_id = [1, (\naccess_list = [[]]')
+    assert caught.value.where == "model_id"
 
 
 def test_the_json_form_wins_where_it_comes_last() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.errors import UnknownWorker
-from podium.plan import parse, write
+from podium.plan import Order, parse, write, write_acceptance
 from podium.pool import Pool
 from podium.workflow import Step, Workflow
 
@@ -25,6 +27,21 @@ def test_a_plan_is_written_as_three_lists_one_on_each_line(pool: Pool) -> None:
     )
 
 
+def test_the_subtasks_come_first_where_that_is_asked_for(pool: Pool) -> None:
+    workflow = Workflow((Step("gpt-5", "Plan"), Step("gemini-2.5-pro", "Do it", access="all")))
+    assert write(workflow, pool, order="subtasks-first") == (
+        'subtasks = ["Plan", "Do it"]\nmodel_id = [2, 0]\naccess_list = [[], ["all"]]'
+    )
+
+
+def test_acceptance_is_three_empty_lists_in_the_same_order(pool: Pool) -> None:
+    assert write_acceptance() == "model_id = []\nsubtasks = []\naccess_list = []"
+    subtasks_first = write_acceptance("subtasks-first")
+    assert subtasks_first == "subtasks = []\nmodel_id = []\naccess_list = []"
+    for text in (write_acceptance(), subtasks_first):
+        assert parse(text, pool, strict=True, may_accept=True).workflow is None
+
+
 @settings(max_examples=300)
 @given(data=st.data())
 def test_what_is_written_is_read_back(
@@ -32,7 +49,8 @@ def test_what_is_written_is_read_back(
 ) -> None:
     workflow = data.draw(workflows)
     thoughts = data.draw(st.sampled_from(["", 'It\'s a "hard" one [1].\n', "<think>hm</think>\n"]))
-    parsed = parse(thoughts + write(workflow, pool), pool, strict=True, may_accept=True)
+    written = write(workflow, pool, order=data.draw(st.sampled_from(get_args(Order))))
+    parsed = parse(thoughts + written, pool, strict=True, may_accept=True)
     assert parsed.workflow == workflow
     assert parsed.warnings == ()
 

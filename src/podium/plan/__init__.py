@@ -1,7 +1,8 @@
 """The text of a plan: reading it, writing it, and making models write it well.
 
     parse              a conductor's text      -> a workflow, or an error that says what to mend
-    write              a workflow              -> the three lists
+    write              a workflow              -> the three lists, in either order
+    write_acceptance   the three empty lists, which accept the answer there is
     read_workflow      a JSON document         -> a workflow
     workflow_document  a workflow              -> a JSON document
     schema             JSON Schema of the JSON form, for structured output and editors
@@ -16,9 +17,10 @@ from podium.plan.document import read_workflow, workflow_document
 from podium.plan.gbnf import grammar
 from podium.plan.json_schema import schema
 from podium.plan.parser import ParsedPlan, parse
-from podium.plan.writer import write
+from podium.plan.writer import Order, write, write_acceptance
 
 __all__ = [
+    "Order",
     "ParsedPlan",
     "grammar",
     "parse",
@@ -26,4 +28,5 @@ __all__ = [
     "schema",
     "workflow_document",
     "write",
+    "write_acceptance",
 ]

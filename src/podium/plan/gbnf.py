@@ -7,6 +7,8 @@ lists of unequal length, empty subtasks, and reads of steps that are not earlier
     root ::= "model_id = [" ( plan1 | plan2 )
     plan1 ::= id "]\nsubtasks = [" text "]\naccess_list = [" access0 "]"
     plan2 ::= id ", " id "]\nsubtasks = [" text ", " text "]\naccess_list = [" access0 ", " ...
+
+In the other order of a plan, the subtasks come before the ids.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
+from podium.plan.search import ACCESS_LIST, MODEL_ID, SUBTASKS
+from podium.plan.writer import LABELS, Order, write_acceptance
 from podium.pool import Pool
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -33,6 +37,7 @@ def grammar(
     may_accept: bool = False,
     max_subtask_chars: int = 200,
     subtask: str | None = None,
+    order: Order = "ids-first",
 ) -> str:
     """The GBNF grammar of the plans for this pool, and of nothing around them.
 
@@ -40,13 +45,15 @@ def grammar(
     its window. With `subtask` every subtask is that text: for models too small to write one,
     which then decide only who does it, how often, and who reads whom. `may_accept` adds the
     three empty lists, and `all` for the first step, which then means the round before.
+    `order` says which list comes first.
     """
+    beginning = f"{LABELS[order][0]} = ["
     plans = [f"plan{steps}" for steps in range(1, max_steps + 1)]
     if may_accept:
-        plans.append(_quoted("]\nsubtasks = []\naccess_list = []"))
+        plans.append(_quoted(write_acceptance(order).removeprefix(beginning)))
     rules = [
-        f"root ::= {_quoted('model_id = [')} ({' | '.join(plans)})",
-        *(_plan_rule(steps) for steps in range(1, max_steps + 1)),
+        f"root ::= {_quoted(beginning)} ({' | '.join(plans)})",
+        *(_plan_rule(steps, order) for steps in range(1, max_steps + 1)),
         f"id ::= {' | '.join(_quoted(str(index)) for index in range(len(pool)))}",
         *_text_rules(max_subtask_chars, subtask),
         *(rule for index in range(max_steps) for rule in _access_rules(index, may_accept)),
@@ -64,16 +71,19 @@ def _text_rules(max_subtask_chars: int, subtask: str | None) -> Iterator[str]:
     yield f"character ::= {_CHARACTER}"
 
 
-def _plan_rule(steps: int) -> str:
-    """The rest of a plan with that many steps, from the first id on."""
+def _plan_rule(steps: int, order: Order) -> str:
+    """The rest of a plan with that many steps, from its first entry on."""
+    entries = {
+        MODEL_ID: ["id"] * steps,
+        SUBTASKS: ["text"] * steps,
+        ACCESS_LIST: [f"access{index}" for index in range(steps)],
+    }
     comma = f" {_quoted(', ')} "
-    ids = comma.join(["id"] * steps)
-    texts = comma.join(["text"] * steps)
-    accesses = comma.join(f"access{index}" for index in range(steps))
-    return (
-        f"plan{steps} ::= {ids} {_quoted(']' + chr(10) + 'subtasks = [')} {texts} "
-        f"{_quoted(']' + chr(10) + 'access_list = [')} {accesses} {_quoted(']')}"
-    )
+    first, *others = LABELS[order]
+    parts = [comma.join(entries[first])]
+    for label in others:
+        parts += (_quoted(f"]\n{label} = ["), comma.join(entries[label]))
+    return f"plan{steps} ::= {' '.join(parts)} {_quoted(']')}"
 
 
 def _access_rules(index: int, may_accept: bool) -> Iterator[str]:

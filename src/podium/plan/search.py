@@ -3,10 +3,11 @@
 Models think aloud before they write a plan, name the lists while they think, and draft them.
 The rule that finds the plan among all that:
 
-    The plan is the last complete one: three lists in the order `model_id`, `subtasks`,
-    `access_list`, or one list `"steps"`. A list that is written again before the next one
-    begins replaces its first version. What stands in a closed `<think>` block never counts; a
-    `<think>` that is never closed is passed over like any other word.
+    The plan is the last complete one: the lists `model_id` and `subtasks` in either order and
+    then `access_list`, which completes it, or one list `"steps"`. A list that is written again
+    before the plan is complete replaces its earlier version, whatever stands between; a broken
+    one leaves none. What stands in a closed `<think>` block never counts; a `<think>` that is
+    never closed is passed over like any other word.
 
 A label counts where a list follows it directly. Text inside a complete list belongs to that
 list, so subtasks may mention labels, brackets and tags as they like. This module knows nothing
@@ -75,7 +76,7 @@ def find(text: str) -> FoundPlan:
         try:
             values, position = scan_list(text, mark.start("list"))
         except BrokenLiteral as problem:
-            search.broken[label] = problem.reason
+            search.refuse(label, problem.reason)
         else:
             search.take(label, values, position)
     if search.found is None:
@@ -88,23 +89,25 @@ class _Search:
 
     def __init__(self) -> None:
         self.found: FoundPlan | None = None
-        self.broken: dict[str, str] = {}
+        self._broken: dict[str, str] = {}
         self._begun: dict[str, list[Value]] = {}
         self._seen: set[str] = set()
 
     def take(self, label: str, values: list[Value], end: int) -> None:
-        """A complete list: it begins a plan, goes on with one, or is out of place."""
+        """A complete list: it is part of a plan, completes one, or is out of place."""
         self._seen.add(label)
         if label == STEPS:
             self._complete({STEPS: values}, end)
-            return
-        place = LISTS.index(label)
-        if len(self._begun) < place:
-            return
-        earlier = {name: self._begun[name] for name in LISTS[:place]}
-        self._begun = {**earlier, label: values}
-        if label == ACCESS_LIST:
-            self._complete(self._begun, end)
+        elif label != ACCESS_LIST:
+            self._begun[label] = values
+        elif len(self._begun) == len(LISTS) - 1:
+            lists = {**self._begun, ACCESS_LIST: values}
+            self._complete({label: lists[label] for label in LISTS}, end)
+
+    def refuse(self, label: str, reason: str) -> None:
+        """A broken list. Its earlier version is no longer what the writer wants."""
+        self._broken[label] = reason
+        self._begun.pop(label, None)
 
     def _complete(self, lists: dict[str, list[Value]], end: int) -> None:
         self.found = FoundPlan(MappingProxyType(lists), end)
@@ -112,21 +115,21 @@ class _Search:
 
     def problem(self) -> MalformedPlan:
         """What is wrong with a text that holds no complete plan."""
-        if STEPS in self.broken and MODEL_ID not in self._seen | self.broken.keys():
-            return MalformedPlan(STEPS, self.broken[STEPS])
-        if not self._seen and not self.broken:
+        if STEPS in self._broken and MODEL_ID not in self._seen | self._broken.keys():
+            return MalformedPlan(STEPS, self._broken[STEPS])
+        if not self._seen and not self._broken:
             return MalformedPlan(
                 PLAN,
                 "no plan was found; end with the three lists, each on its own line: "
                 "model_id = [...], subtasks = [...], access_list = [...]",
             )
-        missing = next(label for label in LISTS if label not in self._begun)
-        if missing in self.broken:
-            return MalformedPlan(missing, self.broken[missing])
+        *before, last = LISTS
+        missing = next((label for label in before if label not in self._begun), last)
+        if missing in self._broken:
+            return MalformedPlan(missing, self._broken[missing])
         if missing in self._seen:
             return MalformedPlan(
-                missing,
-                f"the list is out of place; write {', '.join(LISTS)} in this order",
+                missing, f"the list is out of place; write it last, after {' and '.join(before)}"
             )
         return MalformedPlan(
             missing, f"the list is missing; write {missing} = [...] with one entry for each step"
