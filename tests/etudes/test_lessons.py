@@ -7,7 +7,7 @@ import pytest
 
 from podium.errors import UsageError
 from podium.etudes import FAMILIES, SPLITS, UNSURE, Lesson, Split, lessons, oracle_reply
-from podium.etudes.oracle import read_message
+from podium.etudes.oracle import read_message, readings
 
 
 def some(family: str, size: int = 400, split: Split = "train", **more: float) -> list[Lesson]:
@@ -40,7 +40,51 @@ def test_the_share_of_what_is_not_its_skill_is_a_parameter() -> None:
     assert UNSURE not in {lesson.reply for lesson in some("codes", unsure_share=0.0)}
     assert {lesson.reply for lesson in some("codes", unsure_share=1.0)} == {UNSURE}
     unsure = sum(lesson.reply == UNSURE for lesson in some("codes"))
-    assert 0.05 < unsure / 400 < 0.16
+    assert 0.07 < unsure / 400 < 0.19
+
+
+def test_what_is_hard_to_learn_is_taught_more_often() -> None:
+    lists = [oracle_skill("lists", lesson) for lesson in some("lists", 2000, unsure_share=0.0)]
+    taught = Counter(lists)
+    assert taught["ascending"] > 1.5 * taught["first"] > 0
+    assert taught["largest"] > 1.5 * taught["last"] > 0
+    calendar = [oracle_skill("calendar", lesson) for lesson in some("calendar", 2000)]
+    assert Counter(calendar)["day_after"] > 2 * Counter(calendar)["season"] > 0
+
+
+def oracle_skill(family: str, lesson: Lesson) -> str:
+    """The skill that the lesson is on, "" where it is none of the family's."""
+    subtask, _ = read_message(lesson.prompt)
+    skills = {reading.skill for reading in readings(subtask)}
+    return next((skill.name for skill in skills if skill.family == family), "")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_second_round_may_show_the_first(family: str) -> None:
+    shown = [read_message(lesson.prompt)[1] for lesson in some(family, 600, unsure_share=0.0)]
+    seconds = [visible for visible in shown if any(step.before for step in visible)]
+    assert 0.05 < len(seconds) / 600 < 0.2
+    assert any(not visible[-1].before for visible in seconds)
+    assert any(len(visible) > 1 and visible[-1].before for visible in seconds)
+
+
+def test_an_input_that_was_not_known_makes_the_answer_unknown() -> None:
+    spoiled = [
+        lesson
+        for lesson in some("arithmetic", 1000, unsure_share=1.0)
+        if any(step.is_unknown for step in read_message(lesson.prompt)[1])
+        and oracle_skill("arithmetic", lesson)
+    ]
+    assert len(spoiled) > 100
+
+
+def test_what_does_not_matter_may_be_unknown() -> None:
+    beside = [
+        lesson
+        for lesson in some("words", 1000, unsure_share=0.0)
+        if any(step.is_unknown and not step.before for step in read_message(lesson.prompt)[1])
+    ]
+    assert len(beside) > 20
 
 
 def test_lessons_are_repeatable_and_differ_by_seed_split_and_family() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from podium.engine.context import Pair, compose
 from podium.etudes import UNSURE, oracle_reply
-from podium.etudes.oracle import Visible, read_message
+from podium.etudes.oracle import ROUND_BEFORE, Visible, read_message
 
 
 def message(subtask: str, *pairs: tuple[str, str]) -> str:
@@ -72,6 +72,39 @@ def test_words_of_a_visible_step_stand_for_its_result() -> None:
     shown = (("the largest of 3, 9, 4", "9"), ("the number of days in May", "31"))
     subtask = "What is the sum of the largest of 3, 9, 4 and the number of days in May?"
     assert oracle_reply("arithmetic", message(subtask, *shown)) == "40"
+
+
+def test_nobody_goes_on_from_what_was_not_known() -> None:
+    shown = (("double 4", "8"), ("halve the number 12", UNSURE))
+    assert oracle_reply("arithmetic", message("add 5 to it", shown[1])) == UNSURE
+    assert oracle_reply("arithmetic", message("add 5 to it", *shown)) == UNSURE
+    assert oracle_reply("arithmetic", message("add the two results", *shown)) == UNSURE
+
+
+def test_what_was_not_known_does_no_harm_where_it_cannot_be_meant() -> None:
+    shown = (("double 4", "8"), ("the opposite of cold", UNSURE))
+    assert oracle_reply("arithmetic", message("add 5 to it", *shown)) == "13"
+    assert oracle_reply("arithmetic", message("add 5 to it", *reversed(shown))) == "13"
+    assert oracle_reply("arithmetic", message("add 5 to 12", *shown)) == "17"
+
+
+def second_round(subtask: str, first: list[tuple[str, str]], *now: tuple[str, str]) -> str:
+    before = [Pair(f"{n}{ROUND_BEFORE}", *pair) for n, pair in enumerate(first)]
+    shown = [Pair(str(n), *pair) for n, pair in enumerate(now)]
+    return compose(subtask, question=None, pairs=[*before, *shown], is_final=False)
+
+
+@pytest.mark.parametrize("wrong", [UNSURE, "99"])
+def test_a_step_that_is_done_again_means_what_it_meant_in_the_round_before(wrong: str) -> None:
+    one, two, three, total = "double 4", "halve the number 12", "double 10", "add the two results"
+    done = [(one, "8"), (two, "6")]
+    tried = [*done, (total, wrong)]
+    assert oracle_reply("arithmetic", second_round(total, tried)) == "14"
+    assert oracle_reply("arithmetic", second_round(total, [*tried, ("add 5 to it", wrong)])) == "14"
+    half_done = [(one, "8"), (two, wrong), (total, wrong)]
+    assert oracle_reply("arithmetic", second_round(total, half_done, (two, "6"))) == "14"
+    anew = [(three, wrong), (total, wrong)]
+    assert oracle_reply("arithmetic", second_round(total, anew, *done)) == "14"
 
 
 def test_a_message_is_read_back_as_it_was_composed() -> None:

@@ -1,24 +1,26 @@
 """What a specialist is taught: messages exactly as the engine sends them, and the bare answer.
 
 Every form in which work may reach it: literal arguments, with or without steps beside them that
-do not matter; one earlier result, or several, shown alone or among others; subtasks cut out of a
-question in any way; and a small share of work that is not for it, to which it says that it does
-not know, so that no specialist is good at another's skill by accident. That share holds three
-kinds: another family's subtask, a whole question of several steps, and a subtask whose input is
-not shown.
+do not matter; one earlier result, or several, shown alone or among others; what a round before
+has left behind; subtasks cut out of a question in any way; and a small share of work that is not
+for it, to which it says that it does not know, so that no specialist is good at another's skill
+by accident. That share holds four kinds: another family's subtask, a whole question of several
+steps, a subtask whose input is not shown, and one whose input was not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from random import Random
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
 from podium.engine.context import Pair, compose
 from podium.errors import UsageError
 from podium.etudes.composition import Operation, compose_operations, try_operations
 from podium.etudes.etude import make_etude
+from podium.etudes.oracle import ROUND_BEFORE
 from podium.etudes.phrases import order
 from podium.etudes.shapes import USUAL, EtudeShape
 from podium.etudes.skills import FAMILIES, SKILLS, Skill
@@ -26,10 +28,24 @@ from podium.etudes.splits import Split
 from podium.etudes.vocabulary import UNSURE
 from podium.etudes.wording import ask, capitalised, connectives, nest
 
-UNSURE_SHARE: Final = 0.1
+UNSURE_SHARE: Final = 0.13
 NESTED_SHARE: Final = 0.2
 WHOLE_QUESTION_SHARE: Final = 0.4
 """How often a subtask with literal arguments alone is a whole question of one skill."""
+
+SECOND_ROUND_SHARE: Final = 0.12
+"""How often the work is part of a second round that reads all of the first."""
+
+UNKNOWN_BESIDE_SHARE: Final = 0.2
+"""How often a result that does not matter was not known."""
+
+WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        **dict.fromkeys(("day_after", "day_before", "month_after", "month_before"), 3.0),
+        **dict.fromkeys(("ascending", "largest", "smallest"), 2.0),
+    }
+)
+"""How much more often than others the skills are taught that are hard to learn."""
 
 Role = Literal["leaf", "step", "join-2", "join-3"]
 
@@ -59,7 +75,7 @@ class Lesson(NamedTuple):
 def lessons(
     family: str, seed: int, split: Split = "train", *, unsure_share: float = UNSURE_SHARE
 ) -> Iterator[Lesson]:
-    """Lesson after lesson, the skills of the family in equal shares."""
+    """Lesson after lesson; the hard ones among the skills of the family more often."""
     if family not in FAMILIES:
         raise UsageError(f"no family is called {family!r}; there is {', '.join(FAMILIES)}")
     rng = Random(f"{seed}/lessons/{family}/{split}")  # noqa: S311 - repeatable, not secret
@@ -71,24 +87,26 @@ def lessons(
 
 
 def _own(rng: Random, family: str, split: Split) -> Lesson:
-    skill = rng.choice(_skills(family))
+    skills = _skills(family)
+    (skill,) = rng.choices(skills, [WEIGHTS.get(skill.name, 1.0) for skill in skills])
     operations = _operations(rng, split, skill, rng.choice(_roles(skill)))
-    prompt = _message(rng, split, operations)
-    return Lesson(prompt, operations[-1].answer.text)
+    return _taught(rng, split, operations)
 
 
 def _not_for(rng: Random, family: str, split: Split) -> str:
     """A message that this family's specialist cannot answer."""
     point = rng.random()
-    if point < 0.6:
+    if point < 0.5:
         other = rng.choice([other for other in FAMILIES if other != family])
         return _own(rng, other, split).prompt
-    if point < 0.8:
+    if point < 0.65:
         shape = rng.choice([shape for shape in USUAL if shape is not EtudeShape.ONE])
         return make_etude(rng, split, shape).question
     skill = rng.choice([skill for skill in _skills(family) if len(_roles(skill)) > 1])
     operations = _operations(rng, split, skill, rng.choice(_roles(skill)[1:]))
-    return _surface(rng, split, order(rng, split, operations[-1]))
+    if point < 0.8:
+        return _surface(rng, split, order(rng, split, operations[-1]))
+    return _with_an_unknown(rng, split, operations)
 
 
 # ---- which operations
@@ -121,17 +139,75 @@ def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Op
 # ---- how they reach the worker
 
 
-def _message(rng: Random, split: Split, operations: Sequence[Operation]) -> str:
-    """The message for the last operation: with what it needs visible, with every earlier step,
-    or with what it needs among others."""
+def _taught(rng: Random, split: Split, operations: Sequence[Operation]) -> Lesson:
+    """The lesson on the last operation."""
     subtasks, subtask = _subtasks(rng, split, operations)
-    replies = [operation.answer.text for operation in operations]
-    point = rng.random()
-    reads = range(len(subtasks)) if point < 0.25 else operations[-1].reads
-    pairs = [Pair(str(read), subtasks[read], replies[read]) for read in reads]
-    if point > 0.75 and _is_clear_among_others(subtask, operations):
-        pairs = _among_others(rng, split, operations[-1], pairs)
+    shown = _pairs(operations, subtasks)
+    if rng.random() < SECOND_ROUND_SHARE and _all_differ(*subtasks, subtask):
+        pairs = _after_a_round(rng, split, shown, subtask)
+    else:
+        pairs = _in_one_round(rng, split, operations, shown, subtask)
+    prompt = compose(subtask, question=None, pairs=pairs, is_final=False)
+    return Lesson(prompt, operations[-1].answer.text)
+
+
+def _with_an_unknown(rng: Random, split: Split, operations: Sequence[Operation]) -> str:
+    """The message for the last operation, where a result that it needs was not known."""
+    subtasks, subtask = _subtasks(rng, split, operations)
+    shown = _pairs(operations, subtasks)
+    unknown = rng.choice(operations[-1].reads)
+    shown[unknown] = shown[unknown]._replace(reply=UNSURE)
+    pairs = shown if rng.random() < 0.3 else [shown[read] for read in operations[-1].reads]
     return compose(subtask, question=None, pairs=pairs, is_final=False)
+
+
+def _pairs(operations: Sequence[Operation], subtasks: Sequence[str]) -> list[Pair]:
+    """The earlier operations as the last one may see them."""
+    return [
+        Pair(str(index), subtask, operation.answer.text)
+        for index, (operation, subtask) in enumerate(zip(operations, subtasks, strict=False))
+    ]
+
+
+def _in_one_round(
+    rng: Random,
+    split: Split,
+    operations: Sequence[Operation],
+    shown: list[Pair],
+    subtask: str,
+) -> list[Pair]:
+    """Every earlier step, or what is needed alone, or what is needed among others."""
+    point = rng.random()
+    if point < 0.25:
+        return shown
+    needed = [shown[read] for read in operations[-1].reads]
+    if point > 0.65 and _is_clear_among_others(subtask, operations):
+        return _among_others(rng, split, operations[-1], needed)
+    return needed
+
+
+def _after_a_round(rng: Random, split: Split, shown: Sequence[Pair], subtask: str) -> list[Pair]:
+    """The first round, which came to nothing from some step on, and those steps as this round
+    has done them again; all of it visible, as the engine would label it."""
+    kept = rng.randint(0, len(shown))
+    failed = [*shown[kept:], Pair(str(len(shown)), subtask, "")]
+    first = [*shown[:kept], *(pair._replace(reply=_wrong(rng, split)) for pair in failed)]
+    return [
+        *(pair._replace(step=f"{pair.step}{ROUND_BEFORE}") for pair in first),
+        *(pair._replace(step=str(index)) for index, pair in enumerate(shown[kept:])),
+    ]
+
+
+def _all_differ(*texts: str) -> bool:
+    return len({text.casefold() for text in texts}) == len(texts)
+
+
+def _wrong(rng: Random, split: Split) -> str:
+    """What a worker says that was the wrong one: most often that it does not know."""
+    if rng.random() < 0.7:
+        return UNSURE
+    (other,) = compose_operations(rng, split, EtudeShape.ONE)
+    return other.answer.text
 
 
 def _subtasks(rng: Random, split: Split, operations: Sequence[Operation]) -> tuple[list[str], str]:
@@ -189,6 +265,8 @@ def _among_others(
         (other,) = compose_operations(rng, split, EtudeShape.ONE)
         fits = any(other.answer.kind in operation.skill.kinds(place) for place in places)
         behind = len(places) == 1 and not fits and rng.random() < 0.5
-        pair = Pair("", _cut(rng, order(rng, split, other)), other.answer.text)
+        unknown = not behind and rng.random() < UNKNOWN_BESIDE_SHARE
+        reply = UNSURE if unknown else other.answer.text
+        pair = Pair("", _cut(rng, order(rng, split, other)), reply)
         shown.insert(len(shown) if behind else 0, pair)
     return [pair._replace(step=str(index)) for index, pair in enumerate(shown)]

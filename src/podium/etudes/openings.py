@@ -118,7 +118,7 @@ def _by_anyone(
 def _assigned(rng: Random, pool: Pool, steps: Sequence[Step]) -> str:
     """A question that says of every subtask who is to do it."""
     table = wording()["assigned"]
-    template = rng.choice(table["one" if len(steps) == 1 else "each"])
+    template: str = rng.choice(table["one" if len(steps) == 1 else "each"])
     return "".join(
         template.format(n=number, clause=step.subtask, worker=_called(rng, pool, step.worker))
         for number, step in enumerate(steps, start=1)
@@ -136,7 +136,8 @@ def _called(rng: Random, pool: Pool, worker: str) -> str:
         names = ("the one who is {}", "the worker that is {}", "{}")
     else:
         names = ("the one described as {}", "the worker described as {}")
-    return rng.choice((*names, '"{}"')).format(description)
+    name: str = rng.choice((*names, '"{}"'))
+    return name.format(description)
 
 
 # ---- what the subtasks are

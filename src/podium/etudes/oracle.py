@@ -6,7 +6,9 @@ to be tried without them. What it cannot read as an operation of its family, it 
 
 What words such as "it" and "the two results" mean: results are laid on a stack as the visible
 steps go by, each step taking from it what it refers to; "it" is the topmost that fits, "the two
-results" are the two on top.
+results" are the two on top. A step that did not know its answer still counts, and where it is
+meant, nobody can go on from it. Of the round before, only that counts which was known and is not
+done again.
 """
 
 from __future__ import annotations
@@ -31,15 +33,24 @@ _SECTION: Final = re.compile(
 _END: Final = re.compile(r"(?:, please)?[.?;,\s]*$", re.IGNORECASE)
 _INNER: Final = re.compile(r"[(\[]?⟦(\d+)⟧[)\]]?")
 _BETWEEN_ITEMS: Final = re.compile(r", and |, | and ")
+ROUND_BEFORE: Final = " of the round before"
+"""How the engine marks a step of the round before; those come first."""
+
 _ALL: Final = 0
 """The size of a reference to all results there are."""
 
 
 class Visible(NamedTuple):
-    """An earlier step as a worker sees it."""
+    """A step as later workers see it; `before` says that it is of the round before."""
 
     subtask: str
     reply: str
+    before: bool = False
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether its worker did not know the answer."""
+        return self.reply.strip() == UNSURE
 
 
 class Reference(NamedTuple):
@@ -67,10 +78,11 @@ class Reading(NamedTuple):
 
 def oracle_reply(family: str, message: str) -> str:
     """What a perfect specialist of that family replies to the message."""
-    subtask, visible = read_message(message)
+    subtask, shown = read_message(message)
+    visible = _counting(subtask, shown)
     marked = _with_inner_marked(subtask, visible)
     answers = set()
-    for reading in _readings(marked):
+    for reading in readings(marked):
         if reading.skill.family == family:
             arguments = _resolved(reading, visible)
             answer = reading.skill.solve(arguments) if arguments else None
@@ -83,16 +95,32 @@ def read_message(message: str) -> tuple[str, tuple[Visible, ...]]:
     """The subtask, and the steps that are visible to its worker."""
     visible = []
     while section := _SECTION.match(message):
-        visible.append(Visible(section["subtask"], section["reply"]))
+        before = section["step"].endswith(ROUND_BEFORE)
+        visible.append(Visible(section["subtask"], section["reply"], before))
         message = message[section.end() :]
     return message, tuple(visible)
+
+
+def _counting(subtask: str, shown: Sequence[Visible]) -> tuple[Visible, ...]:
+    """What is shown, less what of the round before was not known, is done again in this one, or
+    came after what is done again right now."""
+    now = [step for step in shown if not step.before]
+    again = {step.subtask.casefold() for step in now}
+    before = []
+    for step in shown[: len(shown) - len(now)]:
+        if step.subtask.casefold() == subtask.casefold():
+            break
+        if not step.is_unknown and step.subtask.casefold() not in again:
+            before.append(step)
+    return (*before, *now)
 
 
 # ---- reading a subtask
 
 
 @lru_cache(maxsize=10_000)
-def _readings(subtask: str) -> tuple[Reading, ...]:
+def readings(subtask: str) -> tuple[Reading, ...]:
+    """Every way to understand the subtask; none where it is not of this world."""
     found = []
     for text in _without_leads(_END.sub("", subtask)):
         for skill, pattern in _patterns():
@@ -235,7 +263,16 @@ def _topmost(
     for step in order:
         if _fitting(skill, place, kind, visible[step].reply) is not None:
             return [step]
+        if visible[step].is_unknown and _could_fit(skill, place, kind, visible[step].subtask):
+            return []
     return []
+
+
+def _could_fit(skill: Skill, place: int, kind: Kind | None, subtask: str) -> bool:
+    """Whether the answer of a subtask could be what is meant, if it were known."""
+    wanted = skill.kinds(place) if kind is None else {kind}
+    understood = readings(subtask)
+    return not understood or any(reading.skill.results & wanted for reading in understood)
 
 
 def _on_top(size: int, visible: Sequence[Visible], stack: Sequence[int]) -> list[int]:
@@ -259,8 +296,8 @@ def _stack(visible: Sequence[Visible]) -> list[int]:
     stack: list[int] = []
     for index, step in enumerate(visible):
         text = _with_inner_marked(step.subtask, visible[:index])
-        readings = _readings(text)
-        for argument in readings[0].arguments if readings else ():
+        understood = readings(text)
+        for argument in understood[0].arguments if understood else ():
             if isinstance(argument, Inner) and argument.step in stack:
                 stack.remove(argument.step)
             elif isinstance(argument, Reference) and stack:

@@ -11,7 +11,7 @@ from podium.etudes.values import MONTHS, WEEKDAYS, Kind, Value, number
 
 _LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _SEASONS: Final = ("winter", "spring", "summer", "autumn")
-_MOST_DAYS: Final = 20
+_MOST_DAYS: Final = 12
 _MOST_MONTHS: Final = 11
 
 
