@@ -5,6 +5,10 @@
 python="$root/.venv/bin/python"
 busy="$root/.venv.lock"
 
+# Not in a lock file: which build of it fits, and what comes with that (gigabytes for graphics
+# cards, or nothing), is for the machine's own package index to say.
+torch="torch==2.13.0"
+
 say() { printf 'podium: %s\n' "$*" >&2; }
 
 is_recent() { "$1" -P -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
@@ -91,7 +95,7 @@ install_lock_file() {
     fi
     say "installing what $1 lists (once; a minute or two)"
     if command -v uv >/dev/null 2>&1; then
-        uv pip install --quiet --python "$python" --require-hashes -r "$root/$1" >&2
+        uv pip install --quiet --python "$python" --require-hashes --no-deps -r "$root/$1" >&2
     else
         "$python" -P -m pip install -qq --disable-pip-version-check --require-hashes --no-deps \
             -r "$root/$1" >&2
@@ -103,15 +107,27 @@ install_lock_file() {
 
 is_installed() { [ -x "$python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; }
 
-# prepare LOCK: have .venv hold what the lock file lists; at once when nothing has changed.
+# Always with pip: uv does not look where pip was told to look, and would fetch another build.
+install_first() {
+    "$python" -P -c 'import pip' 2>/dev/null || uv pip install --quiet --python "$python" pip >&2
+    say "installing $1 (once; a minute or more)"
+    "$python" -P -m pip install -qq --disable-pip-version-check "$1" >&2
+}
+
+# prepare LOCK [FIRST]: have .venv hold what the lock file lists, and FIRST before that; at once
+# when nothing has changed. False where FIRST cannot be had.
 prepare() {
     stamp="$root/.venv/$1.installed"
-    wanted="$root $(cksum <"$root/$1")"
+    wanted="$root ${2:+$2 }$(cksum <"$root/$1")"
     if is_installed; then
         return
     fi
     take_lock
     if ! is_installed; then
+        if [ -n "${2:-}" ] && ! install_first "$2"; then
+            release_lock
+            return 1
+        fi
         install_lock_file "$1"
         printf '%s' "$wanted" >"$stamp"
     fi

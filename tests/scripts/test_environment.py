@@ -116,3 +116,50 @@ def test_a_python_that_cannot_be_used_is_named(
     assert call.returncode == 2
     assert "PODIUM_PYTHON is '/nowhere/my python', which does not run as Python 3.11" in complaint
     assert not os.path.lexists(clone / ".venv.lock")
+
+
+@pytest.fixture
+def tested_clone(clone: Path) -> Path:
+    """A clone whose tests only say that they ran."""
+    shutil.copy(ROOT / "test", clone)
+    for name in ("requirements-dev.lock", "requirements-train.lock"):
+        (clone / name).write_text("", "utf-8")
+    executable(clone / "src" / "pytest.py", "print('tested')")
+    return clone
+
+
+def run_tests(clone: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [clone / "test", "tests/plan"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_torch_comes_from_pip_once_and_before_the_rest_of_the_training_packages(
+    tested_clone: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    log = tmp_path / "uv.log"
+    pip = f"import sys; open({str(log)!r}, 'a').write(f'pip-itself {{sys.argv[-1]}}\\n')"
+    executable(tested_clone / "src" / "pip" / "__main__.py", pip)
+    for _ in range(2):
+        ended = run_tests(tested_clone, environment)
+        assert (ended.returncode, ended.stdout) == (0, "tested\n")
+        assert "SKIPPED" not in ended.stderr
+    said = log.read_text("utf-8").splitlines()
+    assert said[:3] == ["venv", "pip", "pip"]
+    assert said[3].startswith("pip-itself torch==")
+    assert said[4:] == ["pip"]
+
+
+def test_without_torch_the_other_tests_run_and_the_gap_is_said(
+    tested_clone: Path, environment: dict[str, str]
+) -> None:
+    for _ in range(2):
+        ended = run_tests(tested_clone, environment)
+        assert (ended.returncode, ended.stdout) == (0, "tested\n")
+        assert "the tests of training will be SKIPPED" in ended.stderr
+    assert not os.path.lexists(tested_clone / ".venv.lock")
