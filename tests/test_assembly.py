@@ -45,6 +45,26 @@ def test_settings_become_workers_and_a_conductor(tmp_path: Path) -> None:
     assert assembly.pool["lead"].fallback == "a"
 
 
+async def test_a_trained_conductor_falls_back_to_the_worker_that_was_named(tmp_path: Path) -> None:
+    text = """
+    [conductor]
+    model = "a"
+    prompt = "trained"
+    fallback = "b"
+    [[worker]]
+    name = "b"
+    provider = "scripted"
+    options = { reply = "answer of b" }
+    [store]
+    path = "runs.db"
+    """
+    settings = load(settings_file(tmp_path, SCRIPTED + text))
+    assert settings.conductor.prompt == "trained"
+    async with AsyncPodium(settings=settings) as podium:
+        run = await podium.ask("why? " * 200)
+    assert run.answer == "answer of b"
+
+
 async def test_a_fixed_conductor_takes_what_plan_writes(tmp_path: Path) -> None:
     plan = {"question": "why?", "steps": [{"worker": "a", "subtask": "do", "access": []}]}
     (tmp_path / "plan.json").write_text(json.dumps(plan), "utf-8")

@@ -121,4 +121,5 @@ def _conductor(settings: Settings, planner: Worker | None) -> Conductor:
         prompt=chosen.prompt,
         few_shot=chosen.few_shot,
         temperature=chosen.temperature,
+        fallback=chosen.fallback,
     )

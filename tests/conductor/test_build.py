@@ -8,12 +8,13 @@ from podium.conductor import (
     ModelConductor,
     RouterConductor,
     RulesConductor,
+    Situation,
     build,
 )
 from podium.errors import ConfigError
-from podium.pool import WorkerProfile
+from podium.pool import Pool, WorkerProfile
 from podium.request import Reply, Request
-from podium.worker import Worker
+from podium.worker import Caller, Worker
 from podium.workflow import Step, Workflow
 
 
@@ -41,6 +42,14 @@ def test_a_model_is_built_with_the_prompt_that_was_asked_for() -> None:
     compact = build("model", worker=Planner(), prompt="compact")
     assert isinstance(compact, ModelConductor)
     assert compact.prompt_hash == ModelConductor(Planner(), prompt="compact").prompt_hash
+
+
+async def test_a_model_is_built_with_the_fallback_that_was_named(nobody: Caller) -> None:
+    conductor = build("model", worker=Planner(), prompt="trained", fallback="b")
+    pool = Pool((WorkerProfile(name="a"), WorkerProfile(name="b")))
+    plan = await conductor.plan(Situation(question="why? " * 200, pool=pool), nobody)
+    assert plan.workflow is not None
+    assert plan.workflow.steps[0].worker == "b"
 
 
 def test_an_unknown_kind_is_refused_with_the_kinds_there_are() -> None:

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
 
 from podium import plan
-from podium.conductor import Conductor, Form, ModelConductor, Situation
+from podium.conductor import Conductor, Form, Length, ModelConductor, Situation
 from podium.conductor.model import form_for
 from podium.conductor.prompt import Prompt
-from podium.errors import BudgetExhausted, MalformedPlan, PodiumError, Unavailable
+from podium.errors import BudgetExhausted, MalformedPlan, PodiumError, Unavailable, UsageError
 from podium.pool import Capability, Pool, WorkerProfile
 from podium.request import Reply, Request
 from podium.usage import Price
@@ -28,6 +29,7 @@ SITUATION = Situation(question="Why is the sky blue?", pool=POOL)
 PLANNED = Workflow((Step("c", "Explain it"), Step("a", "Check it", access="all")))
 LATER = replace(SITUATION, rounds=(answered(PLANNED),))
 LISTS = 'model_id = [2, 0]\nsubtasks = ["Explain it", "Check it"]\naccess_list = [[], ["all"]]'
+SUBTASKS_FIRST = plan.write(PLANNED, POOL, order="subtasks-first")
 ACCEPTANCE = "model_id = []\nsubtasks = []\naccess_list = []"
 TOO_LONG = LISTS.replace("[2, 0]", "[2, 0, 1]")
 BEST_ALONE = Workflow((Step("b", SITUATION.question),))
@@ -119,6 +121,19 @@ async def test_a_worker_that_fails_leaves_the_question_to_the_best_worker() -> N
     )
 
 
+async def test_the_worker_named_as_fallback_answers_alone_where_there_is_no_plan() -> None:
+    conductor = ModelConductor(Planner(Unavailable("overloaded")), fallback="c")
+    found = await conductor.plan(SITUATION, call)
+    assert found.workflow == Workflow((Step("c", SITUATION.question),))
+    assert found.warnings[-1] == "so c answers the question alone"
+
+
+async def test_where_the_fallback_is_left_out_of_the_run_the_best_worker_answers() -> None:
+    conductor = ModelConductor(Planner("no", "no"), fallback="c")
+    found = await conductor.plan(replace(SITUATION, pool=POOL.without({"c"})), call)
+    assert found.workflow == BEST_ALONE
+
+
 async def test_a_worker_that_fails_when_asked_again_does_the_same() -> None:
     found = await ModelConductor(Planner("no", Unavailable("gone"))).plan(SITUATION, call)
     assert found.workflow == BEST_ALONE
@@ -204,10 +219,52 @@ async def test_a_very_small_model_only_chooses_who_answers_the_question() -> Non
     assert request.messages == Prompt("compact", "grammar").messages(SITUATION)
 
 
-async def test_a_very_small_model_is_not_asked_to_plan_for_a_long_question() -> None:
+@pytest.mark.parametrize("situation", [SITUATION, LATER])
+async def test_a_trained_model_words_subtasks_and_then_names_workers(situation: Situation) -> None:
+    planner = Planner(SUBTASKS_FIRST, provider="llamacpp")
+    found = await ModelConductor(planner, prompt="trained").plan(situation, call)
+    request = planner.requests[0]
+    assert request.grammar == plan.grammar(
+        POOL,
+        5,
+        may_accept=bool(situation.rounds),
+        max_subtask_chars=300,
+        order="subtasks-first",
+    )
+    assert request.messages == Prompt("trained", "grammar").messages(situation)
+    assert found.workflow == PLANNED
+    assert found.warnings == ()
+
+
+async def test_a_trained_model_accepts_in_its_own_order() -> None:
+    planner = Planner(plan.write_acceptance("subtasks-first"), provider="llamacpp")
+    found = await ModelConductor(planner, prompt="trained").plan(LATER, call)
+    assert found.workflow is None
+    assert found.warnings == ()
+
+
+@pytest.mark.parametrize("capabilities", [{"json"}, {"prefill"}, {"json", "prefill"}, ()])
+async def test_a_trained_model_elsewhere_writes_bare_lists(
+    capabilities: Collection[Capability],
+) -> None:
+    planner = Planner(SUBTASKS_FIRST, capabilities=frozenset(capabilities))
+    found = await ModelConductor(planner, prompt="trained").plan(SITUATION, call)
+    request = planner.requests[0]
+    assert (request.schema, request.grammar, request.prefill) == (None, "", "")
+    assert found.workflow == PLANNED
+    assert found.text == SUBTASKS_FIRST
+
+
+def test_a_trained_model_is_never_asked_for_json() -> None:
+    with pytest.raises(UsageError, match="writes the three lists, not JSON"):
+        ModelConductor(Planner(), prompt="trained", structured="json")
+
+
+@pytest.mark.parametrize("length", ["compact", "trained"])
+async def test_a_very_small_model_is_not_asked_to_plan_for_a_long_question(length: Length) -> None:
     planner = Planner(LISTS, provider="llamacpp")
     long = replace(SITUATION, question="why? " * 200)
-    found = await ModelConductor(planner, prompt="compact").plan(long, call)
+    found = await ModelConductor(planner, prompt=length).plan(long, call)
     assert found.workflow is not None
     assert [step.subtask for step in found.workflow.steps] == [long.question]
     assert "does not plan for long questions" in found.warnings[0]

@@ -8,9 +8,9 @@ from typing import get_args
 import pytest
 
 from podium.budget import Budget
-from podium.conductor import KINDS
+from podium.conductor import KINDS, Length
 from podium.config import Settings, load
-from podium.config.schema import ConductorKind
+from podium.config.schema import ConductorKind, PromptLength
 from podium.engine.retry import RetryPolicy
 from podium.errors import UnknownWorker
 from podium.pool import CONDUCTOR_PROVIDER
@@ -211,6 +211,10 @@ def test_without_a_choice_of_the_catalogue_the_best_worker_conducts(write: Write
 def test_a_conductor_that_asks_no_model_has_none(write: Write, kind: str) -> None:
     text = f'[conductor]\nkind = "{kind}"\n[[worker]]\nname = "gpt-5"\nprovider = "openai"'
     assert load(write(text)).conductor.worker is None
+
+
+def test_the_prompts_are_those_that_there_are() -> None:
+    assert get_args(PromptLength) == get_args(Length)
 
 
 def test_the_kinds_are_those_that_can_be_built() -> None:

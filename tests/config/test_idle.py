@@ -26,6 +26,7 @@ VALUES = {
     "temperature": "1.0",
     "prompt": '"compact"',
     "few_shot": "false",
+    "fallback": '"solver"',
     "workflow": '"plan.json"',
 }
 SOLVER = '[[worker]]\nname = "solver"\nprovider = "openai"\nmodel = "gpt-5"\n'
@@ -78,6 +79,11 @@ def test_a_key_of_another_kind_of_conductor_is_refused(write: Write, kind: str, 
     said = problem(write, text)
     assert said.startswith(f'conductor.{key} has no effect with kind = "{kind}"; ')
     assert f'kind = "{KIND_OF_KEY[key]}"' in said
+
+
+def test_worked_examples_for_a_trained_model_are_refused(write: Write) -> None:
+    text = f'[conductor]\nprompt = "trained"\nfew_shot = true\n{SOLVER}'
+    assert problem(write, text).startswith('conductor.few_shot has no effect with prompt = "tr')
 
 
 def test_the_tables_name_keys_and_providers_that_there_are() -> None:

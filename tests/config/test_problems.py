@@ -109,6 +109,15 @@ def test_a_wrong_value_is_named_with_what_was_expected(
             "conductor.model: 'b' is neither a worker of this pool nor provider/model",
         ),
         (
+            '[conductor]\nfallback = "b"\n' + WORKER,
+            "conductor.fallback: 'b' is no worker of this pool that answers by itself; use one of",
+        ),
+        (
+            '[conductor]\nfallback = "deep"\n[[worker]]\nname = "deep"\nprovider = "podium"\n'
+            + WORKER,
+            "conductor.fallback: 'deep' is no worker of this pool that answers by itself",
+        ),
+        (
             '[conductor]\nkind = "fixed"\n' + WORKER,
             'conductor.workflow is missing; kind = "fixed" needs one',
         ),

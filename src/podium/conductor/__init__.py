@@ -27,18 +27,21 @@ def build(
     prompt: Length = "full",
     few_shot: bool = True,
     temperature: float | None = None,
+    fallback: str | None = None,
 ) -> Conductor:
     """The conductor of that kind.
 
-    `model` needs the `worker` that plans and takes `prompt`, `few_shot` and `temperature`;
-    `fixed` needs its `workflow`; `rules` and `router` need nothing.
+    `model` needs the `worker` that plans and takes `prompt`, `few_shot`, `temperature` and
+    `fallback`; `fixed` needs its `workflow`; `rules` and `router` need nothing.
     """
     if kind == "model":
         if worker is None:
             raise ConfigError(
                 "conductor.kind is 'model', but no model is named to conduct; set conductor.model"
             )
-        return ModelConductor(worker, prompt=prompt, few_shot=few_shot, temperature=temperature)
+        return ModelConductor(
+            worker, prompt=prompt, few_shot=few_shot, temperature=temperature, fallback=fallback
+        )
     if kind == "fixed":
         if workflow is None:
             raise ConfigError(

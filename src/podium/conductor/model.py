@@ -23,9 +23,13 @@ ATTEMPTS: Final = 2
 after being told what was wrong with it will not learn it from a third turn."""
 
 
-LONGEST_COMPACT: Final = 600
+LONGEST_QUESTION: Final = 600
 """Characters of a question that a very small model is asked to plan for: it copies the question
-into its plan, which takes longer than answering it."""
+into its plan, in whole or in parts, which takes longer than answering it."""
+
+LONGEST_SUBTASK: Final[dict[Length, int]] = {"full": 200, "compact": 200, "trained": 300}
+"""Characters of a subtask under a grammar. What a trained model writes may hold a good part of
+the question, for workers that do not see it."""
 
 
 class ModelConductor:
@@ -34,8 +38,11 @@ class ModelConductor:
     `prompt` is `full` (the paper's structure, with worked examples unless `few_shot` is False)
     or `compact`, for models so small that they cannot word a subtask: under a grammar each
     subtask is then the question itself, and the model decides who answers it, whether somebody
-    else does so too, and who reads whom. `structured` is how the plan is written;
-    None takes what suits the worker, see `form_for`.
+    else does so too, and who reads whom. `trained` is for small models that were trained to
+    plan: they are told nothing but the pool and the question. `structured` is how the plan is
+    written; None takes what suits the worker, see `form_for`. `fallback` names the worker that
+    answers alone where there is no plan; else, and where it is left out of a run, that is the
+    pool's best.
     """
 
     def __init__(
@@ -47,13 +54,15 @@ class ModelConductor:
         structured: Form | None = None,
         temperature: float | None = 0.2,
         max_tokens: int | None = None,
+        fallback: str | None = None,
         name: str | None = None,
     ) -> None:
         self.worker = worker
         self.name = name or f"model({worker.profile.name})"
-        self._prompt = Prompt(prompt, structured or form_for(worker.profile), few_shot)
+        self._prompt = Prompt(prompt, structured or form_for(worker.profile, prompt), few_shot)
         self._temperature = temperature
         self._max_tokens = max_tokens
+        self._fallback = fallback
 
     @property
     def prompt_hash(self) -> str:
@@ -62,8 +71,10 @@ class ModelConductor:
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
         """Ask for a plan; `BudgetExhausted` is all that passes through."""
-        if self._prompt.length == "compact" and len(situation.question) > LONGEST_COMPACT:
-            return _fall_back(situation, "", [f"{self.name} does not plan for long questions"])
+        if self._prompt.length != "full" and len(situation.question) > LONGEST_QUESTION:
+            return self._without_plan(
+                situation, "", [f"{self.name} does not plan for long questions"]
+            )
         request = self._request(situation)
         text = ""
         warnings: list[str] = []
@@ -79,7 +90,7 @@ class ModelConductor:
                     request = replace(request, messages=request.messages + turns, prefill="")
         except WorkerError as error:
             warnings.append(f"{self.name} could not plan: {error}")
-        return _fall_back(situation, text, warnings)
+        return self._without_plan(situation, text, warnings)
 
     def _request(self, situation: Situation) -> Request:
         request = Request(
@@ -87,31 +98,48 @@ class ModelConductor:
             temperature=self._temperature,
             max_tokens=self._max_tokens,
         )
-        pool, max_steps = situation.pool, situation.max_steps
         if self._prompt.form == "grammar":
-            grammar = plan.grammar(
-                pool,
-                max_steps,
-                may_accept=situation.answer is not None,
-                subtask=situation.question if self._prompt.length == "compact" else None,
-            )
-            return replace(request, grammar=grammar)
+            return replace(request, grammar=self._grammar(situation))
         if self._prompt.form == "json":
-            return replace(request, schema=plan.schema(pool, max_steps))
+            return replace(request, schema=plan.schema(situation.pool, situation.max_steps))
         if "prefill" in self.worker.profile.capabilities:
             return replace(request, prefill=self._prompt.opener(situation))
         return request
 
+    def _grammar(self, situation: Situation) -> str:
+        length = self._prompt.length
+        return plan.grammar(
+            situation.pool,
+            situation.max_steps,
+            may_accept=situation.answer is not None,
+            max_subtask_chars=LONGEST_SUBTASK[length],
+            subtask=situation.question if length == "compact" else None,
+            order=self._prompt.order,
+        )
 
-def form_for(profile: WorkerProfile) -> Form:
-    """How a worker writes plans best.
+    def _without_plan(self, situation: Situation, text: str, warnings: list[str]) -> Plan:
+        """What needs no plan: the answer there is, or the whole question for one worker."""
+        if situation.answer is not None:
+            return Plan(None, text, (*warnings, "so the answer of the round before was accepted"))
+        pool = situation.pool
+        named = self._fallback if self._fallback in pool.names else None
+        alone = named or pool.best.name
+        workflow = Workflow((Step(alone, situation.question),))
+        return Plan(workflow, text, (*warnings, f"so {alone} answers the question alone"))
+
+
+def form_for(profile: WorkerProfile, length: Length = "full") -> Form:
+    """How a worker writes plans best, when it is asked with that prompt.
 
     A local model is held to the lists by a grammar, so that even a tiny one cannot go wrong. A
     model that continues what was begun thinks first and then writes the lists, as in the
-    paper. Of the others, those that can follow a JSON Schema do, and the rest write lists.
+    paper. Of the others, those that can follow a JSON Schema do, and the rest write lists; so
+    does every model that was trained to.
     """
     if profile.provider == "llamacpp":
         return "grammar"
+    if length == "trained":
+        return "lists"
     if "json" in profile.capabilities and "prefill" not in profile.capabilities:
         return "json"
     return "lists"
@@ -130,12 +158,3 @@ def _read(text: str, situation: Situation, warnings: list[str]) -> Plan:
         may_accept=situation.answer is not None,
     )
     return Plan(parsed.workflow, text, (*warnings, *parsed.warnings))
-
-
-def _fall_back(situation: Situation, text: str, warnings: list[str]) -> Plan:
-    """What needs no plan: the answer there is, or the whole question for the best worker."""
-    if situation.answer is not None:
-        return Plan(None, text, (*warnings, "so the answer of the round before was accepted"))
-    best = situation.pool.best.name
-    workflow = Workflow((Step(best, situation.question),))
-    return Plan(workflow, text, (*warnings, f"so {best} answers the question alone"))

@@ -21,28 +21,30 @@ from typing import Any, Final, Literal, NamedTuple
 
 from podium import plan
 from podium.conductor.base import Situation
-from podium.errors import MalformedPlan
-from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.conductor.roster import model_list, on_one_line, short_model_list
+from podium.errors import MalformedPlan, UsageError
+from podium.pool import Pool, WorkerProfile
 from podium.request import Message, assistant, system, user
 from podium.run import Round, StepRecord
 from podium.tags import unused_mark
 from podium.workflow import Shape, Step, Workflow
 
-Length = Literal["full", "compact"]
+Length = Literal["full", "compact", "trained"]
 """`full` is the paper's structure; `compact` is for models so small that they follow examples
-rather than instructions, and cannot word a subtask."""
+rather than instructions, and cannot word a subtask; `trained` is for models that were trained to
+plan with just these words, and need neither."""
 
 Form = Literal["lists", "json", "grammar"]
 """How the plan is to be written: free thinking and then the three lists; a JSON object that a
 schema holds to its form; or the three lists alone, which a grammar holds to theirs."""
 
-PLANNING_CAPABILITIES: Final = ("vision", "tools", "long_context", "reasoning")
-"""What a conductor should know of a worker; the other capabilities concern the wire alone."""
-
 TAGS: Final = ("question", "conversation", "answer")
 
 EMPTY_REPLY: Final = "(no text)"
 """Stands for an empty reply when it is quoted back: providers refuse an empty turn."""
+
+LONGEST_LINE: Final = 200
+"""How many characters of a step's reply a trained model is shown."""
 
 
 class Limits(NamedTuple):
@@ -55,6 +57,7 @@ class Limits(NamedTuple):
 LIMITS: Final[dict[Length, Limits]] = {
     "full": Limits(answer=16_000, conversation=8_000),
     "compact": Limits(answer=1_500, conversation=600),
+    "trained": Limits(answer=1_500, conversation=600),
 }
 
 
@@ -71,27 +74,38 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """How to ask for a plan: which words, which form, with or without worked examples."""
+    """How to ask for a plan: which words, which form, with or without worked examples.
+
+    A trained model writes the bare lists, with a grammar or without, and is shown no examples.
+    """
 
     length: Length = "full"
     form: Form = "lists"
     few_shot: bool = True
 
+    def __post_init__(self) -> None:
+        if self.length == "trained" and self.form == "json":
+            raise UsageError(
+                "a model that was trained to plan writes the three lists, not JSON; take the form "
+                "lists or grammar, or another prompt"
+            )
+
+    @property
+    def order(self) -> plan.Order:
+        """The order in which the lists are written."""
+        return "subtasks-first" if self.length == "trained" else "ids-first"
+
     def messages(self, situation: Situation) -> tuple[Message, ...]:
         """The conversation that asks for the next round's plan."""
         mark = _mark(situation)
-        opening = (
-            self._compact(situation, mark)
-            if self.length == "compact"
-            else (system(_text("system.txt")), user(self._question(situation, mark)))
-        )
+        opening = self._opening(situation, mark)
         previous = _previous_round(situation)
         if previous is None or previous.workflow is None:
             return opening
         return (
             *opening,
             assistant(self._said(previous, previous.workflow, situation.pool)),
-            user(self._revision(situation, previous, mark)),
+            user(self._revision(situation, previous, previous.workflow, mark)),
         )
 
     def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
@@ -104,25 +118,32 @@ class Prompt:
 
     def opener(self, situation: Situation) -> str:
         """How a reply should begin, for models that continue a reply which was begun."""
+        if self.length == "trained":
+            return ""
         return _text("opener_again.txt" if situation.rounds else "opener.txt")
 
     @property
     def files(self) -> tuple[str, ...]:
         """The prompt files that this prompt may use, by name."""
-        common = ("answer.txt", "conversation.txt", "no_answer.txt", "reask.txt")
-        if self.length == "compact":
-            own: tuple[str, ...] = ("compact.txt", "compact_revise.txt")
-            if self.few_shot:
-                own += ("compact_examples.txt",)
-        else:
-            own = ("full.txt", "question_shared.txt", "question_withheld.txt", "revise.txt")
-            own += ("system.txt",)
-            if self.few_shot:
-                own += ("example.txt", "examples.toml", "examples.txt")
-                own += ("examples_shared.txt", "examples_withheld.txt")
+        return tuple(sorted({*self._own_files, "conversation.txt", "reask.txt", self._output_file}))
+
+    @property
+    def _own_files(self) -> tuple[str, ...]:
+        if self.length == "trained":
+            ends = ("", "_answered", "_failed", "_unanswered")
+            return tuple(f"trained{end}.txt" for end in ends)
+        own: tuple[str, ...] = ("answer.txt", "no_answer.txt", self._acceptance_file)
         if self.form == "lists":
             own += ("opener.txt", "opener_again.txt")
-        return tuple(sorted({*common, *own, self._output_file, self._acceptance_file}))
+        if self.length == "compact":
+            own += ("compact.txt", "compact_revise.txt")
+            return (*own, "compact_examples.txt") if self.few_shot else own
+        own += ("full.txt", "question_shared.txt", "question_withheld.txt", "revise.txt")
+        own += ("system.txt",)
+        if self.few_shot:
+            own += ("example.txt", "examples.toml", "examples.txt")
+            own += ("examples_shared.txt", "examples_withheld.txt")
+        return own
 
     @property
     def hash(self) -> str:
@@ -134,11 +155,18 @@ class Prompt:
 
     @property
     def _output_file(self) -> str:
-        return f"output_{self.form}.txt"
+        return f"output_{'trained' if self.length == 'trained' else self.form}.txt"
 
     @property
     def _acceptance_file(self) -> str:
         return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
+
+    def _opening(self, situation: Situation, mark: str) -> tuple[Message, ...]:
+        if self.length == "compact":
+            return self._compact(situation, mark)
+        if self.length == "trained":
+            return self._trained(situation, mark)
+        return (system(_text("system.txt")), user(self._question(situation, mark)))
 
     def _question(self, situation: Situation, mark: str) -> str:
         return _fill(
@@ -162,6 +190,13 @@ class Prompt:
                 turns += (user(question), assistant(said))
         conversation = self._conversation(situation.history, mark)
         return (*turns, user(conversation + situation.question))
+
+    def _trained(self, situation: Situation, mark: str) -> tuple[Message, ...]:
+        conversation = self._conversation(situation.history, mark)
+        return (
+            system(_fill("trained.txt", models=short_model_list(situation.pool))),
+            user(conversation + situation.question),
+        )
 
     def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
         turns = _last_turns(history, LIMITS[self.length].conversation)
@@ -194,22 +229,30 @@ class Prompt:
         if self.form == "json":
             document = plan.workflow_document(workflow, pool)
             return json.dumps({"reasoning": reasoning, **document}, ensure_ascii=False)
-        lists = plan.write(workflow, pool)
+        lists = plan.write(workflow, pool, order=self.order)
         return f"{reasoning}\n{lists}" if reasoning and self.form == "lists" else lists
 
     def _said(self, previous: Round, workflow: Workflow, pool: Pool) -> str:
         """What the conductor wrote for the previous round, or the bare plan where what it wrote
         was not the plan that was carried out."""
         text, is_later = previous.plan_text, previous.index > 0
+        written = self._written(workflow, pool, "")
+        if text == written:  # the usual case in training, where reading it would take longest
+            return written
         try:
             parsed = plan.parse(text, pool, max_steps=len(workflow), may_accept=is_later)
         except MalformedPlan:
-            return self._written(workflow, pool, "")
+            return written
         if parsed.workflow != workflow:
-            return self._written(workflow, pool, "")
+            return written
         return _end_of(text, LIMITS[self.length].answer)
 
-    def _revision(self, situation: Situation, previous: Round, mark: str) -> str:
+    def _revision(
+        self, situation: Situation, previous: Round, workflow: Workflow, mark: str
+    ) -> str:
+        if self.length == "trained":
+            file = "trained_unanswered.txt" if situation.answer is None else "trained_answered.txt"
+            return _fill(file, steps="\n".join(_replies(previous, len(workflow))))
         shared = {
             "result": self._result(situation, mark),
             "acceptance": _text(self._acceptance_file),
@@ -241,36 +284,6 @@ def _compact_examples(situation: Situation) -> Iterator[tuple[str, Workflow]]:
 
 def _seen(pool: Pool) -> Literal["shared", "withheld"]:
     return "shared" if pool.share_question else "withheld"
-
-
-def model_list(pool: Pool) -> str:
-    """The pool in words, one line for each worker, under the ids that plans use."""
-    return "\n".join(_line(index, worker, pool.mask_names) for index, worker in enumerate(pool))
-
-
-def _line(index: int, worker: WorkerProfile, masked: bool) -> str:
-    description = " ".join(worker.description.split())
-    if masked:
-        return f"Model id {index}: {description}" if description else f"Model id {index}"
-    named = f"{index}: {worker.name} — {description}" if description else f"{index}: {worker.name}"
-    traits = _traits(worker)
-    return f"{named} [{', '.join(traits)}]" if traits else named
-
-
-def _traits(worker: WorkerProfile) -> list[str]:
-    traits = [c.replace("_", " ") for c in PLANNING_CAPABILITIES if c in worker.capabilities]
-    if worker.provider == CONDUCTOR_PROVIDER:
-        traits.append("leads a team of its own")
-    if worker.price is not None:
-        traits.append(_price_band(worker.price.output))
-    return traits
-
-
-def _price_band(dollars: float) -> str:
-    """Roughly what a worker costs, from its price for a million tokens of output."""
-    if dollars == 0:
-        return "free"
-    return "cheap" if dollars < 2 else "medium price" if dollars < 12 else "expensive"
 
 
 @cache
@@ -306,6 +319,17 @@ def _previous_round(situation: Situation) -> Round | None:
 
 def _fate(step: StepRecord, pool: Pool) -> str:
     return f"step {step.index} (model {pool.index(step.worker)}): {step.status}"
+
+
+def _replies(round_: Round, length: int) -> Iterator[str]:
+    """What each step of a round came to, one line each: no reply can pass for another line."""
+    replies = {step.index: step.reply for step in round_.steps if step.status == "done"}
+    for index in range(length):
+        if index in replies:
+            line = _end_of(on_one_line(replies[index]), LONGEST_LINE) or EMPTY_REPLY
+        else:
+            line = _text("trained_failed.txt")
+        yield f"{index}: {line}"
 
 
 def _last_turns(history: Iterable[Message], limit: int) -> str:

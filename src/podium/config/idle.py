@@ -35,6 +35,7 @@ KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
     "temperature": "model",
     "prompt": "model",
     "few_shot": "model",
+    "fallback": "model",
     "workflow": "fixed",
 }
 """By key: the one kind of conductor that has a use for it."""
@@ -59,6 +60,11 @@ def _of_conductor(table: ConductorTable) -> Iterator[str]:
                 f'conductor.{key} has no effect with kind = "{table.kind}"; drop it, or set '
                 f'kind = "{kind}"'
             )
+    if "few_shot" in table.model_fields_set and table.prompt == "trained":
+        yield (
+            'conductor.few_shot has no effect with prompt = "trained": a trained model is shown '
+            "no examples; drop it"
+        )
 
 
 def _of_worker(where: str, table: WorkerTable) -> Iterator[str]:

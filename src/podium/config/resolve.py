@@ -111,6 +111,7 @@ class _Resolver:
     ) -> ConductorSettings:
         if table.kind == "fixed" and table.workflow is None:
             raise ConfigError('conductor.workflow is missing; kind = "fixed" needs one')
+        _check_fallback(table.fallback, pool)
         return ConductorSettings(
             worker=self._planner(table.model, pool, workers) if table.kind == "model" else None,
             workflow=Path(table.workflow) if table.workflow else None,
@@ -182,6 +183,18 @@ def best_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> Wor
         return workers[min(ranked)[1]]
     profiles = tuple(worker.profile for worker in workers)
     return workers[profiles.index(Pool(profiles).best)]
+
+
+def _check_fallback(name: str | None, pool: Pool) -> None:
+    """Whoever answers alone must be in the pool, and able to answer without a plan."""
+    if name is None:
+        return
+    able = [worker.name for worker in pool if worker.provider != CONDUCTOR_PROVIDER]
+    if name not in able:
+        raise ConfigError(
+            f"conductor.fallback: {name!r} is no worker of this pool that answers by itself; "
+            f"{nearest(name, able)}"
+        )
 
 
 def _check_address(address: str, where: str) -> None:

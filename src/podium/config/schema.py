@@ -19,7 +19,7 @@ WEIGHTS_PROVIDER: Final = "llamacpp"
 """The provider whose models may be files."""
 
 ConductorKind = Literal["model", "rules", "router", "fixed"]
-PromptLength = Literal["full", "compact"]
+PromptLength = Literal["full", "compact", "trained"]
 
 Count = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -55,9 +55,17 @@ class ConductorTable(Table):
     )
     prompt: PromptLength = Field(
         default="full",
-        description="with `model`: `compact` is a short prompt for very small models",
+        description="with `model`: `compact` is a short prompt for very small models, `trained` "
+        "an even shorter one for models that were trained to plan with it",
     )
-    few_shot: bool = Field(default=True, description="with `model`: show worked examples")
+    few_shot: bool = Field(
+        default=True, description="with `model`: show worked examples; `trained` has none"
+    )
+    fallback: Name | None = Field(
+        default=None,
+        description="with `model`: the worker that answers alone where there is no plan; when "
+        "left out, the pool's best",
+    )
 
     def anchored(self, directory: Path) -> ConductorTable:
         """This table with its files counted from that directory."""

@@ -50,8 +50,9 @@ class WorkerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConductorSettings:
-    """Who plans. `worker` is the model that is asked, for the kind that asks one; `workflow` is
-    the file of a fixed workflow."""
+    """Who plans. `worker` is the model that is asked, for the kind that asks one, and `fallback`
+    the worker that answers alone where no plan comes of it; `workflow` is the file of a fixed
+    workflow."""
 
     kind: ConductorKind = "model"
     worker: WorkerSettings | None = None
@@ -61,6 +62,7 @@ class ConductorSettings:
     temperature: float = 0.2
     prompt: PromptLength = "full"
     few_shot: bool = True
+    fallback: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
