@@ -8,6 +8,7 @@ chain, a join or a tree; and everything that is taught from them.
     lessons            what a specialist is taught
     openings           what a conductor is taught before it learns from reward
     pool_profiles      the workers, described in words
+    everyday, sensible questions that are no études, and what a plan for them should be
     oracle_reply       what a perfect specialist would say
 
 No model is asked here, and nothing is trained. What is kept apart between training and testing
@@ -17,6 +18,7 @@ is told in `podium.etudes.splits`.
 from __future__ import annotations
 
 from podium.etudes.etude import Etude, Etudes, EtudeStep, held_out, make_etude
+from podium.etudes.everyday import everyday, sensible
 from podium.etudes.grader import grade
 from podium.etudes.lessons import Lesson, lessons
 from podium.etudes.openings import Opening, openings
@@ -45,6 +47,7 @@ __all__ = [
     "Opening",
     "Split",
     "descriptions",
+    "everyday",
     "grade",
     "held_out",
     "lessons",
@@ -52,4 +55,5 @@ __all__ = [
     "openings",
     "oracle_reply",
     "pool_profiles",
+    "sensible",
 ]

@@ -8,11 +8,27 @@ from __future__ import annotations
 
 from functools import cache
 
+from podium.etudes.oracle import oracle_reply
+from podium.etudes.pools import GENERALIST
+from podium.etudes.skills import FAMILIES
 from podium.etudes.splits import Split
 from podium.etudes.values import read_table
+from podium.etudes.vocabulary import UNSURE
+from podium.workflow import Workflow
 
 
 @cache
 def everyday(split: Split) -> tuple[str, ...]:
     """The questions of that split; none of them is in the other."""
     return tuple(read_table("everyday.toml")[split])
+
+
+def sensible(workflow: Workflow, question: str) -> bool:
+    """Whether the plan hands the question, as it is, to the generalist, or to a specialist who
+    knows the answer; workers are named by their roles, as `pool_profiles` names them."""
+    if len(workflow) != 1 or workflow.steps[0].subtask != question:
+        return False
+    worker = workflow.steps[0].worker
+    if worker in FAMILIES:
+        return oracle_reply(worker, question) != UNSURE
+    return worker == GENERALIST
