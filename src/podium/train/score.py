@@ -1,0 +1,256 @@
+"""Scoring a plan: a conductor's text and a task in, what it earned and why out.
+
+    scorer = Scorer(workers, reward=PAPER)
+    result = await scorer.score(text, task, pool)
+    result.reward, result.parts, result.run
+
+The text is read as a plan, carried out by the engine that carries out everybody's plans, and its
+answer is graded. Nothing here knows a trainer or a batch: any number of scorings may be under
+way on one event loop, and whoever trains makes of the rewards what they like.
+
+A worker's fault is never the plan's fault. By the tree of `podium.errors`, whatever is a
+`WorkerError` is for the worker or its provider to mend, and that includes `RequestRefused`, for
+a request too long or a model that is gone: a rollout whose answer depends on a call that failed
+so in the end is dropped, with `reward` None, also where a fallback stood in for the worker that
+the plan had chosen. A worker that answers is no fault, whatever it says: wrongly, with a refusal
+in words, cut off at its limit of output, or with nothing at all. Such an answer is graded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from podium import plan
+from podium.conductor.base import Plan, Situation
+from podium.engine import Switchboard
+from podium.errors import ConfigError, MalformedPlan, PlanError, UsageError
+from podium.pool import CONDUCTOR_PROVIDER, Pool
+from podium.run import Round, Run, StepRecord, best_so_far, new_run_id, timestamp
+from podium.runner import Runner
+from podium.task import Task
+from podium.train.rewards import PAPER, Reward
+from podium.worker import Caller, Worker
+from podium.workflow import DEFAULT_MAX_STEPS, Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a text earned as a plan for a task.
+
+    `reward` is None where the rollout is to be dropped, else the sum of `parts`. `run` is None
+    where nothing was carried out; `workflow` is None for a text that is no plan, and for one
+    that accepts the answer there is. `valid` says whether the text is a plan, `right` whether
+    its answer was. `problem` tells in words what went wrong, where something did.
+    """
+
+    reward: float | None
+    parts: Mapping[str, float] = field(default_factory=dict)
+    run: Run | None = None
+    workflow: Workflow | None = None
+    valid: bool = True
+    right: bool = False
+    problem: str = ""
+    question: str = ""
+    text: str = ""
+
+    @property
+    def dropped(self) -> bool:
+        """Whether the rollout teaches nothing, through no fault of its plan."""
+        return self.reward is None
+
+    @property
+    def steps(self) -> tuple[StepRecord, ...]:
+        """What was carried out of this very plan, earlier rounds not included."""
+        return self.run.rounds[-1].steps if self.run is not None else ()
+
+
+class Scorer:
+    """Scores plans over one set of workers.
+
+    `board` is what calls share (retries, gates, clock); one of its own where none is given.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        *,
+        reward: Reward = PAPER,
+        max_steps: int = DEFAULT_MAX_STEPS,
+        board: Switchboard | None = None,
+    ) -> None:
+        self.reward = reward
+        self.max_steps = max_steps
+        self._runner = Runner(_Written(), workers, board=board)
+
+    async def score(
+        self,
+        text: str,
+        task: Task,
+        pool: Pool,
+        *,
+        rounds: tuple[Round, ...] = (),
+        ended: bool = True,
+        completion_tokens: int | None = None,
+    ) -> Score:
+        """Score the text as a plan for the task over that pool.
+
+        With `rounds`, which an earlier plan for the same task has been through, the text is the
+        plan of the next round: it may accept the answer there is, and its steps may read the
+        round before, as in every run. Only what this plan adds is scored; what the earlier
+        rounds cost, and their faults, are theirs. `ended` is False for a text that was cut off
+        at a limit of tokens, which is malformed however it looks. `completion_tokens` is its
+        length, needed where the reward counts it.
+        """
+        _refuse_conductors(pool)
+        if self.reward.per_completion_token and completion_tokens is None:
+            raise UsageError("this reward counts the plan's tokens; give completion_tokens")
+        tokens = completion_tokens or 0
+        try:
+            workflow = self._read(text, pool, rounds, ended=ended)
+        except MalformedPlan as malformed:
+            parts = self.reward.of_malformed(tokens)
+            earned, told = sum(parts.values()), str(malformed)
+            return Score(earned, parts, None, None, False, False, told, task.question, text)
+        if task.plan_grader is None:
+            return await self._carried_out(text, task, pool, rounds, workflow, tokens)
+        right = task.plan_grader(workflow or _last_workflow(rounds))
+        parts = self.reward.of_plan(right=right, steps=_length(workflow), completion_tokens=tokens)
+        earned = sum(parts.values())
+        return Score(earned, parts, None, workflow, True, right, "", task.question, text)
+
+    def _read(
+        self, text: str, pool: Pool, rounds: tuple[Round, ...], *, ended: bool
+    ) -> Workflow | None:
+        if not ended:
+            raise MalformedPlan("plan", "it was cut off at the limit of tokens; write less")
+        return plan.parse(
+            text,
+            pool,
+            max_steps=self.max_steps,
+            strict=True,
+            may_accept=best_so_far(rounds) is not None,
+        ).workflow
+
+    async def _carried_out(
+        self,
+        text: str,
+        task: Task,
+        pool: Pool,
+        rounds: tuple[Round, ...],
+        workflow: Workflow | None,
+        tokens: int,
+    ) -> Score:
+        """Carry the plan out and grade what it came to.
+
+        To the engine this is a run that was cut off just when its last round had been planned,
+        so that there is no second way to carry out a plan.
+        """
+        round_ = Round(len(rounds), workflow, plan_text=text, accepted=workflow is None)
+        run = await self._runner.resume(
+            Run(
+                id=new_run_id(),
+                question=task.question,
+                status="interrupted",
+                pool=pool,
+                conductor=_Written.name,
+                created_at=timestamp(),
+                rounds=(*rounds, round_),
+                max_steps=self.max_steps,
+                max_rounds=len(rounds) + 1,
+            )
+        )
+        done = run.rounds[-1]
+        fault = _fault(done)
+        cost = self.reward.cost_of(done.steps)
+        if fault or cost is None:
+            problem = fault or "a worker did not say what it used, and this reward counts it"
+            return Score(None, {}, run, workflow, True, False, problem, task.question, text)
+        right = run.answer is not None and await task.grader(run.answer)
+        parts = self.reward.of_plan(
+            right=right, steps=_length(workflow), cost=cost, completion_tokens=tokens
+        )
+        earned, told = sum(parts.values()), run.error or ""
+        return Score(earned, parts, run, workflow, True, right, told, task.question, text)
+
+
+async def score(
+    text: str,
+    task: Task,
+    workers: Sequence[Worker],
+    pool: Pool | None = None,
+    *,
+    reward: Reward = PAPER,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    rounds: tuple[Round, ...] = (),
+    ended: bool = True,
+    completion_tokens: int | None = None,
+) -> Score:
+    """Score one text; without a pool, over all the workers in their order.
+
+    Who scores many makes one `Scorer` and keeps it.
+    """
+    return await Scorer(workers, reward=reward, max_steps=max_steps).score(
+        text,
+        task,
+        pool or Pool(tuple(worker.profile for worker in workers)),
+        rounds=rounds,
+        ended=ended,
+        completion_tokens=completion_tokens,
+    )
+
+
+class _Written:
+    """Stands where a run has its conductor, for a run whose plan is written already."""
+
+    name = "scored"
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        """Never asked, because the round that is scored is the last."""
+        raise PlanError("the plan that is scored is the only one there is")
+
+
+def _refuse_conductors(pool: Pool) -> None:
+    for worker in pool.workers:
+        if worker.provider == CONDUCTOR_PROVIDER:
+            raise ConfigError(
+                f"{worker.name} is a conductor, and no runs are nested while plans are scored; "
+                f"take it out of the pool"
+            )
+
+
+def _fault(round_: Round) -> str:
+    """What a worker must mend before the round's plan can be judged, in words; or nothing.
+
+    A worker that was asked again and answered is no fault, so only its last call counts.
+    """
+    needed = _needed(round_)
+    for step in round_.steps:
+        if step.index in needed:
+            for worker, error in {call.worker: call.error for call in step.attempts}.items():
+                if error is not None:
+                    return f"step {step.index} ({worker}): {error}"
+    return ""
+
+
+def _needed(round_: Round) -> set[int]:
+    """The steps that the answer depends on: the last one and all it reads, directly or not. If
+    the last one gave no answer, then the answer is another's, and every step counts."""
+    if round_.workflow is None:
+        return set()
+    if round_.final is None:
+        return set(range(len(round_.workflow)))
+    needed = {len(round_.workflow) - 1}
+    for index in reversed(range(len(round_.workflow))):
+        if index in needed:
+            needed.update(round_.workflow.reads(index))
+    return needed
+
+
+def _length(workflow: Workflow | None) -> int:
+    return 0 if workflow is None else len(workflow)
+
+
+def _last_workflow(rounds: tuple[Round, ...]) -> Workflow:
+    """The plan behind an answer that is accepted."""
+    return next(round_.workflow for round_ in reversed(rounds) if round_.workflow is not None)

@@ -1,0 +1,321 @@
+"""What plans earn, carried out by the real engine over small workers."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from podium.engine import RetryPolicy, Switchboard
+from podium.errors import ConfigError, RequestRefused, Unavailable, UnknownWorker, UsageError
+from podium.plan import write
+from podium.pool import Pool, WorkerProfile
+from podium.request import Reply
+from podium.run import Round
+from podium.runner import ConductorWorker
+from podium.task import Task
+from podium.train.rewards import PAPER, RELEASED, Reward
+from podium.train.score import Score, Scorer, score
+from podium.usage import Usage
+from podium.worker import Worker
+from podium.workflow import Step, Workflow
+from support.stage import Actor
+
+ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
+ONE = Workflow((Step("solver", "Solve it"),))
+JOIN = Workflow((Step("solver", "Once"), Step("other", "Twice"), Step("judge", "Choose", (0, 1))))
+
+
+async def is_42(answer: str) -> bool:
+    return answer == "42"
+
+
+TASK = Task(id="t", question="What is six times seven?", grader=is_42, kind="sums")
+
+
+def pool_of(*workers: Worker) -> Pool:
+    return Pool(tuple(worker.profile for worker in workers))
+
+
+def board(attempts: int = 1) -> Switchboard:
+    async def no_time(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    return Switchboard(RetryPolicy(attempts=attempts), sleep=no_time)
+
+
+async def scored(
+    workflow: Workflow | str,
+    *workers: Worker,
+    task: Task = TASK,
+    reward: Reward = PAPER,
+    attempts: int = 1,
+    rounds: tuple[Round, ...] = (),
+    ended: bool = True,
+) -> Score:
+    pool = pool_of(*workers)
+    text = workflow if isinstance(workflow, str) else write(workflow, pool)
+    scorer = Scorer(workers, reward=reward, board=board(attempts))
+    return await scorer.score(text, task, pool, rounds=rounds, ended=ended)
+
+
+def saying(name: str, reply: str = "42", *, fallback: str | None = None) -> Actor:
+    return Actor(name, lambda request: reply, fallback=fallback)
+
+
+def failing(name: str, error: Exception | None = None, *, fallback: str | None = None) -> Actor:
+    return Actor(name, lambda request: error or Unavailable("down"), fallback=fallback)
+
+
+# ---- outcomes
+
+
+async def test_a_right_answer_earns_all_of_it_and_keeps_its_run() -> None:
+    result = await scored(ONE, saying("solver"))
+    assert (result.reward, result.valid, result.right, result.problem) == (1.0, True, True, "")
+    assert result.parts == {"format": 0.5, "answer": 0.5}
+    assert result.workflow == ONE
+    assert result.run is not None
+    assert (result.run.status, result.run.answer, result.run.question) == (
+        "answered",
+        "42",
+        TASK.question,
+    )
+    assert [step.reply for step in result.steps] == ["42"]
+
+
+async def test_a_wrong_answer_earns_what_a_plan_is_worth() -> None:
+    result = await scored(ONE, saying("solver", "41"))
+    assert (result.reward, result.valid, result.right) == (0.5, True, False)
+
+
+async def test_the_reward_is_the_one_that_was_chosen() -> None:
+    assert (await scored(ONE, saying("solver"), reward=RELEASED)).reward == 1.5
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("I would ask the solver.", "plan"),
+        ("model_id = [7]\nsubtasks = ['Solve it']\naccess_list = [[]]", "model_id"),
+        ("model_id = [0]\nsubtasks = ['Solve it']\naccess_list = [[]]\nThat is it.", "follow"),
+        (ACCEPT, "no answer yet"),
+    ],
+)
+async def test_what_is_no_plan_earns_nothing_and_asks_nobody(text: str, told: str) -> None:
+    solver = saying("solver")
+    result = await scored(text, solver)
+    assert (result.reward, result.valid, result.run) == (0.0, False, None)
+    assert told in result.problem
+    assert result.text == text
+    assert not solver.asked
+
+
+async def test_a_plan_that_was_cut_off_is_malformed_even_if_it_looks_whole() -> None:
+    result = await scored(ONE, saying("solver"), ended=False)
+    assert (result.reward, result.valid) == (0.0, False)
+    assert "cut off" in result.problem
+
+
+async def test_steps_read_what_their_access_names() -> None:
+    judge = saying("judge")
+    result = await scored(JOIN, saying("solver", "forty"), saying("other", "two"), judge)
+    assert result.right
+    assert "forty" in judge.asked[0]
+    assert "two" in judge.asked[0]
+
+
+async def test_a_plan_grader_judges_the_plan_and_nothing_is_carried_out() -> None:
+    solver = saying("solver")
+    lenient = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: len(plan) == 1)
+    result = await scored(ONE, solver, task=lenient)
+    assert (result.reward, result.right, result.run) == (1.0, True, None)
+    two = Workflow((*ONE.steps, Step("solver", "Again", (0,))))
+    assert (await scored(two, solver, task=lenient)).reward == 0.5
+    assert not solver.asked
+
+
+# ---- faults
+
+
+@pytest.mark.parametrize("error", [Unavailable("down"), RequestRefused("too long"), OSError("?")])
+async def test_a_workers_fault_drops_the_rollout(error: Exception) -> None:
+    result = await scored(ONE, failing("solver", error))
+    assert (result.reward, result.dropped, result.valid, result.parts) == (None, True, True, {})
+    assert str(error) in result.problem
+    assert result.run is not None
+
+
+async def test_a_fault_in_what_the_answer_depends_on_drops_it_though_there_is_an_answer() -> None:
+    result = await scored(JOIN, saying("solver"), failing("other"), saying("judge"))
+    assert result.run is not None
+    assert result.run.answer == "42"
+    assert result.reward is None
+    assert result.problem == "step 1 (other): down"
+
+
+async def test_a_fault_that_the_answer_does_not_depend_on_changes_nothing() -> None:
+    aside = Workflow((Step("other", "Aside"), Step("solver", "Solve it")))
+    assert (await scored(aside, failing("other"), saying("solver"))).reward == 1.0
+
+
+async def test_a_worker_that_answers_when_asked_again_is_no_fault() -> None:
+    outcomes: Iterator[str | Exception] = iter([Unavailable("busy"), "42"])
+    solver = Actor("solver", lambda request: next(outcomes))
+    assert (await scored(ONE, solver, attempts=2)).reward == 1.0
+
+
+async def test_a_fallback_that_stands_in_does_not_earn_the_plan_its_reward() -> None:
+    result = await scored(ONE, failing("solver", fallback="other"), saying("other"))
+    assert result.run is not None
+    assert result.run.answer == "42"
+    assert result.reward is None
+
+
+async def test_an_empty_reply_is_an_answer_and_a_wrong_one() -> None:
+    result = await scored(ONE, saying("solver", ""))
+    assert (result.reward, result.right) == (0.5, False)
+    assert "without a word" in result.problem
+
+
+async def test_an_empty_last_reply_leaves_the_best_answer_so_far_as_in_every_run() -> None:
+    chain = Workflow((Step("solver", "Solve it"), Step("other", "Check it", (0,))))
+    result = await scored(chain, saying("solver"), saying("other", ""))
+    assert result.run is not None
+    assert result.run.status == "partial"
+    assert result.reward == 1.0
+
+
+async def test_a_fault_anywhere_counts_when_the_last_step_gave_no_answer() -> None:
+    steps = (Step("other", "Aside"), Step("solver", "Solve it"), Step("judge", "Check it", (1,)))
+    result = await scored(Workflow(steps), failing("other"), saying("solver"), saying("judge", ""))
+    assert result.reward is None
+
+
+# ---- further rounds
+
+
+async def first_round(*workers: Worker, workflow: Workflow = ONE) -> tuple[Round, ...]:
+    result = await scored(workflow, *workers)
+    assert result.run is not None
+    return result.run.rounds
+
+
+async def test_accepting_earns_what_the_earlier_answer_is_worth() -> None:
+    for reply, reward in (("42", 1.0), ("41", 0.5)):
+        solver = saying("solver", reply)
+        rounds = await first_round(solver)
+        result = await scored(ACCEPT, solver, rounds=rounds)
+        assert (result.reward, result.workflow, result.steps) == (reward, None, ())
+        assert result.run is not None
+        assert result.run.answer == reply
+        assert result.run.rounds[-1].accepted
+        assert len(solver.asked) == 1
+
+
+async def test_a_new_plan_replaces_the_answer_and_all_reads_the_round_before() -> None:
+    solver, other = saying("solver", "forty-one"), saying("other")
+    rounds = await first_round(solver, other)
+    again = Workflow((Step("other", "Mend it", "all"),))
+    result = await scored(again, solver, other, rounds=rounds)
+    assert result.reward == 1.0
+    assert "forty-one" in other.asked[0]
+    assert result.run is not None
+    assert [len(round_.steps) for round_ in result.run.rounds] == [1, 1]
+    assert len(solver.asked) == 1
+
+
+async def test_a_step_that_failed_in_an_earlier_round_is_not_asked_again() -> None:
+    chain = Workflow((Step("solver", "Solve it"), Step("other", "Check it", (0,))))
+    solver, other = saying("solver", "41"), saying("other", "")
+    rounds = await first_round(solver, other, workflow=chain)
+    result = await scored(Workflow((Step("solver", "Again"),)), solver, other, rounds=rounds)
+    assert result.reward == 0.5
+    assert (len(solver.asked), len(other.asked)) == (2, 1)
+
+
+async def test_nothing_can_be_accepted_where_the_earlier_round_has_no_answer() -> None:
+    solver = saying("solver", "")
+    rounds = await first_round(solver)
+    result = await scored(ACCEPT, solver, rounds=rounds)
+    assert (result.reward, result.valid) == (0.0, False)
+
+
+async def test_accepting_is_graded_by_the_plan_behind_the_answer() -> None:
+    graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: plan == ONE)
+    rounds = await first_round(saying("solver"))
+    assert (await scored(ACCEPT, saying("solver"), task=graded, rounds=rounds)).reward == 1.0
+
+
+async def test_only_what_the_new_plan_uses_is_taken_off() -> None:
+    reward = Reward(per_1000_worker_tokens=50)  # an actor uses two tokens a call
+    solver = saying("solver")
+    rounds = await first_round(solver)
+    again = await scored(ONE, solver, rounds=rounds, reward=reward)
+    assert again.parts["cost"] == pytest.approx(-0.1)
+    assert (await scored(ACCEPT, solver, rounds=rounds, reward=reward)).reward == 1.0
+
+
+# ---- terms and refusals
+
+
+async def test_a_cost_that_nobody_knows_drops_the_rollout_and_says_why() -> None:
+    silent = Actor("solver", lambda request: Reply("42"))
+    result = await scored(ONE, silent, reward=Reward(per_1000_worker_tokens=1))
+    assert result.reward is None
+    assert "did not say what it used" in result.problem
+    assert (await scored(ONE, silent)).reward == 1.0
+
+
+async def test_a_reward_that_counts_the_plans_tokens_must_be_told_them() -> None:
+    solver = saying("solver")
+    reward = Reward(per_completion_token=0.001)
+    text = write(ONE, pool_of(solver))
+    with pytest.raises(UsageError, match="completion_tokens"):
+        await score(text, TASK, [solver], reward=reward)
+    result = await score(text, TASK, [solver], reward=reward, completion_tokens=100)
+    assert result.reward == pytest.approx(0.9)
+
+
+async def test_a_plan_of_too_many_steps_is_malformed() -> None:
+    text = write(JOIN, pool_of(saying("solver"), saying("other"), saying("judge")))
+    workers = [saying("solver"), saying("other"), saying("judge")]
+    assert not (await score(text, TASK, workers, max_steps=2)).valid
+
+
+async def test_a_conductor_in_the_pool_is_refused() -> None:
+    solver = saying("solver")
+    with pytest.raises(ConfigError, match="no runs are nested"):
+        await scored(ONE, solver, ConductorWorker())
+
+
+async def test_a_pool_with_a_worker_that_nobody_brought_is_refused() -> None:
+    pool = Pool((WorkerProfile(name="solver"), WorkerProfile(name="absent")))
+    with pytest.raises(UnknownWorker, match="absent"):
+        await score(write(ONE, pool), TASK, [saying("solver")], pool)
+
+
+# ---- many at once
+
+
+async def test_many_plans_are_scored_at_once_over_pools_of_their_own() -> None:
+    solver, other = saying("solver"), Actor("other", lambda request: Reply("7", Usage(1, 1)))
+    pools = (pool_of(solver, other), pool_of(other, solver))
+    scorer = Scorer([solver, other])
+    text = "model_id = [0]\nsubtasks = ['Solve it']\naccess_list = [[]]"
+    results = await asyncio.gather(
+        *(scorer.score(text, TASK, pools[number % 2]) for number in range(200))
+    )
+    assert [result.reward for result in results] == [1.0, 0.5] * 100
+    assert solver.most_in_flight == other.most_in_flight == 100
+
+
+def test_scoring_loads_neither_a_trainer_nor_torch() -> None:
+    code = "import sys, podium.train.score; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {"torch", "trl", "transformers", "aiohttp"}.isdisjoint(loaded)
