@@ -64,6 +64,13 @@ def test_pools_are_shuffled_and_differ_in_size(sample: list[Opening]) -> None:
     assert set(workers) == set(ROLES) > set(FAMILIES)
 
 
+def test_a_plan_is_written_in_the_order_that_is_asked_for() -> None:
+    usual, other = next(openings(7)), next(openings(7, order="ids-first"))
+    assert usual.plan.startswith("subtasks = ")
+    assert other.plan.startswith("model_id = ")
+    assert workflow_of(usual) == workflow_of(other)
+
+
 def test_openings_are_repeatable(sample: list[Opening]) -> None:
     assert list(islice(openings(7), 50)) == sample[:50]
 

@@ -50,6 +50,8 @@ TRUE_CLAUSES: Final = 0.65
 WHOLE_QUESTION: Final = 0.2
 TRUE_ACCESS: Final = 0.5
 DROP: Final = 0.2
+ORDER: Final[plan.Order] = "subtasks-first"
+"""As conductors write that were trained to."""
 
 SAME_MODELS: Final = MappingProxyType({role: role for role in ROLES})
 
@@ -71,6 +73,7 @@ def openings(
     true_clauses: float = TRUE_CLAUSES,
     true_access: float = TRUE_ACCESS,
     drop: float = DROP,
+    order: plan.Order = ORDER,
 ) -> Iterator[Opening]:
     """Opening after opening, over pools as `pool_profiles` makes them.
 
@@ -84,44 +87,42 @@ def openings(
         point = rng.random()
         if point < everyday_share:
             question = rng.choice(everyday("train"))
-            yield _opening(question, pool, (Step(rng.choice(pool.names), question),))
-            continue
-        etude = make_etude(rng, "train", rng.choices(names, weights)[0])
-        if point < everyday_share + assigned_share:
-            steps = _by_anyone(rng, pool, etude, _clauses(etude), true_access)
-            yield _opening(_assigned(rng, pool, steps), pool, steps)
+            workflow = Workflow((Step(rng.choice(pool.names), question),))
         else:
-            steps = _by_anyone(rng, pool, etude, _subtasks(rng, etude, true_clauses), true_access)
-            yield _opening(etude.question, pool, steps)
-
-
-def _opening(question: str, pool: Pool, steps: tuple[Step, ...]) -> Opening:
-    return Opening(Situation(question=question, pool=pool), plan.write(Workflow(steps), pool))
+            etude = make_etude(rng, "train", rng.choices(names, weights)[0])
+            is_assigned = point < everyday_share + assigned_share
+            subtasks = _clauses(etude) if is_assigned else _subtasks(rng, etude, true_clauses)
+            workflow = _by_anyone(rng, pool, etude, subtasks, true_access)
+            question = _assigned(rng, pool, workflow) if is_assigned else etude.question
+        situation = Situation(question=question, pool=pool)
+        yield Opening(situation, plan.write(workflow, pool, order=order))
 
 
 def _by_anyone(
     rng: Random, pool: Pool, etude: Etude, subtasks: Sequence[str], true_access: float
-) -> tuple[Step, ...]:
+) -> Workflow:
     """The subtasks, given to random workers, with random access or the true one."""
     accesses = random_access(rng, len(subtasks))
     if rng.random() < true_access and subtasks == _clauses(etude):
         accesses = [step.reads for step in etude.steps]
-    return tuple(
-        Step(rng.choice(pool.names), subtask, access)
-        for subtask, access in zip(subtasks, accesses, strict=True)
+    return Workflow(
+        tuple(
+            Step(rng.choice(pool.names), subtask, access)
+            for subtask, access in zip(subtasks, accesses, strict=True)
+        )
     )
 
 
 # ---- who is to do it, in words
 
 
-def _assigned(rng: Random, pool: Pool, steps: Sequence[Step]) -> str:
+def _assigned(rng: Random, pool: Pool, workflow: Workflow) -> str:
     """A question that says of every subtask who is to do it."""
     table = wording()["assigned"]
-    template: str = rng.choice(table["one" if len(steps) == 1 else "each"])
+    template: str = rng.choice(table["one" if len(workflow) == 1 else "each"])
     return "".join(
         template.format(n=number, clause=step.subtask, worker=_called(rng, pool, step.worker))
-        for number, step in enumerate(steps, start=1)
+        for number, step in enumerate(workflow.steps, start=1)
     ).strip()
 
 
