@@ -7,6 +7,8 @@ chain, a join or a tree; and everything that is taught from them.
     grade              whether a reply is the answer
     lessons            what a specialist is taught
     openings           what a conductor is taught before it learns from reward
+    later_openings     the same for second rounds
+    training_situations  what it then learns from reward on; later_situations are second rounds
     pool_profiles      the workers, described in words
     everyday, sensible questions that are no études, and what a plan for them should be
     oracle_reply       what a perfect specialist would say
@@ -19,12 +21,15 @@ from __future__ import annotations
 
 from podium.etudes.etude import Etude, Etudes, EtudeStep, held_out, make_etude
 from podium.etudes.everyday import everyday, sensible
+from podium.etudes.flaky import FlakyWorker
 from podium.etudes.grader import grade
+from podium.etudes.later import LaterSituation, later_openings, later_situations
 from podium.etudes.lessons import Lesson, lessons
 from podium.etudes.openings import Opening, openings
 from podium.etudes.oracle import oracle_reply
 from podium.etudes.pools import GENERALIST, MISLEADING, ROLES, descriptions, pool_profiles
 from podium.etudes.shapes import TEST_ONLY, USUAL, EtudeShape
+from podium.etudes.situations import Practice, training_situations
 from podium.etudes.skills import FAMILIES, Family
 from podium.etudes.splits import SPLITS, Split
 from podium.etudes.vocabulary import UNSURE
@@ -43,17 +48,23 @@ __all__ = [
     "EtudeStep",
     "Etudes",
     "Family",
+    "FlakyWorker",
+    "LaterSituation",
     "Lesson",
     "Opening",
+    "Practice",
     "Split",
     "descriptions",
     "everyday",
     "grade",
     "held_out",
+    "later_openings",
+    "later_situations",
     "lessons",
     "make_etude",
     "openings",
     "oracle_reply",
     "pool_profiles",
     "sensible",
+    "training_situations",
 ]

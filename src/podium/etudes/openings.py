@@ -91,17 +91,28 @@ def openings(
         else:
             etude = make_etude(rng, "train", rng.choices(names, weights)[0])
             is_assigned = point < everyday_share + assigned_share
-            subtasks = _clauses(etude) if is_assigned else _subtasks(rng, etude, true_clauses)
-            workflow = _by_anyone(rng, pool, etude, subtasks, true_access)
+            workflow = any_workflow(
+                rng,
+                pool,
+                etude,
+                true_clauses=1.0 if is_assigned else true_clauses,
+                true_access=true_access,
+            )
             question = _assigned(rng, pool, workflow) if is_assigned else etude.question
         situation = Situation(question=question, pool=pool)
         yield Opening(situation, plan.write(workflow, pool, order=order))
 
 
-def _by_anyone(
-    rng: Random, pool: Pool, etude: Etude, subtasks: Sequence[str], true_access: float
+def any_workflow(
+    rng: Random,
+    pool: Pool,
+    etude: Etude,
+    *,
+    true_clauses: float = TRUE_CLAUSES,
+    true_access: float = TRUE_ACCESS,
 ) -> Workflow:
-    """The subtasks, given to random workers, with random access or the true one."""
+    """A random plan for the étude; not even a right one knows who can do what."""
+    subtasks = _subtasks(rng, etude, true_clauses)
     accesses = random_access(rng, len(subtasks))
     if rng.random() < true_access and subtasks == _clauses(etude):
         accesses = [step.reads for step in etude.steps]

@@ -1,0 +1,78 @@
+"""What a conductor practises on when it learns from reward: études over pools that are never twice
+the same, now and then an everyday question, and where it is to learn when to accept, what a first
+round has left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Final, NamedTuple
+
+from podium import plan
+from podium.conductor.base import Situation
+from podium.etudes.etude import Etude, make_etude
+from podium.etudes.everyday import everyday
+from podium.etudes.later import FLAKY, later_situations
+from podium.etudes.openings import DROP, ORDER, SAME_MODELS
+from podium.etudes.pools import GENERALIST, pool_profiles
+from podium.etudes.shapes import USUAL, EtudeShape
+
+EVERYDAY: Final = 0.08
+
+
+class Practice(NamedTuple):
+    """What is asked, an étude or an everyday question in its own words, and the situation in
+    which a plan for it is to be written."""
+
+    asked: Etude | str
+    situation: Situation
+
+
+def training_situations(
+    seed: int,
+    shapes: Mapping[EtudeShape, float] = USUAL,
+    models: Mapping[str, str] = SAME_MODELS,
+    *,
+    everyday_share: float = EVERYDAY,
+    later_share: float = 0.0,
+    drop: float = DROP,
+    keep_needed: bool = True,
+    flaky_share: float = FLAKY,
+    flaky_seed: int = 0,
+    order: plan.Order = ORDER,
+) -> Iterator[Practice]:
+    """Situation after situation, of shapes as frequent as their weights say.
+
+    Workers are described at random and shuffled, and each is left out with the chance `drop`;
+    those that are needed only where `keep_needed` is off. `later_share` of all situations are
+    second rounds, whose first was carried out by workers that forget as `FlakyWorker` does with
+    `flaky_share` and `flaky_seed`.
+    """
+    rng = Random(f"{seed}/situations")  # noqa: S311 - repeatable, not secret
+    names, weights = list(shapes), list(shapes.values())
+    later = later_situations(
+        rng,
+        "train",
+        models,
+        shapes=shapes,
+        flaky_share=flaky_share,
+        flaky_seed=flaky_seed,
+        drop=drop,
+        order=order,
+    )
+    while True:
+        point = rng.random()
+        if point < later_share:
+            etude, situation, _ = next(later)
+            yield Practice(etude, situation)
+            continue
+        asked: Etude | str
+        if point < later_share + everyday_share:
+            asked = question = rng.choice(everyday("train"))
+            needed: tuple[str, ...] = (GENERALIST,)
+        else:
+            asked = make_etude(rng, "train", rng.choices(names, weights)[0])
+            question, needed = asked.question, asked.families
+        pool = pool_profiles(rng, models, keep=needed if keep_needed else (), drop=drop)
+        yield Practice(asked, Situation(question=question, pool=pool))
