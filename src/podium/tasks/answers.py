@@ -1,0 +1,156 @@
+"""What a reply gives as its answer: found, and brought into the form in which it is compared.
+
+Everything here is pure text and takes time in proportion to the text. Whether an answer is
+right is decided in `graders`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+LONGEST_ANSWER: Final = 2_000
+"""No short answer is longer; what is, was not meant as one."""
+
+_TAG: Final = re.compile(r"<(/?)answer>", re.IGNORECASE)
+
+_WRAPPING: Final = "\"'`*_“”‘’«» \t\n"
+_ENDS: Final = ".!;,"
+
+_BOX: Final = r"(?:\\boxed\{)?(?:\\text\{)?"
+_LETTER_ALONE: Final = re.compile(
+    rf"{_BOX}[(\[]?([A-Za-z])[)\]]?\}}*(?:[.:)]?|[.:)]\s.*)", re.DOTALL
+)
+_LETTER_DECLARED: Final = re.compile(
+    r"\b(?:answer|option|choice)\b(?: is)?[:\s]*[*_`$]*(?:option |choice )?"
+    rf"{_BOX}[(\[]?([A-Z])\b(?![’'])",
+    re.IGNORECASE,
+)
+
+_DIGITS: Final = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+"
+_PLAIN: Final = rf"[-+]?(?:{_DIGITS})(?:e[-+]?\d+)?"
+_NUMBER: Final = re.compile(_PLAIN, re.IGNORECASE)
+_WHOLE_NUMBER: Final = re.compile(
+    rf"(?P<top>{_PLAIN})"
+    rf"(?:\s*/\s*(?P<bottom>{_PLAIN})|\s*(?:×|x|\*)\s*10\s*\^?\s*\{{?(?P<power>[-+]?\d{{1,3}})\}}?)?"
+    r"\s*(?P<percent>%|percent)?",
+    re.IGNORECASE,
+)
+_FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_EXPONENT_OF_A_UNIT: Final = re.compile(r"(?<=[a-zA-Z])\^\{?-?\d\}?")
+_SCALE: Final = re.compile(
+    r"\b(?:hundred|thousand|million|billion|trillion|dozen)s?\b", re.IGNORECASE
+)
+_TYPESETTING: Final = str.maketrans({"−": "-", "–": "-", "$": " ", "€": " ", "£": " "})
+
+
+def final_answer(reply: str, *, tagged: bool) -> str | None:
+    """What the reply gives as its answer: the inside of its last pair of answer tags.
+
+    Without such a pair it is the whole reply, or nothing where the tags had been demanded.
+    """
+    found = None
+    opened = None
+    for tag in _TAG.finditer(reply):
+        if not tag[1]:
+            opened = tag.end()
+        elif opened is not None:
+            found, opened = reply[opened : tag.start()].strip(), None
+    if found is None and not tagged:
+        return reply.strip()
+    return found
+
+
+def plain(text: str) -> str:
+    """The text without what does not change its meaning: case, spaces, quotes, a full stop."""
+    text = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+    return text.strip(_WRAPPING).rstrip(_ENDS).strip(_WRAPPING)
+
+
+def chosen_letter(text: str) -> str | None:
+    """The letter that the text chooses, as a capital: it is the letter, perhaps with the choice
+    spelt out after it, or it says which letter the answer is."""
+    bare = text.strip(_WRAPPING + "$")
+    if alone := _LETTER_ALONE.fullmatch(bare):
+        return alone[1].upper()
+    declared = {found.upper() for found in _LETTER_DECLARED.findall(text)}
+    return declared.pop() if len(declared) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number, and whether it was written as a percentage."""
+
+    value: float
+    percent: bool = False
+
+    def is_close(self, reference: Number, tolerance: float) -> bool:
+        """Whether it is the reference, give or take that share of it.
+
+        Where one of the two is written with a percent sign and the other is not, the other may
+        mean either: "50 %" is 50 and 0.5.
+        """
+        if self.percent == reference.percent:
+            return _is_close(self.value, reference.value, tolerance)
+        mine = (self.value, self.value / 100) if self.percent else (self.value,)
+        wanted = (
+            (reference.value, reference.value / 100) if reference.percent else (reference.value,)
+        )
+        return any(_is_close(one, other, tolerance) for one in mine for other in wanted)
+
+
+def whole_number(text: str) -> Number | None:
+    """The number that the whole text is: an integer, a decimal, a fraction, a power of ten, a
+    percentage, an amount of money."""
+    found = _WHOLE_NUMBER.fullmatch(_untypeset(text))
+    if found is None:
+        return None
+    value = _value(found["top"])
+    if found["bottom"]:
+        bottom = _value(found["bottom"])
+        if bottom == 0:
+            return None
+        value /= bottom
+    if found["power"]:
+        value *= 10.0 ** int(found["power"])
+    return Number(value, bool(found["percent"])) if math.isfinite(value) else None
+
+
+def only_number(text: str) -> Number | None:
+    """The number that the text is, or the only one that it mentions: "18 dollars"."""
+    if whole := whole_number(text):
+        return whole
+    text = _EXPONENT_OF_A_UNIT.sub("", _untypeset(text))
+    mentioned = list(_NUMBER.finditer(text))
+    if len(mentioned) != 1 or _SCALE.search(text):
+        return None
+    (number,) = mentioned
+    value = _value(number[0])
+    percent = text[number.end() :].lstrip().startswith(("%", "percent"))
+    return Number(value, percent) if math.isfinite(value) else None
+
+
+def _untypeset(text: str) -> str:
+    text = _FRACTION.sub(r"\1/\2", text)
+    for written, meant in (
+        ("\\times", "×"),
+        ("\\cdot", "×"),
+        ("\\%", "%"),
+        ("\\$", " "),
+        ("\\!", ""),
+        ("\\,", ""),
+        ("{,}", ","),
+    ):
+        text = text.replace(written, meant)
+    return text.translate(_TYPESETTING).strip(_WRAPPING).rstrip(_ENDS).strip(_WRAPPING)
+
+
+def _value(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def _is_close(value: float, reference: float, tolerance: float) -> bool:
+    return math.isclose(value, reference, rel_tol=0, abs_tol=max(tolerance * abs(reference), 1e-12))

@@ -1,0 +1,50 @@
+"""Études as tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from podium.errors import ConfigError
+from podium.etudes import TEST_ONLY, USUAL, Etude, Etudes, EtudeShape, grade, held_out
+from podium.task import Task
+
+LONGER: Final[Mapping[EtudeShape, float]] = MappingProxyType(dict.fromkeys(sorted(TEST_ONLY), 1.0))
+"""The shapes that are longer than any in training."""
+
+SPLITS: Final = ("test", "longer", "train")
+
+
+@dataclass(frozen=True, slots=True)
+class EtudeGrader:
+    """Whether a reply gives the étude's one right answer."""
+
+    etude: Etude
+
+    async def __call__(self, answer: str) -> bool:
+        """Grade the reply as études are graded."""
+        return grade(answer, self.etude)
+
+
+def etude_task(etude: Etude) -> Task:
+    """The étude as a task, grouped by its shape."""
+    return Task(
+        id=etude.id,
+        question=etude.question,
+        grader=EtudeGrader(etude),
+        kind=etude.shape.value,
+        answer=etude.answer,
+    )
+
+
+def etude_suite(n: int, seed: int = 0, split: str = "test") -> list[Task]:
+    """Études to be tested on (`test`, or the `longer` ones), or to be trained on (`train`)."""
+    if split == "train":
+        etudes = Etudes(seed, "train").sample(n)
+    elif split in SPLITS:
+        etudes = held_out(n, seed, LONGER if split == "longer" else USUAL)
+    else:
+        raise ConfigError(f"études have no split {split!r}; they have {', '.join(SPLITS)}")
+    return [etude_task(etude) for etude in etudes]

@@ -1,0 +1,68 @@
+"""The program that compares mathematics, one line at a time; started by `mathematics`.
+
+It reads `["given", "wanted"]` and writes `true` or `false`. It needs math-verify, and nothing of
+Podium. It may be killed at any time, and does not guard against work without end: whoever
+started it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import re
+import sys
+from typing import Final
+
+from math_verify import (  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    parse,
+    verify,
+)
+
+MOST_BYTES: Final = 4 * 1024**3
+"""Memory, after which an expression is too large to be compared."""
+
+PROSE: Final = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,} [a-zA-Z]{2,}|\n")
+SETS_MATHEMATICS_APART: Final = ("$", "\\boxed", "\\(", "\\[")
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    _limit_memory()
+    logging.disable()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        given, wanted = json.loads(line)
+        sys.stdout.write("true\n" if is_equal(given, wanted) else "false\n")
+        sys.stdout.flush()
+
+
+def is_equal(given: str, wanted: str) -> bool:
+    """Whether math-verify takes the one for the other."""
+    try:
+        reference = parse(_as_mathematics(wanted), parsing_timeout=None)
+        found = parse(_as_mathematics(given), parsing_timeout=None)
+        return bool(verify(reference, found, timeout_seconds=None))
+    except (ArithmeticError, ValueError, TypeError, RecursionError, MemoryError):
+        return False  # what cannot be compared is not equal
+
+
+def _as_mathematics(text: str) -> str:
+    """An expression is marked as one; prose is left as it is, and math-verify looks for the
+    expression in it. Amounts of money lose their sign, which would be taken for a mark."""
+    text = text.replace("\\$", "")
+    if PROSE.search(text) or any(mark in text for mark in SETS_MATHEMATICS_APART):
+        return text
+    return f"${text}$"
+
+
+def _limit_memory() -> None:
+    with contextlib.suppress(ImportError, ValueError, OSError):  # where a system has no limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Whether two pieces of mathematics are equal, asked of math-verify in processes of its own.
+
+Simplifying an expression may take for ever, or all memory: `9^{9^{9^9}}` is seven characters.
+So math-verify runs in a few long-lived children. One that does not answer in time is killed,
+and the answer that it was given counts as wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Timer
+from typing import Final
+
+from podium.errors import ConfigError
+from podium.tasks.answers import LONGEST_ANSWER
+
+SECONDS_A_COMPARISON: Final = 10.0
+"""Most take milliseconds; beginning to simplify something hard is the way to take longer."""
+
+SECONDS_TO_START: Final = 120.0
+"""Loading sympy takes about a second, on a machine with nothing else to do."""
+
+MOST_CHILDREN: Final = 4
+
+_CHILD: Final = Path(__file__).with_name("math_child.py")
+_SIZING: Final = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|!|,|;|:|quad)(?![a-zA-Z])")
+_WORDS: Final = re.compile(r"\\(?:text|mathrm|textbf|mbox)\{([^{}]*)\}")
+_BOXED: Final = re.compile(r"\\(?:boxed|fbox)\{([^{}]*)\}")
+
+
+async def is_equal(given: str, wanted: str, seconds: float = SECONDS_A_COMPARISON) -> bool:
+    """Whether what was given is equal to what was wanted; False where nobody can tell in time."""
+    if len(given) > LONGEST_ANSWER:
+        given = given[-LONGEST_ANSWER:]
+    if _untypeset(given) == _untypeset(wanted):
+        return True
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_threads(), _compare, given, wanted, seconds)
+
+
+def _untypeset(text: str) -> str:
+    """The text without what changes its looks alone."""
+    text = _WORDS.sub(r"\1", _BOXED.sub(r"\1", _SIZING.sub("", text)))
+    text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\%", "%")
+    return "".join(text.split()).strip("$").rstrip(".")
+
+
+@dataclass(slots=True)
+class _Child:
+    """One process with math-verify in it, asked one thing at a time."""
+
+    process: subprocess.Popen[str] = field(
+        default_factory=lambda: subprocess.Popen(  # noqa: S603 - Python itself
+            [sys.executable, "-I", str(_CHILD)],  # -I: nothing from the working directory
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+    )
+
+    def greet(self) -> None:
+        """Wait until it is ready."""
+        if self._line(SECONDS_TO_START) is None:
+            assert self.process.stderr is not None
+            said = self.process.stderr.read().strip().splitlines() or ["it said nothing"]
+            self.close()
+            raise ConfigError(f"math-verify could not be started: {said[-1]}")
+
+    def compare(self, given: str, wanted: str, seconds: float) -> bool | None:
+        """Whether they are equal; None where the child did not live to tell."""
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(json.dumps([given, wanted]) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return None
+        line = self._line(seconds)
+        return None if line is None else line.strip() == "true"
+
+    def _line(self, seconds: float) -> str | None:
+        assert self.process.stdout is not None
+        alarm = Timer(seconds, self.process.kill)
+        alarm.start()
+        try:
+            return self.process.stdout.readline() or None
+        finally:
+            alarm.cancel()
+
+    def close(self) -> None:
+        """End it, and leave nothing behind."""
+        self.process.kill()
+        self.process.communicate()
+
+
+_idle: Final[SimpleQueue[_Child]] = SimpleQueue()
+
+
+def _compare(given: str, wanted: str, seconds: float) -> bool:
+    try:
+        child = _idle.get_nowait()
+    except Empty:
+        child = _Child()
+        child.greet()
+    equal = child.compare(given, wanted, seconds)
+    if equal is None:
+        child.close()
+        return False
+    _idle.put(child)
+    return equal
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """As many threads as there may be children: each waits for one."""
+    return ThreadPoolExecutor(min(MOST_CHILDREN, os.cpu_count() or 1), "math-verify")
+
+
+@atexit.register
+def close() -> None:
+    """End every child that waits for work; the next comparison starts another."""
+    while True:
+        try:
+            _idle.get_nowait().close()
+        except Empty:
+            return

@@ -1,0 +1,84 @@
+"""A user's own tasks: JSON lines or CSV with the columns question, answer, grader and, where
+wanted, id and kind. The suites that Podium writes are files of the same form.
+
+Every line is checked before the first is used: an error names the file and the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from podium.errors import ConfigError, PodiumError
+from podium.task import Task
+from podium.tasks.record import TaskRecord
+
+ENDINGS: Final = (".jsonl", ".csv")
+_LONGEST_CELL: Final = 2**24
+
+
+class Line(NamedTuple):
+    """What stands in one line of a file."""
+
+    number: int
+    data: object
+
+
+def load_suite(path: Path) -> list[Task]:
+    """The tasks in the file."""
+    return [record.to_task() for record in read_records(path)]
+
+
+def read_records(path: Path) -> list[TaskRecord]:
+    """The tasks in the file as data; each is known to become a task."""
+    found: dict[str, TaskRecord] = {}
+    for number, data in _lines(path):
+        try:
+            record = TaskRecord.from_json(data, unnamed=f"{path.stem}/{number}")
+            record.to_task()
+            if record.id in found:
+                raise ConfigError(f"the id {record.id!r} was already used; give each task its own")
+        except PodiumError as error:
+            raise ConfigError(f"{path}, line {number}: {error}") from error
+        found[record.id] = record
+    if not found:
+        raise ConfigError(f"{path}: there are no tasks in it")
+    return list(found.values())
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    if path.suffix not in ENDINGS:
+        raise ConfigError(f"{path}: tasks are read from {' or '.join(ENDINGS)} files")
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            yield from _csv_lines(path, file) if path.suffix == ".csv" else json_lines(path, file)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error.reason}") from error
+
+
+def json_lines(path: Path, file: Iterator[str]) -> Iterator[Line]:
+    """Each line that is not blank, as what it says."""
+    for number, text in enumerate(file, start=1):
+        if text.strip():
+            try:
+                yield Line(number, json.loads(text))
+            except ValueError as error:
+                raise ConfigError(f"{path}, line {number}: not valid JSON: {error}") from error
+
+
+def _csv_lines(path: Path, file: Iterator[str]) -> Iterator[Line]:
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(file, strict=True)
+    try:
+        columns = [name.strip() for name in next(reader, [])]
+        for cells in filter(None, reader):
+            if len(cells) > len(columns):
+                raise ConfigError(f"{path}, line {reader.line_num}: more cells than columns")
+            yield Line(reader.line_num, dict(zip(columns, cells, strict=False)))
+    except csv.Error as error:
+        raise ConfigError(f"{path}, line {reader.line_num}: not valid CSV: {error}") from error

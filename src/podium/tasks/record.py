@@ -1,0 +1,114 @@
+"""A task as it stands in a file: the question, the answer, and the grader by its name.
+
+    {"id": "capital", "question": "What is the capital of Japan?", "answer": "Tokyo",
+     "grader": "exact"}
+    {"question": "How long is it?", "answer": "12.5",
+     "grader": {"name": "number", "tolerance": 0.01}, "kind": "lengths"}
+
+A record is data, and can be written down; the `Task` that it becomes can grade.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from podium.errors import ConfigError, StoreError
+from podium.files import write_whole
+from podium.task import Task
+from podium.tasks.graders import make_grader
+
+KEYS: Final = ("id", "kind", "question", "answer", "grader")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRecord:
+    """What a task is made from. `parameters` are the grader's own."""
+
+    id: str
+    question: str
+    answer: str
+    grader: str
+    parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    kind: str = ""
+
+    def to_task(self) -> Task:
+        """The task itself; an error says what is missing for grading it."""
+        if not self.question.strip():
+            raise ConfigError("the question is missing")
+        return Task(
+            id=self.id,
+            question=self.question,
+            grader=make_grader(self.grader, self.answer, self.parameters),
+            kind=self.kind,
+            answer=self.answer,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written down."""
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "question": self.question,
+            "answer": self.answer,
+            "grader": {"name": self.grader, **self.parameters} if self.parameters else self.grader,
+        }
+
+    @classmethod
+    def from_json(cls, data: object, unnamed: str) -> TaskRecord:
+        """As it was written down; `unnamed` is its id where it has none of its own."""
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"expected an object with {', '.join(KEYS)}")
+        for key in data:
+            if key not in KEYS:
+                near = difflib.get_close_matches(str(key), KEYS, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(KEYS)}"
+                raise ConfigError(f"unknown key {key!r}{hint}")
+        name, parameters = _grader_in(data)
+        return cls(
+            id=_text(data, "id").strip() or unnamed,
+            question=_text(data, "question"),
+            answer=_text(data, "answer"),
+            grader=name,
+            parameters=MappingProxyType(parameters),
+            kind=_text(data, "kind"),
+        )
+
+
+def _grader_in(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    described = data.get("grader")
+    if isinstance(described, str) and described.strip():
+        return described.strip(), {}
+    if isinstance(described, Mapping) and isinstance(described.get("name"), str):
+        return described["name"], {key: value for key, value in described.items() if key != "name"}
+    raise ConfigError(
+        'the grader is missing: expected its name, or an object with its "name" and parameters'
+    )
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    """The text under the key, empty where there is none. A number is taken as it is written:
+    answers are often numbers."""
+    value = data.get(key)
+    if value is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        raise ConfigError(f"{key}: expected a text, not {type(value).__name__}")
+    return value
+
+
+def save_suite(path: Path, records: Iterable[TaskRecord]) -> None:
+    """Write a suite as JSON lines, all of it or none of it."""
+    lines = [json.dumps(record.to_json(), ensure_ascii=False) for record in records]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, "".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error

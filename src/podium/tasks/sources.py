@@ -1,0 +1,182 @@
+"""Where the rows of a benchmark come from: a file on this machine, or the hub.
+
+A row is a mapping with the benchmark's own columns, and `where` says in words where it stood.
+What a row means is the business of `loaders`.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from podium.errors import ConfigError
+from podium.tasks.own import json_lines
+
+MMLU_COLUMNS: Final = ("question", "A", "B", "C", "D", "answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a benchmark."""
+
+    where: str
+    number: int
+    data: Mapping[str, Any]
+
+    def text(self, column: str) -> str:
+        """What stands in the column."""
+        value = self.data.get(column)
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(
+                f"{self.where}: expected a text in {column!r}; there are "
+                f"{', '.join(self.data) or 'no columns'}"
+            )
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """A dataset of the hub: its name, and either configurations with a split, or one file.
+
+    A file is asked for where the dataset itself is a script, which nobody should have to run.
+    """
+
+    name: str
+    split: str = "train"
+    configurations: tuple[str | None, ...] = (None,)
+    file: str | None = None
+
+    def rows(self) -> Iterator[Row]:
+        """Every row, fetched once and then kept by the package `datasets`."""
+        datasets = optional("datasets", f"fetching {self.name} from the hub")
+        number = 0
+        for configuration in self.configurations:
+            for data in self._load(datasets, configuration):
+                number += 1
+                yield Row(f"{self.name}, row {number}", number, data)
+
+    def _load(self, datasets: Any, configuration: str | None) -> Iterable[Mapping[str, Any]]:
+        try:
+            if self.file is not None:
+                address = f"hf://datasets/{self.name}/{self.file}"
+                loaded = datasets.load_dataset("json", data_files=address, split="train")
+            else:
+                loaded = datasets.load_dataset(self.name, configuration, split=self.split)
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise ConfigError(
+                f"cannot fetch {self.name} from the hub: {reason}; with its files on this "
+                f"machine, name their directory as the data"
+            ) from error
+        rows: Iterable[Mapping[str, Any]] = loaded
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Files of a benchmark as they are passed around: `names` are tried in turn, in the
+    directory that was named and in `folder` inside it."""
+
+    names: tuple[str, ...]
+    folder: str
+
+    def rows(self, data: Path) -> Iterator[Row]:
+        """Every row of the file, which is `data` itself or lies in it."""
+        path = self._find(data)
+        if path.is_dir() or path.suffix == ".zip":
+            return _mmlu_rows(path)
+        if path.suffix == ".parquet":
+            return _parquet_rows(path)
+        return _jsonl_rows(path)
+
+    def _find(self, data: Path) -> Path:
+        if data.is_file():
+            return data
+        if not data.is_dir():
+            raise ConfigError(f"{data}: there is no such file or directory")
+        tried = [place / name for place in (data, data / self.folder) for name in self.names]
+        for path in tried:
+            if path.exists():
+                return path
+        raise ConfigError(
+            f"{data}: expected {' or '.join(self.names)} in it, or in {self.folder} inside it; "
+            f"without a directory the hub is asked"
+        )
+
+
+def optional(module: str, purpose: str) -> Any:
+    """A module of the extra `eval`, or an error that names the extra."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ConfigError(
+            f"{purpose} needs the package {package}, which is not installed: "
+            f"pip install 'podium-conductor[eval]'"
+        ) from error
+
+
+def _jsonl_rows(path: Path) -> Iterator[Row]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, data in json_lines(path, file):
+                if not isinstance(data, Mapping):
+                    raise ConfigError(f"{path}, line {number}: expected an object")
+                yield Row(f"{path}, line {number}", number, data)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error.reason}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    parquet = optional("pyarrow.parquet", f"reading {path.name}")
+    number = 0
+    for batch in parquet.ParquetFile(path).iter_batches():
+        for data in batch.to_pylist():
+            number += 1
+            yield Row(f"{path}, row {number}", number, data)
+
+
+def _mmlu_rows(path: Path) -> Iterator[Row]:
+    """MMLU's own tables, zipped or not: one CSV for each subject, without a header."""
+    if path.is_dir():
+        tables = ((file.relative_to(path).as_posix(), file) for file in sorted(path.rglob("*.csv")))
+        for name, file in tables:
+            with file.open(encoding="utf-8", newline="") as opened:
+                yield from _mmlu_table(name, csv.reader(opened))
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in sorted(archive.namelist()):
+                if name.endswith(".csv"):
+                    with archive.open(name) as raw:
+                        text = io.TextIOWrapper(raw, "utf-8", newline="")
+                        yield from _mmlu_table(name, csv.reader(text))
+    except zipfile.BadZipFile as error:
+        raise ConfigError(f"{path}: not a zip file: {error}") from error
+
+
+def _mmlu_table(name: str, rows: Iterable[Sequence[str]]) -> Iterator[Row]:
+    place = PurePosixPath(name)
+    split = place.parent.name
+    subject = place.stem.removesuffix(f"_{split}")
+    for number, cells in enumerate(rows, start=1):
+        if len(cells) != len(MMLU_COLUMNS):
+            raise ConfigError(
+                f"{name}, row {number}: expected {', '.join(MMLU_COLUMNS)}, and found "
+                f"{len(cells)} cells"
+            )
+        question, *choices, answer = cells
+        data = {
+            "question": question,
+            "choices": choices,
+            "answer": answer,
+            "subject": subject,
+            "split": split,
+        }
+        yield Row(f"{name}, row {number}", number, data)

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from podium.errors import ConfigError
+from podium.tasks.graders import make_grader, program_in, same_output
+
+ECHO: dict[str, Any] = {
+    "tests": [{"input": "a\n", "output": "a\n"}, {"input": "b\n", "output": "b\n"}]
+}
+
+
+async def is_right(reply: str, grader: str, answer: str = "", **parameters: Any) -> bool:
+    return await make_grader(grader, answer, parameters)(reply)
+
+
+async def test_exact_ignores_case_spaces_and_wrapping_and_nothing_else() -> None:
+    assert await is_right(" the  Seine. ", "exact", "The Seine")
+    assert await is_right("I think so. <answer>The Seine</answer>", "exact", "The Seine")
+    assert not await is_right("The Seine river", "exact", "The Seine")
+
+
+@pytest.mark.parametrize("name", ["exact", "number", "short", "math", "letter"])
+async def test_a_tagged_grader_wants_the_tags_and_a_plain_one_does_not(name: str) -> None:
+    answer = "C" if name == "letter" else "7"
+    assert await is_right(answer, name, answer)
+    assert not await is_right(answer, name, answer, tagged=True)
+    assert await is_right(f"<idea>…</idea><answer>{answer}</answer>", name, answer, tagged=True)
+
+
+@pytest.mark.parametrize("name", ["exact", "number", "short", "math", "letter"])
+@pytest.mark.parametrize("reply", ["", "<answer></answer>", "<answer> \n</answer>", "7" * 100_000])
+async def test_an_empty_or_endless_reply_is_wrong_and_no_error(name: str, reply: str) -> None:
+    assert not await is_right(reply, name, "C" if name == "letter" else "7")
+
+
+async def test_a_number_may_have_words_around_it_and_be_off_by_its_tolerance() -> None:
+    assert await is_right("<answer>$70,000 in all</answer>", "number", "70000")
+    assert await is_right("101", "number", "100", tolerance=0.02)
+    assert not await is_right("101", "number", "100")
+
+
+async def test_short_takes_words_percentages_and_numbers_within_a_thousandth() -> None:
+    assert await is_right("carbon dioxide", "short", "Carbon dioxide")
+    assert await is_right("0.03", "short", "3%")
+    assert await is_right("3.1416", "short", "3.14159")
+    assert not await is_right("3.15", "short", "3.14159")
+
+
+async def test_short_does_not_take_a_number_out_of_words() -> None:
+    assert not await is_right("London 1900", "short", "Paris 1900")
+
+
+async def test_mathematics_is_compared_by_meaning() -> None:
+    assert await is_right("<answer>0.5</answer>", "math", "\\frac{1}{2}", tagged=True)
+    assert not await is_right("<answer>0.6</answer>", "math", "\\frac{1}{2}", tagged=True)
+
+
+def test_without_math_verify_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "math_verify", None)
+    with pytest.raises(ConfigError, match=r"math-verify.*podium-conductor\[eval\]"):
+        make_grader("math", "7", {})
+
+
+async def test_a_program_must_pass_every_test() -> None:
+    assert await is_right("print(input())", "code", **ECHO)
+    assert not await is_right("print('a')", "code", **ECHO)
+
+
+async def test_a_program_is_taken_from_the_tags_and_from_a_code_fence() -> None:
+    reply = "<idea>echo</idea><answer>\n```python\nprint(input())\n```\n</answer>"
+    assert await is_right(reply, "code", **ECHO, tagged=True)
+    assert not await is_right("print(input())", "code", **ECHO, tagged=True)
+
+
+async def test_a_function_is_graded_by_what_it_returns() -> None:
+    tests: dict[str, Any] = {
+        "tests": [{"input": "[1, 2]\n3", "output": "[1, 2, 3]"}],
+        "function": "append",
+    }
+    method = (
+        "class Solution:\n  def append(self, values: List[int], value): return values + [value]"
+    )
+    alone = "def append(values, value):\n  print('noise')\n  return (*values, value)"
+    assert await is_right(method, "code", **tests)
+    assert await is_right(alone, "code", **tests)
+    assert not await is_right("def append(values, value): return values", "code", **tests)
+    assert not await is_right("def other(): pass", "code", **tests)
+
+
+async def test_a_program_that_fails_after_the_right_output_is_wrong() -> None:
+    assert not await is_right("print(input())\nraise SystemExit(3)", "code", **ECHO)
+
+
+@pytest.mark.parametrize("reply", ["", "this is not Python", "x" * 200_000])
+async def test_what_is_not_a_program_is_wrong_and_no_error(reply: str) -> None:
+    assert not await is_right(reply, "code", **ECHO)
+
+
+def test_outputs_are_compared_line_by_line_and_numbers_by_value() -> None:
+    assert same_output("1 2 \nyes\n\n", "1 2\nyes")
+    assert same_output("0.50", "0.5")
+    assert not same_output("1\n2", "1 2")
+    assert not same_output("Yes", "yes")
+    assert not same_output("0.501", "0.5")
+
+
+def test_a_program_without_a_fence_is_left_alone() -> None:
+    assert program_in("print('```')") == "print('```')"
+    assert program_in("Here:\n```\nprint(1)\n```\nDone.") == "print(1)\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "parameters", "said"),
+    [
+        ("exat", "a", {}, "no grader 'exat'; did you mean `exact`"),
+        ("judge", "a", {}, "no grader 'judge'; there are exact, letter"),
+        ("exact", " ", {}, "answer is missing"),
+        ("letter", "Paris", {}, "needs one letter"),
+        ("number", "many", {}, "needs a number"),
+        ("number", "1", {"tolerance": 2}, "tolerance is a share"),
+        ("number", "1", {"tolerance": "wide"}, "tolerance"),
+        ("number", "1", {"tolerence": 0.1}, "tolerence"),
+        ("code", "", {}, "tests"),
+        ("code", "", {"tests": []}, "at least one test"),
+        ("code", "", {"tests": [{"input": "1"}]}, "tests.0.output"),
+        ("code", "", {"tests": [{"input": "1", "output": "a"}], "function": "f"}, "JSON"),
+    ],
+)
+def test_a_grader_that_could_not_grade_is_an_error_when_it_is_made(
+    name: str, answer: str, parameters: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_grader(name, answer, parameters)

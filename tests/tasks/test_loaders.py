@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import sys
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from podium.errors import ConfigError
+from podium.tasks.loaders import BENCHMARKS, boxed, load_records
+from podium.tasks.record import TaskRecord
+
+
+def summary(records: list[TaskRecord]) -> list[tuple[str, str, str]]:
+    return [(record.id, record.answer, record.kind) for record in records]
+
+
+def rewritten(data: Path, source: str, target: Path, **changes: Any) -> None:
+    """The first row of a fixture, changed."""
+    row = json.loads((data / source).read_text("utf-8").splitlines()[0])
+    target.write_text(json.dumps(row | changes), "utf-8")
+
+
+def test_math_takes_the_answer_from_the_box(data: Path) -> None:
+    assert summary(load_records("math", data=data)) == [
+        ("math/test/0", "2", "Algebra"),
+        ("math/test/1", "10", "Algebra"),
+        ("math/test/2", "\\dfrac{9}{7}", "Algebra"),
+    ]
+
+
+def test_math_trains_on_nothing_of_its_test_split_nor_on_what_has_no_answer(data: Path) -> None:
+    train = [record.answer for record in load_records("math", "train", data)]
+    assert train == ["-37_8", "\\frac{1}{5}"]
+    assert len(load_records("math", "prm800k", data)) == 3
+
+
+def test_math500_keeps_its_ids(data: Path) -> None:
+    records = load_records("math500", data=data)
+    assert summary(records)[0] == ("test/algebra/1255.json", "6", "Algebra")
+    assert len(records) == 5
+
+
+def test_gsm8k_takes_the_answer_from_the_last_line(data: Path) -> None:
+    assert summary(load_records("gsm8k", data=data)) == [
+        ("gsm8k/test/1", "18", "gsm8k"),
+        ("gsm8k/test/2", "3", "gsm8k"),
+        ("gsm8k/test/3", "70000", "gsm8k"),
+    ]
+    assert len(load_records("gsm8k", "train", data / "gsm8k" / "train.jsonl")) == 2
+
+
+def test_mmlu_lists_the_choices_and_wants_the_letter(data: Path) -> None:
+    records = load_records("mmlu", data=data)
+    assert summary(records) == [
+        ("mmlu/test/abstract_algebra/1", "B", "abstract_algebra"),
+        ("mmlu/test/abstract_algebra/2", "C", "abstract_algebra"),
+        ("mmlu/test/anatomy/1", "A", "anatomy"),
+        ("mmlu/test/anatomy/2", "B", "anatomy"),
+    ]
+    assert "A) 0\nB) 4\nC) 2\nD) 6" in records[0].question
+    assert [record.answer for record in load_records("mmlu", "val", data)] == ["D"]
+
+
+def test_mmlu_is_read_from_a_zip_just_as_well(data: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "mmlu.zip", "w") as archive:
+        for file in sorted((data / "mmlu").rglob("*.csv")):
+            archive.write(file, file.relative_to(data / "mmlu"))
+    assert load_records("mmlu", data=tmp_path) == load_records("mmlu", data=data)
+
+
+def test_rlpr_keeps_what_has_a_short_answer(data: Path) -> None:
+    records = load_records("rlpr", data=data)
+    assert summary(records) == [
+        ("rlpr/train/1", "3%", "Business"),
+        ("rlpr/train/2", "Carbon dioxide", "Biology"),
+    ]
+    assert "Which gas do plants take in?" in records[1].question
+    assert "Think first." not in records[1].question
+
+
+def test_rlpr_is_read_from_parquet_just_as_well(data: Path, tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    lines = (data / "rlpr" / "rlpr_train.jsonl").read_text("utf-8").splitlines()
+    table = arrow.Table.from_pylist([json.loads(line) for line in lines])
+    parquet.write_table(table, tmp_path / "rlpr_train.parquet")
+    assert load_records("rlpr", data=tmp_path) == load_records("rlpr", data=data)
+
+
+async def test_livecodebench_grades_programs_and_functions(data: Path) -> None:
+    program, function = (record.to_task() for record in load_records("livecodebench", data=data))
+    assert program.id == "livecodebench/own_a"
+    assert await program.grader("<answer>print(sum(map(int, input().split())))</answer>")
+    assert not await program.grader("<answer>print(3)</answer>")
+    assert "def append(self, values: List[int], value: int)" in function.question
+    solution = (
+        "class Solution:\n  def append(self, values: List[int], value): return [*values, value]"
+    )
+    assert await function.grader(f"<answer>{solution}</answer>")
+
+
+def test_private_tests_are_added_to_the_public_ones(data: Path, tmp_path: Path) -> None:
+    hidden = json.dumps([{"input": "7 7\n", "output": "14\n", "testtype": "stdin"}])
+    packed = base64.b64encode(zlib.compress(pickle.dumps(hidden))).decode()
+    rewritten(
+        data,
+        "livecodebench_v1/lcb_v1_public.jsonl",
+        tmp_path / "test.jsonl",
+        private_test_cases=packed,
+    )
+    (record,) = load_records("livecodebench", data=tmp_path)
+    assert [test["output"] for test in record.parameters["tests"]] == ["3\n", "0\n", "14\n"]
+
+
+class Harmful:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exit, (3,))
+
+
+def test_private_tests_that_would_run_code_are_refused(data: Path, tmp_path: Path) -> None:
+    packed = base64.b64encode(zlib.compress(pickle.dumps(Harmful()))).decode()
+    source, target = "livecodebench_v1/lcb_v1_public.jsonl", tmp_path / "test.jsonl"
+    rewritten(data, source, target, private_test_cases=packed)
+    with pytest.raises(ConfigError, match=r"line 1: cannot unpack private_test_cases"):
+        load_records("livecodebench", data=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["math", "math500", "gsm8k", "mmlu", "rlpr"])
+async def test_every_question_asks_for_tags_and_its_answer_in_tags_is_right(
+    name: str, data: Path
+) -> None:
+    for record in load_records(name, data=data):
+        task = record.to_task()
+        assert "<idea></idea>" in task.question
+        assert "<answer></answer>" in task.question
+        assert await task.grader(f"<idea>so</idea>\n<answer>{task.answer}</answer>")
+        assert not await task.grader(task.answer)
+
+
+@pytest.mark.parametrize(
+    ("solution", "result"),
+    [
+        ("so $\\boxed{1}$ and then $\\boxed{\\frac{1}{2}}$.", "\\frac{1}{2}"),
+        ("$\\boxed 7$.", "7"),
+        ("\\fbox{3}", "3"),
+        ("no box", ""),
+        ("\\boxed{never closed", ""),
+        ("\\boxed", ""),
+    ],
+)
+def test_the_last_box_is_the_result(solution: str, result: str) -> None:
+    assert boxed(solution) == result
+
+
+def test_a_file_of_another_benchmark_is_an_error_that_names_the_line(data: Path) -> None:
+    with pytest.raises(ConfigError, match=r"test\.jsonl, line 1: expected a text in 'problem'"):
+        load_records("math", data=data / "gsm8k")
+    with pytest.raises(ConfigError, match="line 1: expected a list of choices"):
+        load_records("mmlu", data=data / "gsm8k" / "test.jsonl")
+    with pytest.raises(ConfigError, match="line 1: expected a user's message"):
+        load_records("rlpr", data=data / "gsm8k" / "test.jsonl")
+
+
+def test_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"expected rlpr_train\.parquet or rlpr_train\.jsonl"):
+        load_records("rlpr", data=tmp_path)
+    with pytest.raises(ConfigError, match="no such file or directory"):
+        load_records("rlpr", data=tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="no tasks of mmlu:auxiliary_train"):
+        load_records("mmlu", "auxiliary_train", data)
+    with pytest.raises(ConfigError, match="it has test, train, prm800k"):
+        load_records("math", "validation", data)
+    with pytest.raises(ConfigError, match="there are math, math500"):
+        load_records("trivia", data=data)
+    with pytest.raises(ConfigError, match="not on the hub"):
+        load_records("math", "prm800k")
+
+
+class Shelf(ModuleType):
+    """Stands for the package `datasets`: hands out rows, and remembers what was asked for."""
+
+    def __init__(self, rows: list[Mapping[str, Any]]) -> None:
+        super().__init__("datasets")
+        self.rows = rows
+        self.asked: list[tuple[Any, ...]] = []
+
+    def load_dataset(self, *names: Any, **options: Any) -> list[Mapping[str, Any]]:
+        self.asked.append((*names, *options.values()))
+        return self.rows
+
+
+def test_the_hub_is_asked_by_the_usual_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = {"question": "Which?", "choices": ["a", "b", "c", "d"], "answer": 3, "subject": ""}
+    shelf = Shelf([row])
+    monkeypatch.setitem(sys.modules, "datasets", shelf)
+    (record,) = load_records("mmlu", "auxiliary_train")
+    assert (record.id, record.answer) == ("mmlu/auxiliary_train/auxiliary_train/1", "D")
+    assert shelf.asked == [("cais/mmlu", "all", "auxiliary_train")]
+
+
+def test_a_dataset_that_is_a_script_is_read_by_its_file(
+    monkeypatch: pytest.MonkeyPatch, data: Path
+) -> None:
+    lines = (data / "livecodebench_v1" / "lcb_v1_public.jsonl").read_text("utf-8").splitlines()
+    shelf = Shelf([json.loads(line) for line in lines])
+    monkeypatch.setitem(sys.modules, "datasets", shelf)
+    assert load_records("livecodebench") == load_records("livecodebench", data=data)
+    file = "hf://datasets/livecodebench/code_generation_lite/test.jsonl"
+    assert shelf.asked == [("json", file, "train")]
+
+
+def test_math_on_the_hub_is_one_configuration_for_each_subject(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    row = {"problem": "?", "solution": "\\boxed{1}", "type": "Algebra", "level": "Level 1"}
+    shelf = Shelf([row])
+    monkeypatch.setitem(sys.modules, "datasets", shelf)
+    assert len({record.id for record in load_records("math")}) == len(shelf.asked) == 7
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ConfigError, match=r"openai/gsm8k.*podium-conductor\[eval\]"):
+        load_records("gsm8k")
+
+
+def test_a_hub_that_does_not_answer_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf([])
+
+    def refuse(*_: Any, **__: Any) -> list[Mapping[str, Any]]:
+        raise ConnectionError("nobody there\nand more")
+
+    monkeypatch.setattr(shelf, "load_dataset", refuse)
+    monkeypatch.setitem(sys.modules, "datasets", shelf)
+    with pytest.raises(
+        ConfigError, match="cannot fetch openai/gsm8k.*nobody there; with its files"
+    ):
+        load_records("gsm8k")
+
+
+def test_every_benchmark_has_a_split() -> None:
+    assert all(benchmark.splits for benchmark in BENCHMARKS.values())

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from podium.errors import ConfigError
+from podium.tasks.sandbox import USUAL_LIMITS, Limits, Outcome, require_sandbox, run_program
+
+BRIEF = Limits(cpu_seconds=1, wall_seconds=1.0, output_bytes=10_000)
+
+
+async def outcome(program: str, text: str = "", limits: Limits = USUAL_LIMITS) -> Outcome:
+    (only,) = [one async for one in run_program(program, [text], limits=limits)]
+    return only
+
+
+def exists(path: str) -> bool:
+    return Path(path).exists()
+
+
+def is_empty(path: Path) -> bool:
+    return not any(path.iterdir())
+
+
+def has_begun(path: Path) -> bool:
+    return any(path.glob("*/*"))
+
+
+async def test_each_input_meets_the_program_anew() -> None:
+    program = "import sys\nprint(input(), 'seen' in vars(sys))\nsys.seen = 1"
+    outcomes = [one.output async for one in run_program(program, ["a", "b"])]
+    assert outcomes == ["a False\n", "b False\n"]
+
+
+async def test_a_program_ends_as_programs_do() -> None:
+    threads = "import threading\nthreading.Thread(target=lambda: print('late')).start()"
+    assert await outcome(threads) == Outcome("late\n")
+    last = "import atexit\natexit.register(print, 'bye')\nif __name__ == '__main__': print('hi')"
+    assert await outcome(last) == Outcome("hi\nbye\n")
+
+
+async def test_a_failure_is_told() -> None:
+    assert (await outcome("raise ValueError")).problem == "it ended with status 1"
+    assert "not valid Python" in str((await outcome("def (")).problem)
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("while True: pass", "it took too"),
+        ("import time; time.sleep(60)", "it took too long"),
+        ("while True: print('x' * 999)", "it wrote too much"),
+    ],
+)
+async def test_a_program_without_end_is_ended(program: str, problem: str) -> None:
+    assert str((await outcome(program, limits=BRIEF)).problem).startswith(problem)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this system does not limit memory")
+async def test_memory_and_files_are_limited() -> None:
+    caught = "try: {}\nexcept {}: print('refused')"
+    memory = caught.format("x = bytes(2 * 1024**3)", "MemoryError")
+    assert (await outcome(memory)).output == "refused\n"
+    file = caught.format("open('large', 'wb').write(bytes(32 * 1024**2))", "OSError")
+    assert (await outcome(file)).output == "refused\n"
+
+
+async def test_a_program_finds_an_empty_directory_and_nothing_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PODIUM_SECRET", "hush")
+    look = "import os\nprint(os.listdir('.'), 'PODIUM_SECRET' in os.environ, os.getcwd())"
+    files, secret, place = (await outcome(look)).output.split()
+    assert (files, secret) == ("[]", "False")
+    assert not exists(place)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows who left the session")
+async def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    program = f"""
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open({str(note)!r}, 'w').write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+while not os.path.exists({str(note)!r}) or not open({str(note)!r}).read():
+    time.sleep(0.01)
+"""
+    assert await outcome(program) == Outcome("")
+    assert not exists(f"/proc/{note.read_text()}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows all of a program's processes")
+async def test_a_program_that_multiplies_is_ended() -> None:
+    program = """
+import os, time
+for _ in range(40):
+    if os.fork() == 0:
+        time.sleep(600)
+time.sleep(600)
+"""
+    assert (await outcome(program)).problem == "it started too many processes"
+
+
+async def test_whoever_stops_listening_stops_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = "import time\nif input(): time.sleep(600)"
+    async with aclosing(run_program(program, ["\n", "wait\n"])) as outcomes:
+        assert await anext(outcomes) == Outcome("")
+    assert is_empty(tmp_path)
+
+
+async def test_a_cancelled_grading_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    grading = asyncio.create_task(outcome("import time\ntime.sleep(600)"))
+    async with asyncio.timeout(30):
+        while not has_begun(tmp_path):
+            await asyncio.sleep(0.01)
+    grading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await grading
+    assert is_empty(tmp_path)
+
+
+def test_where_nothing_can_be_limited_programs_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    with pytest.raises(ConfigError, match="Linux and macOS only"):
+        require_sandbox()
