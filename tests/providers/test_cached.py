@@ -264,6 +264,19 @@ async def test_the_file_stays_within_its_bound(tmp_path: Path) -> None:
     assert MEGABYTE // 4 < file.stat().st_size <= MEGABYTE // 2
 
 
+async def test_a_file_whose_bound_was_lowered_comes_down_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "replies.sqlite3"
+    worker = ScriptedWorker("worker", lambda request: request.text.ljust(1000, "."))
+    with ReplyCache(file, PLENTY) as cache:
+        await ask_all(CachedWorker(worker, cache), [f"old {n}" for n in range(600)])
+    with ReplyCache(file, LEAST_BYTES) as cache:
+        await ask_all(CachedWorker(worker, cache), [f"new {n}" for n in range(10)])
+    database = sqlite3.connect(file)
+    (kept,) = database.execute("SELECT count(*) FROM replies").fetchone()
+    database.close()
+    assert 10 <= kept <= 40
+
+
 async def test_a_reply_too_large_for_the_cache_pushes_nothing_out(path: Path | None) -> None:
     worker = ScriptedWorker("worker", lambda request: "x" * int(request.text))
     with ReplyCache(path, LEAST_BYTES) as cache:

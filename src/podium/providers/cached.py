@@ -264,6 +264,7 @@ class _File:
 
     MOST_TOUCHED: Final = 4096
     GOING_AT_ONCE: Final = 4
+    MOST_GOES: Final = 64
     SPARE_PAGES: Final = 3  # what a reply may take beside its words
 
     def __init__(self, path: Path, max_bytes: int) -> None:
@@ -336,16 +337,17 @@ class _File:
         return pages * self._page_bytes
 
     def _shrink_to(self, size: int) -> None:
-        """Drop what was used least recently, a little at a time, so that nobody waits long."""
+        """Drop what was used least recently, and not all at once, so that nobody waits long: a
+        file whose bound was lowered comes down to it over the next replies."""
         self._write_touched()
-        while self._size() > size:
-            gone = self._database.execute(
+        for _ in range(self.MOST_GOES):
+            if self._size() <= size:
+                return
+            self._database.execute(
                 "DELETE FROM replies"
                 " WHERE rowid IN (SELECT rowid FROM replies ORDER BY used LIMIT ?)",
                 (self.GOING_AT_ONCE,),
-            ).rowcount
-            if not gone:
-                return
+            )
 
     def _write_touched(self) -> None:
         touched, self._touched = self._touched, {}
