@@ -314,7 +314,7 @@ async def test_many_plans_are_scored_at_once_over_pools_of_their_own() -> None:
 
 
 def test_scoring_loads_neither_a_trainer_nor_torch() -> None:
-    code = "import sys, podium.train.score; print(*sys.modules)"
+    code = "import sys, podium.train.score, podium.train.diagnostics; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

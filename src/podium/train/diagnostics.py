@@ -1,0 +1,397 @@
+"""What one step of training showed, in numbers, and in words where the policy is collapsing.
+
+    watch = Watch()
+    seen = diagnose(rollouts, References(best_single=0.17, ceiling=0.98))
+    seen.as_metrics()                   # flat numbers, for a line of JSON
+    for words in watch.see(seen):       # what a person should know by now
+        print(words)
+
+Accuracy alone hides the usual failure: a policy that learned to write one well-formed step for
+one strong worker, and nothing else. So what is watched is accuracy given a valid plan, who is
+asked, in how many steps and in which shapes. All of it is computed from scores that are there
+already; nothing is asked or carried out here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from podium.errors import UsageError
+from podium.pool import Pool
+from podium.train.score import Score
+
+LEAST_ROLLOUTS: Final = 16
+"""Shares of fewer rollouts than this are no reason to warn anybody."""
+
+MUCH_OF_ONE_WORKER: Final = 0.8
+LITTLE_ENTROPY_BITS: Final = 0.5
+NEARLY_ALL_ONE_STEP: Final = 0.95
+MOSTLY_WRONG: Final = 0.5
+FEW_VALID: Final = 0.5
+FALLEN_TO: Final = 2 / 3
+GROWN_TO: Final = 2.0
+MANY_AT_THE_LIMIT: Final = 0.1
+LITTLE_SPREAD: Final = 0.1
+MANY_DROPPED: Final = 0.2
+
+
+class Rollout(NamedTuple):
+    """One completion of the policy, scored. Rollouts of one question share their `group`."""
+
+    group: Hashable
+    score: Score
+    tokens: int
+    pool: Pool
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """What a step of training is held against; None is unknown.
+
+    `best_single` is the accuracy of the best worker when it is given every question as it is,
+    `ceiling` that of ideal plans over the same workers: as one number, or by kind.
+    `multi_step_kinds` are the kinds that no single worker can do in one step; where they are
+    not known, any kind may be one. `max_tokens` is where a completion is cut off.
+    """
+
+    best_single: float | Mapping[str, float] | None = None
+    ceiling: float | Mapping[str, float] | None = None
+    multi_step_kinds: Collection[str] | None = None
+    max_tokens: int | None = None
+
+
+NO_REFERENCES: Final = References()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A rollout to look at."""
+
+    question: str
+    text: str
+    answer: str
+    reward: float
+    right: bool
+    kind: str
+    problem: str
+
+    def __str__(self) -> str:
+        outcome = self.answer or self.problem
+        return f"{self.reward:g} {self.kind}\n{self.question}\n{self.text}\n-> {outcome}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDiagnostics:
+    """One step of training. Where nothing could be counted, a number is None.
+
+    Shares are from 0 to 1. A dropped rollout counts as a plan, but neither as right nor as
+    wrong. `steps` counts valid plans by their length, 0 being those that accept an answer;
+    `shapes` are shares of the plans that have steps; `workers` are shares of the steps that
+    were carried out, workers that nobody asked included. `regret` is how much better the best
+    single worker would have done, `ceiling_gap` how much better ideal plans would have.
+    """
+
+    rollouts: int
+    valid_rate: float
+    accuracy: float | None
+    accuracy_given_valid: float | None
+    accuracy_by_kind: Mapping[str, float]
+    reward: float | None
+    dropped: float
+    dropped_for: str
+    groups_with_spread: float | None
+    steps: Mapping[int, int]
+    mean_steps: float | None
+    shapes: Mapping[str, float]
+    workers: Mapping[str, float]
+    entropy_bits: float | None
+    regret: float | None
+    ceiling_gap: float | None
+    mean_tokens: float
+    most_tokens: int
+    at_the_limit: float | None
+    samples: tuple[Sample, ...] = ()
+    references: References = NO_REFERENCES
+
+    @property
+    def largest_worker(self) -> tuple[str, float]:
+        """The worker that is asked most, and its share of the steps."""
+        return max(self.workers.items(), key=lambda item: item[1], default=("", 0.0))
+
+    @property
+    def one_step(self) -> float:
+        """The share of plans with one step, of those that have any."""
+        planned = sum(count for length, count in self.steps.items() if length)
+        return self.steps.get(1, 0) / planned if planned else 0.0
+
+    def as_metrics(self) -> dict[str, float]:
+        """Everything that is a number, under flat names; what is unknown is left out."""
+        known = {
+            "rollouts": self.rollouts,
+            "valid_rate": self.valid_rate,
+            "accuracy": self.accuracy,
+            "accuracy_given_valid": self.accuracy_given_valid,
+            "reward": self.reward,
+            "dropped": self.dropped,
+            "groups_with_spread": self.groups_with_spread,
+            "mean_steps": self.mean_steps,
+            "entropy_bits": self.entropy_bits,
+            "largest_worker_share": self.largest_worker[1],
+            "regret": self.regret,
+            "ceiling_gap": self.ceiling_gap,
+            "mean_tokens": self.mean_tokens,
+            "most_tokens": self.most_tokens,
+            "at_the_limit": self.at_the_limit,
+        }
+        plans = sum(self.steps.values())
+        tables: dict[str, Mapping[str, float]] = {
+            "accuracy": self.accuracy_by_kind,
+            "steps": {str(length): count / plans for length, count in self.steps.items()},
+            "shape": self.shapes,
+            "worker": self.workers,
+        }
+        metrics = {name: float(value) for name, value in known.items() if value is not None}
+        for table, values in tables.items():
+            metrics |= {f"{table}/{name}": value for name, value in sorted(values.items()) if name}
+        return metrics
+
+    def warnings(self, earlier: Sequence[StepDiagnostics] = ()) -> dict[str, str]:
+        """What shows a collapse, in words, each under a short name of its own. `earlier` are
+        the steps just before this one, for what can only be seen by comparison."""
+        if self.rollouts < LEAST_ROLLOUTS:
+            return {}
+        checks = {
+            "collapse": self._collapse_onto_one_worker(),
+            "leaning": self._leaning_on_one_worker(),
+            "steps": self._step_collapse(),
+            "valid": self._validity(earlier),
+            "length": self._length(earlier),
+            "spread": self._lost_spread(),
+            "dropped": self._lost_rollouts(),
+        }
+        return {name: words for name, words in checks.items() if words}
+
+    def _collapse_onto_one_worker(self) -> str:
+        if self.entropy_bits is None or self.entropy_bits >= LITTLE_ENTROPY_BITS:
+            return ""
+        return self._about_one_worker("has collapsed onto")
+
+    def _leaning_on_one_worker(self) -> str:
+        if self.largest_worker[1] <= MUCH_OF_ONE_WORKER or self._collapse_onto_one_worker():
+            return ""
+        return self._about_one_worker("leans on")
+
+    def _about_one_worker(self, verb: str) -> str:
+        name, share = self.largest_worker
+        if len(self.workers) < 2:
+            return ""
+        return (
+            f"the policy {verb} one worker: {name} has {share:.0%} of the steps, and the entropy "
+            f"over {len(self.workers)} workers is {self.entropy_bits or 0.0:.2f} bits; see "
+            f"whether the tasks need the others at all"
+        )
+
+    def _step_collapse(self) -> str:
+        if self.one_step <= NEARLY_ALL_ONE_STEP:
+            return ""
+        known = self.references.multi_step_kinds
+        wrong = {
+            kind or "all tasks": accuracy
+            for kind, accuracy in self.accuracy_by_kind.items()
+            if accuracy < MOSTLY_WRONG and (known is None or kind in known)
+        }
+        if not wrong:
+            return ""
+        told = ", ".join(f"{kind} {accuracy:.2f}" for kind, accuracy in sorted(wrong.items()))
+        return (
+            f"{self.one_step:.0%} of the plans have one step, while these are mostly wrong: "
+            f"{told}; let the warm start show more plans of several steps"
+        )
+
+    def _validity(self, earlier: Sequence[StepDiagnostics]) -> str:
+        best = max((step.valid_rate for step in earlier), default=0.0)
+        if self.valid_rate < best * FALLEN_TO:
+            fallen = f"from {best:.0%} to {self.valid_rate:.0%} within {len(earlier)} steps"
+            return f"valid plans fell {fallen}; lower the learning rate, or go back a checkpoint"
+        if self.valid_rate < FEW_VALID:
+            return (
+                f"only {self.valid_rate:.0%} of the texts are plans; warm the policy up on the "
+                f"format first, or look at the samples for what is wrong with them"
+            )
+        return ""
+
+    def _length(self, earlier: Sequence[StepDiagnostics]) -> str:
+        if self.at_the_limit is not None and self.at_the_limit >= MANY_AT_THE_LIMIT:
+            return (
+                f"{self.at_the_limit:.0%} of the texts were cut off at "
+                f"{self.references.max_tokens} tokens and count as malformed; raise the limit if "
+                f"plans need it, else the policy rambles"
+            )
+        least = min((step.mean_tokens for step in earlier), default=math.inf)
+        if self.mean_tokens > least * GROWN_TO:
+            return (
+                f"texts grew from {least:.0f} to {self.mean_tokens:.0f} tokens within "
+                f"{len(earlier)} steps; look at the samples for what is being repeated"
+            )
+        return ""
+
+    def _lost_spread(self) -> str:
+        if self.groups_with_spread is None or self.groups_with_spread >= LITTLE_SPREAD:
+            return ""
+        easy = (self.accuracy or 0.0) >= MOSTLY_WRONG
+        return (
+            f"only {self.groups_with_spread:.0%} of the groups hold different rewards, so there "
+            f"is next to nothing to learn from; the tasks are too {'easy' if easy else 'hard'}, "
+            f"or the policy writes the same plan each time"
+        )
+
+    def _lost_rollouts(self) -> str:
+        if self.dropped < MANY_DROPPED:
+            return ""
+        return f"{self.dropped:.0%} of the rollouts were dropped, most for: {self.dropped_for}"
+
+
+class Watch:
+    """Remembers the last `window` steps, and tells each warning once in so many."""
+
+    def __init__(self, window: int = 20) -> None:
+        if window < 1:
+            raise UsageError(f"a watch over {window} steps sees nothing; give it at least 1")
+        self.history: deque[StepDiagnostics] = deque(maxlen=window)
+        self._window = window
+        self._steps = 0
+        self._told: dict[str, int] = {}
+
+    def see(self, step: StepDiagnostics) -> tuple[str, ...]:
+        """Take the next step, and return what is new to warn of."""
+        warnings = step.warnings(tuple(self.history))
+        self.history.append(step)
+        self._steps += 1
+        fresh = [
+            name
+            for name in warnings
+            if self._steps - self._told.get(name, -self._window) >= self._window
+        ]
+        self._told |= dict.fromkeys(fresh, self._steps)
+        return tuple(warnings[name] for name in fresh)
+
+
+def diagnose(
+    rollouts: Sequence[Rollout], references: References = NO_REFERENCES, *, samples: int = 2
+) -> StepDiagnostics:
+    """What these rollouts show, with that many of the best and of the worst to look at."""
+    if not rollouts:
+        raise UsageError("there are no rollouts to diagnose; give at least one")
+    scores = [rollout.score for rollout in rollouts]
+    graded = [rollout for rollout in rollouts if not rollout.score.dropped]
+    dropped = Counter(score.problem for score in scores if score.dropped)
+    workflows = [score.workflow for score in scores if score.workflow is not None]
+    lengths = [rollout.tokens for rollout in rollouts]
+    workers = _worker_shares(rollouts)
+    limit = references.max_tokens
+    by_kind: dict[str, list[float]] = {}
+    for rollout in graded:
+        by_kind.setdefault(rollout.kind, []).append(rollout.score.right)
+    return StepDiagnostics(
+        rollouts=len(rollouts),
+        valid_rate=sum(score.valid for score in scores) / len(scores),
+        accuracy=_mean(rollout.score.right for rollout in graded),
+        accuracy_given_valid=_mean(r.score.right for r in graded if r.score.valid),
+        accuracy_by_kind={kind: sum(right) / len(right) for kind, right in by_kind.items()},
+        reward=_mean(score.reward for score in scores if score.reward is not None),
+        dropped=dropped.total() / len(scores),
+        dropped_for=dropped.most_common(1)[0][0] if dropped else "",
+        groups_with_spread=_spread(graded),
+        steps=dict(sorted(Counter(len(s.workflow or ()) for s in scores if s.valid).items())),
+        mean_steps=_mean(len(workflow) for workflow in workflows),
+        shapes=_shares(Counter(workflow.shape.value for workflow in workflows)),
+        workers=workers,
+        entropy_bits=_entropy(workers.values()) if any(workers.values()) else None,
+        regret=_shortfall(graded, references.best_single),
+        ceiling_gap=_shortfall(graded, references.ceiling),
+        mean_tokens=sum(lengths) / len(lengths),
+        most_tokens=max(lengths),
+        at_the_limit=_mean(length >= limit for length in lengths) if limit else None,
+        samples=_samples(graded, samples),
+        references=references,
+    )
+
+
+def _worker_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    asked = Counter[str]()
+    for rollout in rollouts:
+        for step in rollout.score.steps:
+            if step.status != "skipped":
+                asked[step.worker] += 1
+    there = {name: 0.0 for rollout in rollouts for name in rollout.pool.names}
+    return there | _shares(asked)
+
+
+def _shares(counts: Counter[str]) -> dict[str, float]:
+    total = counts.total()
+    return {name: count / total for name, count in counts.items()}
+
+
+def _entropy(shares: Iterable[float]) -> float:
+    return -sum(share * math.log2(share) for share in shares if share) + 0.0
+
+
+def _spread(graded: Sequence[Rollout]) -> float | None:
+    """The share of groups in which some rollout earned more than another."""
+    rewards: dict[Hashable, set[float | None]] = {}
+    for rollout in graded:
+        rewards.setdefault(rollout.group, set()).add(rollout.score.reward)
+    return _mean(len(different) > 1 for different in rewards.values())
+
+
+def _shortfall(
+    graded: Sequence[Rollout], reference: float | Mapping[str, float] | None
+) -> float | None:
+    """How far accuracy is below the reference, over the kinds that it knows."""
+    if reference is None:
+        return None
+    if isinstance(reference, Mapping):
+        known = reference
+        return _mean(
+            known[rollout.kind] - rollout.score.right for rollout in graded if rollout.kind in known
+        )
+    accuracy = _mean(rollout.score.right for rollout in graded)
+    return None if accuracy is None else reference - accuracy
+
+
+def _samples(graded: Sequence[Rollout], count: int) -> tuple[Sample, ...]:
+    """The best and the worst, each of another group as far as there are enough."""
+    ranked = sorted(graded, key=lambda rollout: rollout.score.reward or 0.0, reverse=True)
+    best = _one_of_each_group(ranked)[:count]
+    worst = [rollout for rollout in _one_of_each_group(ranked[::-1]) if rollout not in best]
+    return tuple(_sample(rollout) for rollout in (*best, *worst[:count]))
+
+
+def _one_of_each_group(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    first: dict[Hashable, Rollout] = {}
+    for rollout in rollouts:
+        first.setdefault(rollout.group, rollout)
+    return list(first.values())
+
+
+def _sample(rollout: Rollout) -> Sample:
+    score = rollout.score
+    return Sample(
+        question=score.question,
+        text=score.text,
+        answer=(score.run.answer if score.run is not None else None) or "",
+        reward=score.reward or 0.0,
+        right=score.right,
+        kind=rollout.kind,
+        problem=score.problem,
+    )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else None
