@@ -1,0 +1,35 @@
+"""The examples of docs/scoring.md, run from top to bottom as a reader would."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from podium.train.rewards import PAPER, RELEASED, Reward
+from podium.train.score import Score
+
+PAGE = (Path(__file__).parents[2] / "docs" / "scoring.md").read_text("utf-8")
+
+
+def test_the_examples_print_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    examples = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.M)
+    assert len(examples) == 4
+    exec("\n".join(examples), {})
+    printed = capsys.readouterr().out.splitlines()
+    promised = re.findall(r"^ *print\(.*\)  # (.+)$", PAGE, re.M)
+    assert printed[: len(promised)] == promised
+
+
+@pytest.mark.parametrize(("name", "reward"), [("PAPER", PAPER), ("RELEASED", RELEASED)])
+def test_the_rewards_are_the_ones_in_the_table(name: str, reward: Reward) -> None:
+    row = f"| `{name}` | {reward.malformed:g} | {reward.wrong:g} | {reward.right:g} |"
+    assert row in PAGE
+
+
+def test_every_field_of_a_score_and_every_cost_of_a_reward_is_on_the_page() -> None:
+    told = set(re.findall(r"`(\w+)`", PAGE))
+    assert {field.name for field in fields(Score)} - {"question", "text"} <= told
+    assert {field.name for field in fields(Reward) if field.name.startswith("per_")} <= told
