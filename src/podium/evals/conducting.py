@@ -1,0 +1,60 @@
+"""Strategies that carry out a plan: a conductor's, the ideal one, or one drawn at random."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from podium.conductor import Conductor, FixedConductor
+from podium.etudes.openings import random_access
+from podium.evals.case import Case
+from podium.evals.stage import Stage, Strategy
+from podium.run import Run
+from podium.runner import Runner
+from podium.workflow import Step, Workflow
+
+TRUE_CLAUSES: Final = 0.5
+"""How many of the random plans begin from the ideal plan's subtasks."""
+
+
+def conducted(conductor: Conductor, *, rounds: int) -> Strategy:
+    """The conductor plans, and with more rounds than one it looks at the answer and accepts it
+    or plans again. Everything else is as configured."""
+
+    async def answer(case: Case, stage: Stage) -> Run:
+        runner = Runner(conductor, tuple(stage.workers.values()), pool=case.pool, board=stage.board)
+        options = replace(stage.options, rounds=rounds)
+        return await runner.run(case.task.question, options=options)
+
+    return answer
+
+
+async def ideal(case: Case, stage: Stage) -> Run:
+    """The plan that a perfect conductor would write, by the same workers: the ceiling of every
+    conductor. Only études come with one."""
+    assert case.ideal is not None, "an evaluation refuses tasks without an ideal plan"
+    return await _carried_out("ideal", case.ideal, case, stage)
+
+
+async def random_plans(case: Case, stage: Stage) -> Run:
+    """A well-formed plan of random workers and random access.
+
+    In half of the tasks whose ideal plan is known its subtasks are used, which is generous:
+    nobody has to find them. In all others one worker gets the whole question.
+    """
+    rng = stage.draw(case, "plan")
+    subtasks = [case.task.question]
+    if case.ideal is not None and rng.random() < TRUE_CLAUSES:
+        subtasks = [step.subtask for step in case.ideal.steps]
+    access = random_access(rng, len(subtasks))
+    steps = tuple(
+        Step(rng.choice(case.pool.names), subtask, reads)
+        for subtask, reads in zip(subtasks, access, strict=True)
+    )
+    return await _carried_out("random", Workflow(steps), case, stage)
+
+
+async def _carried_out(name: str, workflow: Workflow, case: Case, stage: Stage) -> Run:
+    longest = max(stage.options.max_steps, len(workflow))
+    widened = replace(stage, options=replace(stage.options, max_steps=longest))
+    return await conducted(FixedConductor(workflow, name=name), rounds=1)(case, widened)

@@ -1,0 +1,105 @@
+"""A sample: what one strategy made of one task, in the few figures that tables are made of.
+
+The whole run may be kept in a file; in memory there is only this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from podium import plan
+from podium.errors import MalformedPlan
+from podium.evals.case import Case
+from podium.run import Round, Run, dump
+from podium.usage import Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One task, answered and graded.
+
+    `valid` is whether the plan was carried out as the conductor wrote it, and not something in
+    its place because it was malformed. `steps` and `workers` are those of every round,
+    `topology` is the first workflow's. `first_right` is whether the first round's answer was
+    right, and `accepted` whether the conductor took an answer as it was; both are None where
+    there was no second round. `fault` is the first thing that did not go as planned, if any.
+    """
+
+    task: str
+    kind: str
+    skills: int | None
+    right: bool
+    valid: bool
+    workers: tuple[str, ...]
+    topology: str
+    worker_tokens: int | None
+    orchestration_tokens: int | None
+    seconds: float
+    first_right: bool | None = None
+    accepted: bool | None = None
+    fault: str | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many steps were planned in all rounds."""
+        return len(self.workers)
+
+    def document(self, run: Run) -> dict[str, Any]:
+        """The sample with its whole run, as a line of a file."""
+        return {**asdict(self), "steps": self.steps, "run": dump(run)}
+
+
+async def graded(case: Case, run: Run) -> Sample:
+    """Grade the run's answer, and take from the run what tables need."""
+    right = await _is_right(case, run.answer)
+    first_right = accepted = None
+    if len(run.rounds) > 1:
+        first = run.rounds[0].final
+        first_right = await _is_right(case, first.reply if first is not None else None)
+        accepted = run.rounds[-1].accepted
+    workflows = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
+    orchestration = run.orchestration
+    return Sample(
+        task=case.task.id,
+        kind=case.task.kind,
+        skills=case.skills,
+        right=right,
+        valid=bool(run.rounds) and all(_as_written(round_, run) for round_ in run.rounds),
+        workers=tuple(step.worker for workflow in workflows for step in workflow.steps),
+        topology=workflows[0].shape.value if workflows else "none",
+        worker_tokens=_difference(run.usage, orchestration),
+        orchestration_tokens=orchestration.total_tokens,
+        seconds=run.spent.seconds,
+        first_right=first_right,
+        accepted=accepted,
+        fault=run.error,
+    )
+
+
+async def _is_right(case: Case, answer: str | None) -> bool:
+    return answer is not None and await case.task.grader(answer)
+
+
+def _as_written(round_: Round, run: Run) -> bool:
+    """Whether the round is what its plan says; plans that nobody wrote down are taken as read."""
+    if round_.workflow is None and not round_.accepted:
+        return False
+    if not round_.plan_text:
+        return not round_.warnings
+    try:
+        parsed = plan.parse(
+            round_.plan_text,
+            run.pool,
+            max_steps=run.max_steps,
+            may_accept=round_.index > 0,
+        )
+    except MalformedPlan:
+        return False
+    return parsed.workflow == round_.workflow
+
+
+def _difference(whole: Usage, part: Usage) -> int | None:
+    if whole.total_tokens is None or part.total_tokens is None:
+        return None
+    return whole.total_tokens - part.total_tokens

@@ -1,0 +1,105 @@
+"""The arithmetic of tables: shares with their intervals, paired differences, entropy.
+
+Pure functions over counts; what is counted is decided in `podium.evals.row`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+Z_95: Final = 1.959963984540054
+"""How many standard errors hold 95 % of a normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share, or a difference of shares, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def document(self) -> dict[str, float]:
+        """The share as it is written into tables."""
+        return {name: round(getattr(self, name), 6) for name in ("value", "low", "high")}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much more often one is right than another on the same tasks.
+
+    `gained` counts the tasks that only the first got right, `lost` those that only the second
+    did; `p_value` is McNemar's, exact and two-sided.
+    """
+
+    share: Share
+    gained: int
+    lost: int
+    p_value: float
+
+
+def wilson(successes: int, trials: int) -> Share:
+    """A share with Wilson's score interval, which also holds near 0 and 1 and for few trials.
+
+    Of no trials nothing is known: the share is counted as 0, anywhere between 0 and 1.
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes in {trials} trials cannot be")
+    if trials == 0:
+        return Share(0.0, 0.0, 1.0)
+    value = successes / trials
+    weight = Z_95**2 / trials
+    centre = (value + weight / 2) / (1 + weight)
+    reach = Z_95 / (1 + weight) * math.sqrt(value * (1 - value) / trials + weight / (4 * trials))
+    low = 0.0 if successes == 0 else centre - reach
+    high = 1.0 if successes == trials else centre + reach
+    return Share(value, low, high)
+
+
+def paired_difference(one: Sequence[bool], other: Sequence[bool]) -> Difference:
+    """How much more often `one` is right than `other`, task by task.
+
+    The interval is Agresti and Min's: Wald's for matched pairs, with half a pair added to each
+    of the four cells, which keeps it honest where few pairs differ.
+    """
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} and {len(other)} outcomes are not of the same tasks")
+    gained = sum(a and not b for a, b in zip(one, other, strict=True))
+    lost = sum(b and not a for a, b in zip(one, other, strict=True))
+    value = (gained - lost) / len(one) if one else 0.0
+    pairs, more, fewer = len(one) + 2.0, gained + 0.5, lost + 0.5
+    centre = (more - fewer) / pairs
+    spread = math.sqrt(max(0.0, (more + fewer) - (more - fewer) ** 2 / pairs)) / pairs
+    low, high = centre - Z_95 * spread, centre + Z_95 * spread
+    share = Share(value, max(-1.0, min(low, value)), min(1.0, max(high, value)))
+    return Difference(share, gained, lost, mcnemar(gained, lost))
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """The chance that pairs which differ would split as unevenly if neither were better."""
+    differing = gained + lost
+    tail = sum(math.comb(differing, count) for count in range(min(gained, lost) + 1))
+    return min(1.0, float(2 * tail / 2**differing))
+
+
+def shares(counts: Mapping[str, int]) -> dict[str, float]:
+    """Each one's part of the whole, the largest first."""
+    total = sum(counts.values())
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return {name: count / total for name, count in ordered if count}
+
+
+def entropy_bits(counts: Mapping[str, int]) -> float:
+    """How evenly the counts are spread: 0 for one alone, the logarithm of n for n alike."""
+    return sum(-part * math.log2(part) for part in shares(counts).values())
+
+
+def mean(numbers: Iterable[float | None]) -> float | None:
+    """The mean; None for no numbers, and as soon as one of them is unknown."""
+    found = list(numbers)
+    if not found or any(number is None for number in found):
+        return None
+    return math.fsum(number for number in found if number is not None) / len(found)

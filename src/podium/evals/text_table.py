@@ -1,0 +1,73 @@
+"""Tables in plain text, in Markdown, so that they can be read as they are and pasted anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from podium.evals.etudes_table import Bar
+from podium.evals.row import Row
+from podium.evals.statistics import Share
+
+UNKNOWN: Final = "–"
+COLUMNS: Final = (
+    "strategy",
+    "accuracy",
+    "95 % interval",
+    "valid",
+    "steps",
+    "worker tokens",
+    "orchestration tokens",
+    "entropy",
+    "faults",
+)
+BAR_COLUMNS: Final = ("what must be shown", "reached", "met")
+_MET: Final = {True: "yes", False: "NO", None: "not measured"}
+
+
+def rows_table(rows: Iterable[tuple[str, Row]]) -> str:
+    """Strategies beside each other; tokens and steps are those of one task, on average."""
+    return _markdown(COLUMNS, [_cells(name, row) for name, row in rows])
+
+
+def bars_table(bars: Iterable[Bar]) -> str:
+    """Bars, what was reached, and whether it is enough."""
+    cells = [(bar.demand, _number(bar.reached, 3), _MET[bar.met]) for bar in bars]
+    return _markdown(BAR_COLUMNS, cells)
+
+
+def notes(rows: Iterable[tuple[str, Row]]) -> list[str]:
+    """What a reader must know of some rows, a line each."""
+    return [f"{name}: {row.note}" for name, row in rows if row.note]
+
+
+def _cells(name: str, row: Row) -> Sequence[str]:
+    valid = sum(sample.valid for sample in row.samples) / len(row.samples)
+    return (
+        name,
+        f"{row.accuracy.value:.3f}",
+        _interval(row.accuracy),
+        f"{valid:.3f}",
+        _number(row.steps(), 2),
+        _number(row.worker_tokens, 0),
+        _number(row.orchestration_tokens, 0),
+        f"{row.entropy_bits:.2f}",
+        str(sum(sample.fault is not None for sample in row.samples)),
+    )
+
+
+def _interval(share: Share) -> str:
+    return f"{share.low:.3f} to {share.high:.3f}"
+
+
+def _number(number: float | None, digits: int) -> str:
+    return UNKNOWN if number is None else f"{number:.{digits}f}"
+
+
+def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    rule = tuple("-" * width for width in widths)
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in (columns, rule, *rows)
+    )

@@ -1,0 +1,78 @@
+"""What the tests of evaluation share: small ensembles, and a conductor that knows the plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podium.conductor.base import Conductor, Plan, Situation
+from podium.conductor.rules import RulesConductor
+from podium.engine import RetryPolicy, Switchboard
+from podium.etudes import UNSURE
+from podium.evals.case import Case, Variant, etude_cases
+from podium.evals.ensemble import Ensemble
+from podium.evals.oracle import oracle_workers
+from podium.evals.stage import Stage
+from podium.pool import Pool
+from podium.providers.scripted import ScriptedWorker
+from podium.request import Request, user
+from podium.runner import Options
+from podium.task import Task
+from podium.worker import Caller, Worker
+from podium.workflow import Step, Workflow
+
+
+def pool_of(workers: Sequence[Worker]) -> Pool:
+    return Pool(tuple(worker.profile for worker in workers))
+
+
+def oracle_cases(n: int = 12, seed: int = 7, variant: Variant | None = None) -> tuple[Case, ...]:
+    """Études over perfect workers."""
+    return etude_cases(n, seed, pool_of(oracle_workers()), variant)
+
+
+def ensemble_of(workers: Sequence[Worker], conductor: Conductor | None = None) -> Ensemble:
+    return Ensemble(
+        workers={worker.profile.name: worker for worker in workers},
+        pool=pool_of(workers),
+        conductor=conductor or RulesConductor(),
+        retry=RetryPolicy(attempts=1),
+    )
+
+
+def stage_of(workers: Sequence[Worker], seed: int = 0) -> Stage:
+    return Stage(
+        workers={worker.profile.name: worker for worker in workers},
+        board=Switchboard(RetryPolicy(attempts=1)),
+        options=Options(),
+        seed=seed,
+    )
+
+
+def case_of(question: str, right: str, workers: Sequence[Worker]) -> Case:
+    """A task whose one right answer is given, over these workers."""
+
+    async def grader(answer: str) -> bool:
+        return answer == right
+
+    return Case(Task(id=question, question=question, grader=grader), pool_of(workers))
+
+
+class Knowing:
+    """Plans as one should, after one planning call. An answer that was declined is asked for
+    again, by the same worker with the whole round before its eyes; any other is accepted."""
+
+    name = "knowing"
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self.planner = ScriptedWorker("planner", "two words")
+        self._ideal = {case.task.question: case.ideal for case in cases}
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        await call(self.planner, Request((user(situation.question),)))
+        workflow = self._ideal[situation.question]
+        assert workflow is not None
+        if situation.answer == UNSURE:
+            last = workflow.steps[-1]
+            again = Step(last.worker, last.subtask, "all")
+            return Plan(Workflow((*workflow.steps[:-1], again)))
+        return Plan(workflow if situation.answer is None else None)

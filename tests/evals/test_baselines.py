@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from evals.support import case_of, stage_of
+from podium.budget import Budget
+from podium.errors import Unavailable
+from podium.etudes import UNSURE
+from podium.evals.baselines import (
+    REVISIONS,
+    majority,
+    mixture_of_agents,
+    normalised,
+    reflection,
+    single,
+)
+from podium.evals.stage import Stage
+from podium.providers.scripted import ScriptedWorker
+from podium.request import Request
+from podium.runner import Options
+
+QUESTION = "What is six times seven?"
+
+
+async def test_a_single_worker_is_asked_the_bare_question_and_nobody_else_anything() -> None:
+    workers = [ScriptedWorker("chosen", "42"), ScriptedWorker("other", "41")]
+    run = await single("chosen")(case_of(QUESTION, "42", workers), stage_of(workers))
+    assert (run.answer, run.status, run.conductor) == ("42", "answered", "single:chosen")
+    assert [message.text for message in workers[0].requests[0].messages] == [QUESTION]
+    assert workers[1].calls == 0
+    assert [(step.worker, step.reply) for step in run.steps] == [("chosen", "42")]
+
+
+async def test_a_worker_that_fails_leaves_a_failed_run_with_the_reason() -> None:
+    workers = [ScriptedWorker("chosen", Unavailable("gone fishing"))]
+    run = await single("chosen")(case_of(QUESTION, "42", workers), stage_of(workers))
+    assert (run.answer, run.status, run.error) == (None, "failed", "gone fishing")
+    assert [step.status for step in run.steps] == ["failed"]
+
+
+async def test_calls_keep_to_the_budget_of_a_run() -> None:
+    workers = [ScriptedWorker(name, "42") for name in "abc"]
+    stage = stage_of(workers)
+    tight = Stage(
+        workers=stage.workers,
+        board=stage.board,
+        options=Options(budget=Budget(calls=2)),
+        seed=0,
+    )
+    run = await majority(case_of(QUESTION, "42", workers), tight)
+    assert sum(worker.calls for worker in workers) == 2
+    assert run.answer == "42"
+    assert run.error is not None
+    assert "calls is capped at 2" in run.error
+
+
+async def test_the_most_frequent_answer_wins_however_it_is_written() -> None:
+    replies = ["41", "Forty two.", "43", " forty  TWO ", "**forty two**"]
+    workers = [ScriptedWorker(f"w{n}", reply) for n, reply in enumerate(replies)]
+    run = await majority(case_of(QUESTION, "", workers), stage_of(workers))
+    assert run.answer == "Forty two."
+
+
+async def test_who_does_not_know_does_not_vote() -> None:
+    workers = [ScriptedWorker(f"w{n}", reply) for n, reply in enumerate([UNSURE, UNSURE, "42"])]
+    run = await majority(case_of(QUESTION, "42", workers), stage_of(workers))
+    assert run.answer == "42"
+
+
+async def test_where_nobody_knows_the_answer_is_that() -> None:
+    workers = [ScriptedWorker(f"w{n}", UNSURE) for n in range(2)]
+    run = await majority(case_of(QUESTION, "42", workers), stage_of(workers))
+    assert run.answer == UNSURE
+
+
+async def test_of_equally_frequent_answers_the_first_workers_counts() -> None:
+    workers = [ScriptedWorker(f"w{n}", reply) for n, reply in enumerate(["a", "b", "b", "a"])]
+    run = await majority(case_of(QUESTION, "", workers), stage_of(workers))
+    assert run.answer == "a"
+
+
+async def test_a_mixture_shows_every_response_to_one_aggregator() -> None:
+    def says(name: str) -> ScriptedWorker:
+        return ScriptedWorker(
+            name, lambda request: "put together" if len(request.messages) > 1 else f"by {name}"
+        )
+
+    workers = [says(name) for name in ("ann", "ben", "cid")]
+    run = await mixture_of_agents(case_of(QUESTION, "", workers), stage_of(workers))
+    assert run.answer == "put together"
+    assert sum(worker.calls for worker in workers) == 4
+    (last,) = [request for worker in workers for request in worker.requests if _is_second(request)]
+    instruction, question = last.messages
+    assert "1. by ann\n2. by ben\n3. by cid" in instruction.text
+    assert question.text == QUESTION
+    assert run.steps[-1].access == (0, 1, 2)
+
+
+async def test_the_aggregator_changes_with_the_task_and_not_with_the_repetition() -> None:
+    workers = [ScriptedWorker(name, "42") for name in ("ann", "ben", "cid")]
+
+    async def aggregators(seed: int) -> list[str]:
+        runs = [
+            await mixture_of_agents(case_of(f"{n}?", "", workers), stage_of(workers, seed))
+            for n in range(20)
+        ]
+        return [run.steps[-1].worker for run in runs]
+
+    first = await aggregators(1)
+    assert set(first) == {"ann", "ben", "cid"}
+    assert await aggregators(1) == first
+    assert await aggregators(2) != first
+
+
+async def test_a_mixture_goes_on_without_a_proposer_that_fails() -> None:
+    workers = [ScriptedWorker("ann", Unavailable("gone")), ScriptedWorker("ben", "42")]
+    cases = [case_of(f"{n}?", "", workers) for n in range(8)]
+    runs = [await mixture_of_agents(case, stage_of(workers)) for case in cases]
+    answered = [run for run in runs if run.steps[-1].worker == "ben"]
+    assert answered
+    assert all(run.answer == "42" and run.error == "gone" for run in answered)
+    shown = [request.messages[0].text for request in workers[1].requests if _is_second(request)]
+    assert all("1. 42" in text and "2." not in text for text in shown)
+
+
+async def test_reflection_ends_once_the_worker_repeats_itself() -> None:
+    worker = ScriptedWorker("ann", ["41", "42", "42.", "never asked"])
+    run = await reflection("ann")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    assert run.answer == "42."
+    assert worker.calls == 3
+
+
+async def test_reflection_revises_five_times_at_most_with_all_attempts_before_its_eyes() -> None:
+    worker = ScriptedWorker("ann", [f"try {n}" for n in range(20)])
+    run = await reflection("ann")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    assert worker.calls == 1 + REVISIONS == 6
+    assert run.answer == "try 5"
+    first, *revisions = worker.requests
+    assert [message.text for message in first.messages] == [QUESTION]
+    for count, request in enumerate(revisions, start=1):
+        shown = "\n".join(f"{n + 1}. try {n}" for n in range(count))
+        assert request.messages[0].text.endswith(shown)
+        assert request.messages[1].text == QUESTION
+
+
+async def test_reflection_keeps_its_last_attempt_where_a_revision_fails() -> None:
+    worker = ScriptedWorker("ann", ["41", Unavailable("gone")])
+    run = await reflection("ann")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    assert (run.answer, run.error) == ("41", "gone")
+
+
+def test_votes_are_counted_without_case_space_and_wrapping() -> None:
+    assert normalised(" **The  Moon**. ") == normalised("the moon") == "the moon"
+    assert normalised("-5") != normalised("5")
+
+
+def _is_second(request: Request) -> bool:
+    return len(request.messages) == 2

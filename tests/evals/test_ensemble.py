@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evals.support import ensemble_of, oracle_cases
+from podium.conductor import ModelConductor
+from podium.config import Settings, WorkerSettings, load
+from podium.etudes import ROLES, UNSURE
+from podium.evals.ensemble import fingerprint, opened, without_adapter
+from podium.evals.evaluation import Evaluation
+from podium.evals.oracle import OracleWorker, oracle_workers
+from podium.pool import WorkerProfile
+from podium.providers.cached import ReplyCache
+from podium.request import Request, user
+
+PLAN = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """A pool in which every role says its own name, and a model that plans."""
+    workers = [
+        f'[[worker]]\nname = "{role}"\nprovider = "scripted"\noptions = {{ reply = "{role}" }}\n'
+        for role in ROLES
+    ]
+    path = tmp_path / "pool.toml"
+    planner = (
+        '[[worker]]\nname = "planner"\nprovider = "scripted"\n'
+        f"options = {{ reply = {json.dumps(PLAN)} }}\n"
+    )
+    path.write_text('[conductor]\nmodel = "planner"\n' + "".join([*workers, planner]), "utf-8")
+    return load(path)
+
+
+async def test_the_workers_and_the_conductor_are_those_of_the_settings(settings: Settings) -> None:
+    async with opened(settings, {}) as ensemble:
+        assert set(ensemble.workers) == {*ROLES, "planner"}
+        assert ensemble.pool == settings.pool
+        assert ensemble.conductor.name == "model(planner)"
+        assert ensemble.options.max_steps == settings.conductor.max_steps
+        reply = await ensemble.workers["words"].reply(Request((user("Who?"),)))
+        assert reply.text == "words"
+
+
+async def test_perfect_workers_take_the_place_of_the_pool_but_not_of_the_conductor(
+    settings: Settings,
+) -> None:
+    async with opened(settings, {}, oracle=True) as ensemble:
+        assert ensemble.pool.names == ROLES
+        assert all(isinstance(worker, OracleWorker) for worker in ensemble.workers.values())
+        assert ensemble.conductor.name == "model(planner)"
+
+
+async def test_with_a_cache_neither_workers_nor_planner_are_asked_the_same_twice(
+    settings: Settings,
+) -> None:
+    cases = oracle_cases(3)
+    cache = ReplyCache(None, 1_000_000)
+    for _ in range(2):
+        async with opened(settings, {}, cache=cache) as ensemble:
+            evaluation = Evaluation(ensemble, cases, seed=0, concurrency=2)
+            await evaluation.row("conductor")
+            await evaluation.row("single:words")
+        asked, cache.misses = cache.misses, 0
+    assert asked == 0
+    assert cache.hits > 0
+
+
+async def test_a_vote_is_served_by_what_single_workers_have_replied(settings: Settings) -> None:
+    cases = oracle_cases(3)
+    cache = ReplyCache(None, 1_000_000)
+    async with opened(settings, {}, cache=cache) as ensemble:
+        evaluation = Evaluation(ensemble, cases, seed=0, concurrency=2)
+        await evaluation.row("best-single")
+        before = cache.misses
+        await evaluation.row("majority")
+        assert cache.misses == before
+
+
+async def test_the_untrained_model_is_asked_in_two_ways_of_which_the_better_counts(
+    settings: Settings,
+) -> None:
+    async with opened(settings, {}) as ensemble:
+        assert set(ensemble.untrained) == {"compact", "full"}
+        for prompt, conductor in ensemble.untrained.items():
+            assert isinstance(conductor, ModelConductor)
+            assert conductor.name == f"untrained:{prompt}"
+            assert conductor.worker.profile.name == "planner-untrained"
+        row = await Evaluation(ensemble, oracle_cases(2), seed=0, concurrency=1).row("untrained")
+    assert set(row.candidates or ()) == {"untrained:compact", "untrained:full"}
+
+
+def test_an_untrained_model_is_the_trained_one_less_its_adapter() -> None:
+    trained = WorkerSettings(
+        profile=WorkerProfile(name="conductor", provider="llamacpp", model="small"),
+        options={"adapter": "trained.gguf", "adapter_scale": 1.0, "temperature": 0.0},
+    )
+    bare = without_adapter(trained)
+    assert bare is not None
+    assert bare.options == {"temperature": 0.0}
+    assert (bare.profile.model, bare.profile.name) == ("small", "conductor-untrained")
+
+
+async def test_a_pool_that_is_led_by_rules_has_no_model_to_be_untrained(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rules.toml"
+    worker = '[[worker]]\nname = "solver"\nprovider = "scripted"\noptions = { reply = "42" }\n'
+    path.write_text('[conductor]\nkind = "rules"\n' + worker, "utf-8")
+    async with opened(load(path), {}) as ensemble:
+        assert ensemble.untrained == {}
+
+
+def test_workers_that_differ_only_in_what_their_adapter_holds_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "weights").write_text("first", "utf-8")
+    worker = WorkerSettings(
+        profile=WorkerProfile(name="words", provider="transformers"),
+        options={"adapter": str(adapter)},
+    )
+    first = fingerprint(worker)
+    assert fingerprint(worker) == first
+    (adapter / "weights").write_text("second", "utf-8")
+    assert fingerprint(worker) != first
+
+
+def test_workers_that_differ_only_in_their_options_are_told_apart() -> None:
+    def of(**options: object) -> str:
+        return fingerprint(
+            WorkerSettings(profile=WorkerProfile(name="a", provider="scripted"), options=options)
+        )
+
+    assert of(temperature=0.0) != of(temperature=0.7)
+    assert of(a=1, b=2) == of(b=2, a=1)
+
+
+async def test_only_specialists_are_made_flaky_and_each_in_its_share() -> None:
+    flaky = ensemble_of(oracle_workers()).made_flaky(0.3, seed=1)
+    cases = [case for case in oracle_cases(300) if case.skills == 1]
+    declined = 0
+    for case in cases:
+        assert case.ideal is not None
+        worker = flaky.workers[case.ideal.steps[0].worker]
+        reply = await worker.reply(Request((user(case.task.question),)))
+        declined += reply.text == UNSURE
+    assert 0.1 < declined / len(cases) < 0.5
+    for role in ("generalist", "misleading"):
+        assert isinstance(flaky.workers[role], OracleWorker)

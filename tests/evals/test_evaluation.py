@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+
+from evals.support import Knowing, case_of, ensemble_of, oracle_cases
+from podium.errors import StoreError, UsageError
+from podium.evals.evaluation import STRATEGIES, Evaluation
+from podium.evals.oracle import oracle_workers
+from podium.evals.sample import Sample
+from podium.providers.scripted import ScriptedWorker
+from podium.run import Run
+from support.stage import Actor
+
+
+def measuring(*workers: ScriptedWorker, answers: str = "abcd", concurrency: int = 3) -> Evaluation:
+    """An evaluation of four tasks, each with its own right answer, over these workers."""
+    cases = [case_of(f"{letter}?", letter, workers) for letter in answers]
+    return Evaluation(ensemble_of(workers), cases, seed=0, concurrency=concurrency)
+
+
+def knows(name: str, letters: str) -> ScriptedWorker:
+    """Answers the tasks of these letters, and no others."""
+    return ScriptedWorker(
+        name,
+        lambda request: letter if (letter := request.messages[-1].text[0]) in letters else "no",
+    )
+
+
+async def test_samples_come_in_the_order_of_the_tasks_whatever_ends_first() -> None:
+    evaluation = measuring(knows("ann", "bd"))
+    row = await evaluation.row("single:ann")
+    assert [sample.task for sample in row.samples] == ["a?", "b?", "c?", "d?"]
+    assert [sample.right for sample in row.samples] == [False, True, False, True]
+
+
+async def test_no_more_tasks_are_under_way_than_allowed() -> None:
+    actor = Actor("ann")
+    cases = [case_of(f"{n}?", "ok", [actor]) for n in range(20)]
+    evaluation = Evaluation(ensemble_of([actor]), cases, seed=0, concurrency=5)
+    await evaluation.row("single:ann")
+    assert actor.most_in_flight == 5
+    assert len(actor.asked) == 20
+
+
+async def test_the_best_single_worker_is_the_one_that_is_right_most_often() -> None:
+    ann, ben = knows("ann", "b"), knows("ben", "acd")
+    evaluation = measuring(ann, ben)
+    row = await evaluation.row("best-single")
+    assert row.accuracy.value == 0.75
+    assert row.candidates == {"single:ann": 0.25, "single:ben": 0.75}
+    assert row.note == "single:ben, the best of 2 on these very tasks: an optimistic choice"
+
+
+async def test_what_was_measured_once_is_not_measured_again() -> None:
+    ann, ben = knows("ann", "b"), knows("ben", "acd")
+    evaluation = measuring(ann, ben)
+    await evaluation.row("best-single")
+    await evaluation.row("single:ann")
+    await evaluation.row("best-single")
+    assert (ann.calls, ben.calls) == (4, 4)
+
+
+async def test_reflection_is_that_of_the_best_single_worker() -> None:
+    ann, ben = knows("ann", "b"), knows("ben", "acd")
+    row = await measuring(ann, ben).row("reflection")
+    assert {worker for sample in row.samples for worker in sample.workers} == {"ben"}
+    assert row.note == "of ben, the best single worker here"
+
+
+async def test_every_strategy_can_be_measured_over_perfect_workers() -> None:
+    cases = oracle_cases(10)
+    evaluation = Evaluation(
+        ensemble_of(oracle_workers(), Knowing(cases)), cases, seed=7, concurrency=4
+    )
+    accuracy = {
+        name: (await evaluation.row(name)).accuracy.value
+        for name in STRATEGIES
+        if name != "untrained"
+    }
+    assert accuracy["ideal"] == accuracy["conductor"] == accuracy["recursion"] == 1.0
+    for name in ("best-single", "moa", "reflection", "majority", "random"):
+        assert accuracy[name] < 0.5
+
+
+async def test_who_watches_sees_each_task_end_and_who_keeps_gets_its_run() -> None:
+    seen: list[tuple[str, int, int]] = []
+    kept: list[tuple[str, str, str | None]] = []
+    worker = knows("ann", "ab")
+    evaluation = Evaluation(
+        ensemble_of([worker]),
+        [case_of("a?", "a", [worker]), case_of("c?", "c", [worker])],
+        seed=0,
+        concurrency=1,
+        watch=lambda *told: seen.append(told),
+        keep=lambda name, sample, run: kept.append((name, sample.task, run.answer)),
+    )
+    await evaluation.row("single:ann")
+    assert seen == [("single:ann", done, 2) for done in range(3)]
+    assert kept == [("single:ann", "a?", "a"), ("single:ann", "c?", "no")]
+
+
+async def test_what_goes_wrong_outside_a_run_ends_the_evaluation_as_it_is() -> None:
+    def full(name: str, sample: Sample, run: Run) -> None:
+        raise StoreError("no room")
+
+    worker = knows("ann", "a")
+    cases = [case_of(f"{n}?", "a", [worker]) for n in range(5)]
+    evaluation = Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=3, keep=full)
+    with pytest.raises(StoreError, match="no room"):
+        await evaluation.row("single:ann")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("conducter", "there is no strategy 'conducter'; did you mean 'conductor'?"),
+        ("single:an", "names no worker of this pool; did you mean 'ann'?"),
+        ("reflection:nobody", "names no worker of this pool; use one of ann"),
+        ("untrained", "needs a conductor that is a model"),
+        ("conductor:x", "there is no strategy 'conductor:x'"),
+        ("ideal", "needs ideal plans, which only the études have"),
+    ],
+)
+async def test_a_strategy_that_there_is_not_is_refused_before_anyone_is_asked(
+    name: str, complaint: str
+) -> None:
+    worker = knows("ann", "a")
+    with pytest.raises(UsageError, match=complaint.replace("?", r"\?")):
+        await measuring(worker).row(name)
+    assert worker.calls == 0

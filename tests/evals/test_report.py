@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evals.support import ensemble_of
+from podium.errors import ConfigError, UsageError
+from podium.evals.case import Variant
+from podium.evals.oracle import oracle_workers
+from podium.evals.report import Wanted, reported
+from podium.evals.text_table import notes, rows_table
+from podium.providers.scripted import ScriptedWorker
+
+
+async def test_a_report_has_a_row_for_each_strategy_in_the_order_asked() -> None:
+    wanted = Wanted(strategies=("random", "best-single", "ideal"), limit=8, seed=3)
+    report = await reported(ensemble_of(oracle_workers()), wanted)
+    document = json.loads(json.dumps(report.document()))
+    assert (document["suite"], document["n"], document["seed"]) == ("etudes", 8, 3)
+    assert [row["strategy"] for row in document["rows"]] == ["random", "best-single", "ideal"]
+    assert document["variant"] == {
+        "shapes": None,
+        "pool_order": "drawn",
+        "drop_one": False,
+        "flaky": 0.0,
+    }
+    _, best, ideal = document["rows"]
+    assert ideal["accuracy"] == 1.0
+    assert ideal["against_best_single"]["value"] == pytest.approx(1.0 - best["accuracy"])
+
+
+async def test_the_same_seed_gives_the_same_report_whatever_the_concurrency() -> None:
+    documents = [
+        (
+            await reported(
+                ensemble_of(oracle_workers()),
+                Wanted(strategies=("random", "moa"), limit=10, seed=5, concurrency=concurrency),
+            )
+        ).document()
+        for concurrency in (1, 7)
+    ]
+    assert documents[0] == documents[1]
+
+
+async def test_a_flaky_pool_lowers_the_ceiling() -> None:
+    wanted = Wanted(strategies=("ideal",), limit=20, variant=Variant(flaky=0.5))
+    (row,) = (await reported(ensemble_of(oracle_workers()), wanted)).rows
+    assert row.accuracy.value < 0.8
+
+
+async def test_a_file_of_ones_own_is_a_suite_over_the_pool_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    tasks = [
+        {"question": "2 + 2?", "answer": "4", "grader": "number"},
+        {"question": "3 + 3?", "answer": "6", "grader": "number"},
+    ]
+    file.write_text("\n".join(map(json.dumps, tasks)), "utf-8")
+    workers = [ScriptedWorker("four", "4"), ScriptedWorker("five", "5")]
+    wanted = Wanted(suite=str(file), strategies=("best-single", "majority"), limit=9)
+    report = await reported(ensemble_of(workers), wanted)
+    best, _ = report.rows
+    assert best.note.startswith("single:four")
+    assert best.accuracy.value == 0.5
+
+
+async def test_what_changes_the_etudes_is_refused_for_other_suites() -> None:
+    with pytest.raises(UsageError, match="are for the suite 'etudes' alone, not for 'mmlu'"):
+        Wanted(suite="mmlu", variant=Variant(drop_one=True))
+
+
+async def test_a_suite_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no suite 'etude'"):
+        await reported(ensemble_of(oracle_workers()), Wanted(suite="etude"))
+
+
+def test_no_strategy_at_all_is_refused() -> None:
+    with pytest.raises(UsageError, match="no strategy is named"):
+        Wanted(strategies=())
+
+
+async def test_a_report_can_be_read_as_text() -> None:
+    wanted = Wanted(strategies=("ideal", "best-single"), limit=4)
+    rows = [(r.strategy, r) for r in (await reported(ensemble_of(oracle_workers()), wanted)).rows]
+    header, _, ideal, _ = rows_table(rows).splitlines()
+    assert header.split("|")[1].strip() == "strategy"
+    cells = [cell.strip() for cell in ideal.strip("|").split("|")]
+    assert cells[:3] == ["ideal", "1.000", "0.510 to 1.000"]
+    assert cells[6] == "0"
+    (note,) = notes(rows)
+    assert note.startswith("best-single: single:")

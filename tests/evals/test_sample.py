@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+
+from evals.support import Knowing, case_of, oracle_cases, stage_of
+from podium.conductor import ModelConductor
+from podium.errors import Unavailable
+from podium.evals.baselines import single
+from podium.evals.conducting import conducted, ideal
+from podium.evals.oracle import oracle_workers
+from podium.evals.sample import graded
+from podium.providers.scripted import ScriptedWorker
+from podium.run import load
+from podium.usage import Usage
+
+
+async def test_planning_and_work_are_counted_apart() -> None:
+    (case,) = oracle_cases(1)
+    stage = stage_of(oracle_workers())
+    conducted_run = await conducted(Knowing([case]), rounds=1)(case, stage)
+    sample = await graded(case, conducted_run)
+    alone = await graded(case, await ideal(case, stage))
+    assert alone.orchestration_tokens == 0
+    assert sample.orchestration_tokens == len(case.task.question.split()) + len(["two", "words"])
+    assert sample.worker_tokens == alone.worker_tokens
+    assert sample.worker_tokens == sum(step.usage.total_tokens or 0 for step in conducted_run.steps)
+
+
+async def test_a_sample_says_what_was_planned_and_whether_it_was_right() -> None:
+    case = next(case for case in oracle_cases(30) if case.task.kind == "join-2")
+    sample = await graded(case, await ideal(case, stage_of(oracle_workers())))
+    assert case.ideal is not None
+    assert (sample.right, sample.valid, sample.fault) == (True, True, None)
+    assert (sample.kind, sample.skills, sample.steps) == ("join-2", 3, 3)
+    assert sample.topology == "fan-out/join"
+    assert sample.workers == tuple(step.worker for step in case.ideal.steps)
+    assert (sample.first_right, sample.accepted) == (None, None)
+
+
+async def test_unknown_tokens_stay_unknown() -> None:
+    worker = ScriptedWorker("vague", "42", usage=Usage(None, 1))
+    case = case_of("Why?", "42", [worker])
+    sample = await graded(case, await single("vague")(case, stage_of([worker])))
+    assert sample.worker_tokens is None
+    assert sample.orchestration_tokens == 0
+
+
+async def test_a_plan_that_had_to_be_replaced_is_not_valid() -> None:
+    workers = [ScriptedWorker("solver", "42")]
+    case = case_of("Why?", "42", workers)
+    good = ScriptedWorker("planner", 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]')
+    bad = ScriptedWorker("planner", "I would rather not plan")
+    samples = [
+        await graded(
+            case, await conducted(ModelConductor(planner), rounds=1)(case, stage_of(workers))
+        )
+        for planner in (good, bad)
+    ]
+    assert [sample.valid for sample in samples] == [True, False]
+    assert [sample.right for sample in samples] == [True, True]
+
+
+async def test_a_planner_that_cannot_be_reached_leaves_no_valid_plan() -> None:
+    workers = [ScriptedWorker("solver", "42")]
+    case = case_of("Why?", "42", workers)
+    planner = ScriptedWorker("planner", Unavailable("gone"))
+    run = await conducted(ModelConductor(planner), rounds=1)(case, stage_of(workers))
+    assert not (await graded(case, run)).valid
+
+
+async def test_a_fault_is_kept_and_counts_as_wrong() -> None:
+    worker = ScriptedWorker("solver", Unavailable("gone fishing"))
+    case = case_of("Why?", "42", [worker])
+    sample = await graded(case, await single("solver")(case, stage_of([worker])))
+    assert (sample.right, sample.fault) == (False, "gone fishing")
+
+
+async def test_of_two_rounds_the_first_answer_is_graded_too() -> None:
+    case = next(case for case in oracle_cases(30) if case.task.kind == "one")
+    conductor = conducted(Knowing([case]), rounds=2)
+    accepted = await graded(case, await conductor(case, stage_of(oracle_workers())))
+    assert (accepted.right, accepted.first_right, accepted.accepted) == (True, True, True)
+
+    assert case.ideal is not None
+    needed = case.ideal.steps[0].worker
+    declining = ScriptedWorker(needed, ["I do not know.", case.task.answer])
+    others = [worker for worker in oracle_workers() if worker.profile.name != needed]
+    replanned = await graded(case, await conductor(case, stage_of([declining, *others])))
+    assert (replanned.right, replanned.first_right, replanned.accepted) == (True, False, False)
+    assert replanned.steps == 2
+
+
+async def test_a_line_of_a_file_holds_the_whole_run() -> None:
+    (case,) = oracle_cases(1)
+    run = await ideal(case, stage_of(oracle_workers()))
+    line = json.loads(json.dumps((await graded(case, run)).document(run)))
+    assert load(line["run"]) == run
+    assert (line["task"], line["right"]) == (case.task.id, True)

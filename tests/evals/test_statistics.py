@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podium.evals.statistics import (
+    entropy_bits,
+    mcnemar,
+    mean,
+    paired_difference,
+    shares,
+    wilson,
+)
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (1, 29, 0.0061, 0.1718),
+        (0, 20, 0.0, 0.1611),
+        (29, 29, 0.8830, 1.0),
+    ],
+)
+def test_wilsons_interval_is_the_published_one(
+    successes: int, trials: int, low: float, high: float
+) -> None:
+    """The first four are the worked examples of Newcombe (1998), method 3."""
+    share = wilson(successes, trials)
+    assert share.value == successes / trials
+    assert share.low == pytest.approx(low, abs=1e-4)
+    assert share.high == pytest.approx(high, abs=1e-4)
+
+
+def test_of_no_trials_nothing_is_known() -> None:
+    assert (wilson(0, 0).low, wilson(0, 0).high) == (0.0, 1.0)
+
+
+def test_more_successes_than_trials_are_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be"):
+        wilson(3, 2)
+
+
+@given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_a_share_lies_in_its_interval(counts: tuple[int, int]) -> None:
+    share = wilson(*counts)
+    assert 0.0 <= share.low <= share.value <= share.high <= 1.0
+
+
+def test_a_difference_counts_only_the_tasks_on_which_the_two_differ() -> None:
+    one = [True] * 30 + [False] * 70
+    other = [True] * 10 + [False] * 20 + [True] * 5 + [False] * 65
+    difference = paired_difference(one, other)
+    assert (difference.gained, difference.lost) == (20, 5)
+    assert difference.share.value == pytest.approx(0.15)
+    # Agresti and Min: (20.5 - 5.5) / 102 -/+ z * sqrt(26 - 15**2 / 102) / 102
+    assert difference.share.low == pytest.approx(0.1471 - 0.0937, abs=1e-3)
+    assert difference.share.high == pytest.approx(0.1471 + 0.0937, abs=1e-3)
+    assert difference.p_value == pytest.approx(0.0041, abs=1e-4)
+
+
+def test_outcomes_of_different_tasks_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="same tasks"):
+        paired_difference([True], [])
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans())))
+def test_turning_a_comparison_round_turns_its_interval_round(
+    pairs: list[tuple[bool, bool]],
+) -> None:
+    one, other = [a for a, _ in pairs], [b for _, b in pairs]
+    there, back = paired_difference(one, other).share, paired_difference(other, one).share
+    assert there.low <= there.value <= there.high
+    assert (there.value, there.low, there.high) == pytest.approx(
+        (-back.value, -back.high, -back.low)
+    )
+
+
+def test_mcnemars_test_is_the_exact_binomial_one() -> None:
+    assert mcnemar(0, 0) == 1.0
+    assert mcnemar(5, 5) == 1.0
+    assert mcnemar(0, 6) == pytest.approx(2 / 64)
+    assert mcnemar(6, 0) == mcnemar(0, 6)
+    assert mcnemar(700, 100) < 1e-100
+
+
+def test_entropy_is_the_logarithm_of_how_many_are_used_alike() -> None:
+    assert entropy_bits({"a": 5}) == 0.0
+    assert entropy_bits({"a": 2, "b": 2, "c": 2, "d": 2, "never": 0}) == pytest.approx(2.0)
+    assert entropy_bits({"a": 3, "b": 1}) == pytest.approx(-0.75 * math.log2(0.75) + 0.5)
+    assert entropy_bits({}) == 0.0
+
+
+def test_shares_begin_with_the_largest_and_leave_out_who_has_none() -> None:
+    assert list(shares({"b": 1, "a": 1, "c": 2, "d": 0}).items()) == [
+        ("c", 0.5),
+        ("a", 0.25),
+        ("b", 0.25),
+    ]
+
+
+def test_a_mean_with_an_unknown_part_is_unknown() -> None:
+    assert mean([1, 2, 6]) == 3.0
+    assert mean([1, None]) is None
+    assert mean([]) is None
