@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, Place]] = {
     "pool": Place("podium.cli.pool", "List the workers, and reach each of them once."),
     "models": Place("podium.cli.models", "List and fetch the weights of local models."),
     "doctor": Place("podium.cli.doctor", "Say what is configured, what is missing, what it costs."),
+    "eval": Place("podium.cli.eval", "Measure strategies over suites of tasks."),
     "bench": Place("podium.bench.cli", "Measure Podium beside its peers on this machine."),
 }
 

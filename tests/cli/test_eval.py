@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.support import MakePool, Podium
+from podium.etudes import ROLES
+
+RULES = '[conductor]\nkind = "rules"\n'
+
+
+@pytest.fixture
+def role_pool(make_pool: MakePool) -> Path:
+    """A pool in which every worker says its own role."""
+    return make_pool({role: role for role in ROLES}, head=RULES)
+
+
+def test_one_strategy_over_perfect_workers_is_one_json_object(podium: Podium) -> None:
+    ended = podium(
+        *("eval", "run", "etudes", "--oracle", "--strategy", "ideal"),
+        *("--limit", "8", "--seed", "7", "--json"),
+    )
+    assert ended.code == 0
+    document = ended.json
+    assert (document["suite"], document["n"], document["seed"]) == ("etudes", 8, 7)
+    (row,) = document["rows"]
+    assert (row["strategy"], row["accuracy"]) == ("ideal", 1.0)
+    assert ended.err == "podium: ideal: 8 tasks measured\n"
+
+
+def test_several_strategies_are_one_table(podium: Podium, role_pool: Path) -> None:
+    ended = podium(
+        *("eval", "run", "etudes", "--pool", role_pool, "--limit", "4"),
+        *("--strategy", "conductor,best-single,majority"),
+    )
+    assert ended.code == 0
+    names = [line.split("|")[1].strip() for line in ended.out.splitlines() if line[0] == "|"]
+    assert names == ["strategy", "-----------", "conductor", "best-single", "majority"]
+    assert "an optimistic choice" in ended.out
+
+
+def test_an_evaluation_leaves_nothing_in_the_users_home(
+    podium: Podium, role_pool: Path, home: Path
+) -> None:
+    podium("eval", "run", "etudes", "--pool", role_pool, "--limit", "2")
+    assert not list(home.rglob("*.db*")) + list(home.rglob("*.sqlite*"))
+    assert podium("runs", "list", "--json").json == []
+
+
+def test_the_variant_of_the_test_set_is_told_with_the_result(podium: Podium) -> None:
+    ended = podium(
+        *("eval", "run", "etudes", "--oracle", "--strategy", "ideal", "--limit", "4", "--json"),
+        *("--shapes", "chain-5", "--pool-order", "shuffled", "--drop-one", "--flaky", "0.1"),
+    )
+    assert ended.json["variant"] == {
+        "shapes": ["chain-5"],
+        "pool_order": "shuffled",
+        "drop_one": True,
+        "flaky": 0.1,
+    }
+    assert list(ended.json["rows"][0]["by_kind"]) == ["chain-5"]
+
+
+def test_samples_and_summary_are_written_where_asked(
+    podium: Podium, role_pool: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    ended = podium(
+        *("eval", "run", "etudes", "--pool", role_pool, "--limit", "3", "--json"),
+        *("--output", output),
+    )
+    assert json.loads((output / "summary.json").read_text("utf-8")) == ended.json
+    assert len((output / "conductor.jsonl").read_text("utf-8").splitlines()) == 3
+    again = podium("eval", "run", "etudes", "--pool", role_pool, "--output", output)
+    assert again.code == 2
+    assert "name a new one" in again.complaint
+
+
+def test_with_a_cache_the_same_command_asks_nobody_again(podium: Podium, tmp_path: Path) -> None:
+    """Scripted workers say another thing each time, unless they are not asked."""
+    pool = tmp_path / "changing.toml"
+    workers = (
+        f'[[worker]]\nname = "{role}"\nprovider = "scripted"\n'
+        f"options = {{ reply = {json.dumps([f'{role} {n}' for n in range(9)])} }}\n"
+        for role in ROLES
+    )
+    pool.write_text(RULES + "".join(workers), "utf-8")
+    cache, outputs = tmp_path / "replies.sqlite3", []
+    for number in range(2):
+        output = tmp_path / str(number)
+        podium(
+            *("eval", "run", "etudes", "--pool", pool, "--limit", "3", "--cache", cache),
+            *("--strategy", "moa", "--output", output, "--concurrency", "1"),
+        )
+        lines = (output / "moa.jsonl").read_text("utf-8").splitlines()
+        outputs.append([json.loads(line)["run"]["answer"] for line in lines])
+    assert outputs[0] == outputs[1]
+    assert any(answer.endswith(" 3") for answer in outputs[0])
+
+
+def test_a_pool_without_the_roles_is_refused_before_anything_is_asked(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    ended = podium("eval", "run", "etudes", "--pool", make_pool())
+    assert ended.code == 2
+    assert "need a worker named 'arithmetic'" in ended.complaint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("etude",), "there is no suite 'etude'"),
+        (("etudes", "--strategy", "idael"), "did you mean 'ideal'?"),
+        (("etudes", "--strategy", ","), "no strategy is named"),
+        (("etudes", "--shapes", "circle"), "no étude has the shape 'circle'"),
+        (("etudes", "--untrained", "nobody"), "'nobody' is neither a kind"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_one_line(
+    podium: Podium, role_pool: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    ended = podium("eval", "run", *arguments, "--pool", role_pool)
+    assert ended.code == 2
+    assert complaint in ended.complaint
+
+
+def test_a_file_of_ones_own_tasks_is_a_suite(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    tasks.write_text(
+        json.dumps({"question": "6 x 7?", "answer": "42", "grader": "number"}), "utf-8"
+    )
+    ended = podium("eval", "run", tasks, "--pool", make_pool(head=RULES), "--json")
+    assert ended.code == 0
+    assert ended.json["rows"][0]["accuracy"] == 1.0
+
+
+def test_the_table_of_the_etudes_is_made_by_one_command(
+    podium: Podium, tmp_path: Path, make_pool: MakePool
+) -> None:
+    plan = 'model_id = [0]\nsubtasks = ["Do it."]\naccess_list = [[]]'
+    pool = make_pool({"planner": plan}, head='[conductor]\nmodel = "planner"\n')
+    training = tmp_path / "run"
+    training.mkdir()
+    (training / "metrics.jsonl").write_text('{"seconds": 60, "rollouts": 12000}\n', "utf-8")
+    ended = podium(
+        *("eval", "etudes-table", "--oracle", "--pool", pool, "--limit", "5", "--seed", "7"),
+        *("-o", tmp_path / "results" / "etudes.json", "--training", training),
+    )
+    assert ended.code == 0, ended.err
+    document = json.loads((tmp_path / "results" / "etudes.json").read_text("utf-8"))
+    assert (document["n"], document["seed"], document["pool"]) == (5, 7, "pool.toml")
+    assert document["ceiling"]["value"] == 1.0
+    assert (document["train_minutes"], document["rollouts_per_second"]) == (1.0, 200.0)
+    assert str(tmp_path) not in json.dumps(document)
+    assert "| ideal plans on the same workers: at least 0.95" in ended.out
