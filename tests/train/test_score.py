@@ -6,17 +6,20 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from random import Random
 
 import pytest
 
 from podium.engine import RetryPolicy, Switchboard
 from podium.errors import ConfigError, RequestRefused, Unavailable, UnknownWorker, UsageError
+from podium.etudes import FAMILIES, held_out, oracle_reply, pool_profiles
 from podium.plan import write
 from podium.pool import Pool, WorkerProfile
 from podium.request import Reply
 from podium.run import Round
 from podium.runner import ConductorWorker
 from podium.task import Task
+from podium.tasks.etude import etude_task
 from podium.train.rewards import PAPER, RELEASED, Reward
 from podium.train.score import Score, Scorer, score
 from podium.usage import Usage
@@ -311,6 +314,21 @@ async def test_many_plans_are_scored_at_once_over_pools_of_their_own() -> None:
     )
     assert [result.reward for result in results] == [1.0, 0.5] * 100
     assert solver.most_in_flight == other.most_in_flight == 100
+
+
+async def test_ideal_plans_of_etudes_earn_all_of_it_over_shuffled_pools() -> None:
+    def specialist(family: str) -> Actor:
+        return Actor(family, lambda request: oracle_reply(family, request.messages[-1].text))
+
+    families = {family.value: family.value for family in FAMILIES}
+    scorer = Scorer([specialist(family) for family in families])
+    results = []
+    for number, etude in enumerate(held_out(60)):
+        pool = pool_profiles(Random(number), families, keep=etude.families, drop=0.3)
+        text = write(etude.ideal(families), pool)
+        results.append(await scorer.score(text, etude_task(etude), pool))
+    assert [result.problem for result in results if result.reward != 1.0] == []
+    assert len({result.workflow.shape for result in results if result.workflow}) >= 4
 
 
 def test_scoring_loads_neither_a_trainer_nor_torch() -> None:
