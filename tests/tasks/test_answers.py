@@ -8,6 +8,7 @@ from podium.tasks.answers import (
     final_answer,
     only_number,
     plain,
+    same_words,
     whole_number,
 )
 
@@ -32,6 +33,11 @@ def test_an_unclosed_tag_after_a_pair_does_not_hide_the_pair() -> None:
 
 def test_plain_text_keeps_the_words_alone() -> None:
     assert plain(' **The  Capital**. \n"') == "the capital"
+
+
+def test_an_answer_of_signs_alone_is_compared_as_it_is() -> None:
+    assert same_words("* ", "*")
+    assert not same_words(".", "*")
 
 
 @pytest.mark.parametrize(
@@ -65,6 +71,8 @@ def test_a_letter_is_found_however_it_is_given(text: str) -> None:
         "A dog",
         "the answer is A; no, the answer is B",
         "Cat",
+        "The answer is a dog",
+        "the answer I think of",
         "the answer isn't",
     ],
 )

@@ -126,6 +126,8 @@ def test_a_program_without_a_fence_is_left_alone() -> None:
         ("number", "1", {"tolerence": 0.1}, "tolerence"),
         ("code", "", {}, "tests"),
         ("code", "", {"tests": []}, "at least one test"),
+        ("code", "", {**ECHO, "limits": {"seconds": 3}}, "limits.seconds"),
+        ("code", "", {**ECHO, "limits": {"cpu_seconds": 0}}, "cpu_seconds must be more than 0"),
         ("code", "", {"tests": [{"input": "1"}]}, "tests.0.output"),
         ("code", "", {"tests": [{"input": "1", "output": "a"}], "function": "f"}, "JSON"),
     ],

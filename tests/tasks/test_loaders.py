@@ -232,11 +232,18 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.Monke
         load_records("gsm8k")
 
 
-def test_a_hub_that_does_not_answer_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+class ClientError(Exception):
+    """As HTTP clients have their own."""
+
+
+@pytest.mark.parametrize("kind", [ConnectionError, ValueError, ClientError])
+def test_a_hub_that_does_not_answer_is_a_clear_error(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shelf = Shelf([])
 
     def refuse(*_: Any, **__: Any) -> list[Mapping[str, Any]]:
-        raise ConnectionError("nobody there\nand more")
+        raise kind("nobody there.\nand more")
 
     monkeypatch.setattr(shelf, "load_dataset", refuse)
     monkeypatch.setitem(sys.modules, "datasets", shelf)

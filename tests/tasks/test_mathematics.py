@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from podium.tasks import mathematics
 from podium.tasks.mathematics import is_equal
 
 
@@ -41,6 +42,15 @@ async def test_an_expression_that_takes_for_ever_is_not_equal_and_harms_no_other
     assert not endless
     assert plain
     assert await is_equal("2/4", "1/2")
+
+
+async def test_a_child_that_died_in_between_costs_nobody_an_answer() -> None:
+    assert await is_equal("2/4", "1/2")
+    child = mathematics._idle.get_nowait()
+    child.process.kill()
+    child.process.wait()
+    mathematics._idle.put(child)
+    assert await is_equal("3/6", "1/2")
 
 
 def test_children_serve_one_event_loop_after_another() -> None:

@@ -25,8 +25,8 @@ _LETTER_ALONE: Final = re.compile(
     rf"{_BOX}[(\[]?([A-Za-z])[)\]]?\}}*(?:[.:)]?|[.:)]\s.*)", re.DOTALL
 )
 _LETTER_DECLARED: Final = re.compile(
-    r"\b(?:answer|option|choice)\b(?: is)?[:\s]*[*_`$]*(?:option |choice )?"
-    rf"{_BOX}[(\[]?([A-Z])\b(?![’'])",
+    r"\b(?:answer|option|choice)(?: is\b|:)[:\s]*[*_`$]*(?:option |choice )?"
+    rf"{_BOX}[(\[]?((?-i:[A-Z]))\b(?![’'])",
     re.IGNORECASE,
 )
 
@@ -68,6 +68,11 @@ def plain(text: str) -> str:
     """The text without what does not change its meaning: case, spaces, quotes, a full stop."""
     text = " ".join(unicodedata.normalize("NFKC", text).casefold().split())
     return text.strip(_WRAPPING).rstrip(_ENDS).strip(_WRAPPING)
+
+
+def same_words(text: str, reference: str) -> bool:
+    """Whether two texts are the same in all that matters."""
+    return text.strip() == reference.strip() or plain(text) == plain(reference) != ""
 
 
 def chosen_letter(text: str) -> str | None:

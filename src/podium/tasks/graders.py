@@ -17,6 +17,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import json
+import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, fields
@@ -34,20 +35,27 @@ from podium.tasks.answers import (
     chosen_letter,
     final_answer,
     only_number,
-    plain,
+    same_words,
     whole_number,
 )
 from podium.tasks.sandbox import USUAL_LIMITS, Limits, require_sandbox, run_program
 
+STRICT: Final = ConfigDict(extra="forbid")
+"""Parameters that a grader does not have are errors."""
+
 LONGEST_PROGRAM: Final = 100_000
 """Characters of a program that is still tried."""
+
+_FENCED: Final = re.compile(
+    r"^[ \t]*```\w*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Exact:
     """The same words, whatever the case, the spaces, the quotes and the full stop."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = STRICT
 
     answer: str
     tagged: bool = False
@@ -58,14 +66,14 @@ class Exact:
     async def __call__(self, answer: str) -> bool:
         """Whether the reply gives these words."""
         text = _short_answer(answer, self.tagged)
-        return text is not None and plain(text) == plain(self.answer)
+        return text is not None and same_words(text, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
     """The right letter of a multiple choice."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = STRICT
 
     answer: str
     tagged: bool = False
@@ -86,7 +94,7 @@ class Letter:
 class Number:
     """The right number, within a tolerance that is a share of it."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = STRICT
 
     answer: str
     tolerance: float = 1e-6
@@ -112,7 +120,7 @@ class Number:
 class Short:
     """A few words, or a number within a tolerance that is a share of it."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = STRICT
 
     answer: str
     tolerance: float = 1e-3
@@ -127,7 +135,7 @@ class Short:
         text = _short_answer(answer, self.tagged)
         if text is None:
             return False
-        if plain(text) == plain(self.answer):
+        if same_words(text, self.answer):
             return True
         given, reference = whole_number(text), whole_number(self.answer)
         return (
@@ -141,7 +149,7 @@ class Short:
 class Mathematics:
     r"""The same mathematics, however it is written: `1/2`, `0.5` and `\frac{1}{2}`."""
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = STRICT
 
     answer: str
     tagged: bool = False
@@ -167,6 +175,8 @@ class ProgramTest:
     For a function, `input` is one JSON value a line, an argument each, and `output` is JSON.
     """
 
+    __pydantic_config__: ClassVar = STRICT
+
     input: str
     output: str
 
@@ -180,7 +190,7 @@ class Code:
     but without tolerance.
     """
 
-    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+    __pydantic_config__: ClassVar = STRICT
 
     tests: tuple[ProgramTest, ...]
     function: str | None = None
@@ -223,15 +233,8 @@ class Code:
 
 def program_in(text: str) -> str:
     """The program itself, without the code fence that models like to put around it."""
-    before, fence, rest = text.partition("```")
-    if not fence:
-        return text
-    language, _, fenced = rest.partition("\n")
-    if before.strip() and not fenced:
-        return text
-    return (
-        fenced.partition("```")[0] if language.strip().isalnum() or not language.strip() else text
-    )
+    fenced = _FENCED.search(text)
+    return fenced[1] if fenced else text
 
 
 def same_output(output: str, wanted: str) -> bool:
@@ -302,7 +305,7 @@ def _short_answer(reply: str, tagged: bool) -> str | None:
 
 
 def _require_answer(answer: str) -> None:
-    if not plain(answer):
+    if not answer.strip():
         raise ConfigError("the answer is missing: there is nothing to grade replies by")
 
 

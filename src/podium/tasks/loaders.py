@@ -46,7 +46,6 @@ MATH_SUBJECTS: Final = (
     "precalculus",
 )
 LETTERS: Final = "ABCDEFGHIJ"
-TAGGED: Final = MappingProxyType({"tagged": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def _math(row: Row, split: str) -> TaskRecord | None:
         question=_prompt("math", question=row.text("problem")),
         answer=str(answer),
         grader="math",
-        parameters=TAGGED,
+        parameters={"tagged": True},
         kind=str(row.data.get("subject") or row.data.get("type") or ""),
     )
 
@@ -114,7 +113,8 @@ def boxed(solution: str) -> str:
         return ""
     rest = solution[start:].partition("box")[2].removeprefix("ed").lstrip()
     if not rest.startswith("{"):
-        return rest.split("$")[0].split()[0] if rest.split("$")[0].split() else ""
+        first, *_ = [*rest.partition("$")[0].split(), ""]
+        return first
     depth = 0
     for place, character in enumerate(rest):
         depth += (character == "{") - (character == "}")
@@ -132,7 +132,7 @@ def _gsm8k(row: Row, split: str) -> TaskRecord:
         question=_prompt("number", question=row.text("question")),
         answer=answer.strip().replace(",", ""),
         grader="number",
-        parameters=TAGGED,
+        parameters={"tagged": True},
         kind="gsm8k",
     )
 
@@ -157,7 +157,7 @@ def _mmlu(row: Row, split: str) -> TaskRecord | None:
         question=_prompt("letter", question=row.text("question"), choices=listed),
         answer=letter,
         grader="letter",
-        parameters=TAGGED,
+        parameters={"tagged": True},
         kind=subject,
     )
 
@@ -178,7 +178,7 @@ def _rlpr(row: Row, split: str) -> TaskRecord | None:
         question=_prompt("short", question=question),
         answer=answer,
         grader="short",
-        parameters=TAGGED,
+        parameters={"tagged": True},
         kind=str(row.data.get("ability") or "rlpr"),
     )
 
@@ -198,9 +198,7 @@ def _livecodebench(row: Row, split: str) -> TaskRecord:
         else _prompt("program", question=question),
         answer="",
         grader="code",
-        parameters=MappingProxyType(
-            {"tests": tests, **({"function": function} if function else {}), **TAGGED}
-        ),
+        parameters={"tests": tests, "function": function, "tagged": True},
         kind=str(row.data.get("difficulty") or split),
     )
 

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Timer
+from time import monotonic
 from typing import Final
 
 from podium.errors import ConfigError
@@ -109,16 +110,27 @@ _idle: Final[SimpleQueue[_Child]] = SimpleQueue()
 
 
 def _compare(given: str, wanted: str, seconds: float) -> bool:
+    """Ask a child that waits for work. It may have died since it was last asked: then the
+    question is put once more, to a new one."""
     try:
-        child = _idle.get_nowait()
+        waiting = _idle.get_nowait()
     except Empty:
+        waiting = None
+    began = monotonic()
+    equal = _ask(waiting, given, wanted, seconds) if waiting else None
+    if equal is None and (waiting is None or monotonic() - began < seconds):
         child = _Child()
         child.greet()
+        equal = _ask(child, given, wanted, seconds)
+    return bool(equal)
+
+
+def _ask(child: _Child, given: str, wanted: str, seconds: float) -> bool | None:
     equal = child.compare(given, wanted, seconds)
     if equal is None:
         child.close()
-        return False
-    _idle.put(child)
+    else:
+        _idle.put(child)
     return equal
 
 

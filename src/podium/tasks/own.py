@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TextIO
 
 from podium.errors import ConfigError, PodiumError
 from podium.task import Task
@@ -52,9 +53,16 @@ def read_records(path: Path) -> list[TaskRecord]:
 def _lines(path: Path) -> Iterator[Line]:
     if path.suffix not in ENDINGS:
         raise ConfigError(f"{path}: tasks are read from {' or '.join(ENDINGS)} files")
+    with reading(path) as file:
+        yield from _csv_lines(path, file) if path.suffix == ".csv" else json_lines(path, file)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[TextIO]:
+    """The file, opened as text; what goes wrong with it is told as a person would."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from _csv_lines(path, file) if path.suffix == ".csv" else json_lines(path, file)
+            yield file
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -15,7 +15,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from podium.errors import ConfigError, StoreError
@@ -34,7 +33,7 @@ class TaskRecord:
     question: str
     answer: str
     grader: str
-    parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     kind: str = ""
 
     def to_task(self) -> Task:
@@ -75,7 +74,7 @@ class TaskRecord:
             question=_text(data, "question"),
             answer=_text(data, "answer"),
             grader=name,
-            parameters=MappingProxyType(parameters),
+            parameters=parameters,
             kind=_text(data, "kind"),
         )
 

@@ -23,8 +23,10 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from weakref import WeakKeyDictionary
+
+from pydantic import ConfigDict
 
 from podium.errors import ConfigError
 
@@ -38,12 +40,19 @@ _SPARE_SECONDS: Final = 60.0
 class Limits:
     """What a program may use for one input."""
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
     cpu_seconds: int = 6
     wall_seconds: float = 12.0
     memory_bytes: int = 1024**3
     file_bytes: int = 16 * 1024**2
     output_bytes: int = 4 * 1024**2
     processes: int = 16
+
+    def __post_init__(self) -> None:
+        for name, most in asdict(self).items():
+            if most <= 0:
+                raise ConfigError(f"the limit {name} must be more than 0, not {most:g}")
 
 
 USUAL_LIMITS: Final = Limits()

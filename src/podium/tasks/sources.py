@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from podium.errors import ConfigError
-from podium.tasks.own import json_lines
+from podium.tasks.own import json_lines, reading
 
 MMLU_COLUMNS: Final = ("question", "A", "B", "C", "D", "answer")
 
@@ -68,8 +68,8 @@ class Hub:
                 loaded = datasets.load_dataset("json", data_files=address, split="train")
             else:
                 loaded = datasets.load_dataset(self.name, configuration, split=self.split)
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        except Exception as error:  # noqa: BLE001 - the clients below it raise errors of their own
+            reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
             raise ConfigError(
                 f"cannot fetch {self.name} from the hub: {reason}; with its files on this "
                 f"machine, name their directory as the data"
@@ -123,14 +123,11 @@ def optional(module: str, purpose: str) -> Any:
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:
-    try:
-        with path.open(encoding="utf-8") as file:
-            for number, data in json_lines(path, file):
-                if not isinstance(data, Mapping):
-                    raise ConfigError(f"{path}, line {number}: expected an object")
-                yield Row(f"{path}, line {number}", number, data)
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8: {error.reason}") from error
+    with reading(path) as file:
+        for number, data in json_lines(path, file):
+            if not isinstance(data, Mapping):
+                raise ConfigError(f"{path}, line {number}: expected an object")
+            yield Row(f"{path}, line {number}", number, data)
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
@@ -147,7 +144,7 @@ def _mmlu_rows(path: Path) -> Iterator[Row]:
     if path.is_dir():
         tables = ((file.relative_to(path).as_posix(), file) for file in sorted(path.rglob("*.csv")))
         for name, file in tables:
-            with file.open(encoding="utf-8", newline="") as opened:
+            with reading(file) as opened:
                 yield from _mmlu_table(name, csv.reader(opened))
         return
     try:

@@ -1,0 +1,27 @@
+"""The page on tasks: its examples load, and its tables are the code's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from podium.tasks import BENCHMARKS, GRADERS, NAMES, load_suite
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(("language", "count"), [("jsonl", 3), ("csv", 2)])
+def test_the_examples_of_own_tasks_load(language: str, count: int, tmp_path: Path) -> None:
+    (example,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    path = tmp_path / f"mine.{language}"
+    path.write_text(example, "utf-8")
+    assert len(load_suite(path)) == count
+
+
+def test_every_grader_and_every_suite_with_its_splits_is_told() -> None:
+    told = dict(re.findall(r"^\| `(\w+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
+    assert {*GRADERS, *NAMES} <= told.keys()
+    for name, benchmark in BENCHMARKS.items():
+        assert re.findall(r"`(\w+)`", told[name]) == list(benchmark.splits)
