@@ -68,7 +68,7 @@ class Hub:
                 loaded = datasets.load_dataset("json", data_files=address, split="train")
             else:
                 loaded = datasets.load_dataset(self.name, configuration, split=self.split)
-        except Exception as error:  # noqa: BLE001 - the clients below it raise errors of their own
+        except Exception as error:  # the clients below it raise errors of their own
             reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
             raise ConfigError(
                 f"cannot fetch {self.name} from the hub: {reason}; with its files on this "
