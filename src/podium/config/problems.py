@@ -30,7 +30,7 @@ def syntax_problem(file: Path, error: tomllib.TOMLDecodeError) -> ConfigError:
     return ConfigError(f"{file}: not valid TOML: {error}")
 
 
-def form_problem(file: Path, error: ValidationError, form: type[BaseModel]) -> ConfigError:
+def form_problem(file: Path | str, error: ValidationError, form: type[BaseModel]) -> ConfigError:
     """The first thing that is wrong with the file's form."""
     details = min(error.errors(), key=_misspellings_first)
     return ConfigError(f"{file}: {_said(details, form)}")
@@ -122,7 +122,7 @@ def _expected(details: ErrorDetails) -> str:
         case "model_type" | "dict_type":
             return "a table"
         case "tuple_type":
-            return f"tables written [[{details['loc'][-1]}]]"
+            return f"tables written [[{_path(details['loc'])}]]"
         case "frozen_set_type":
             return "a list"
         case "greater_than":
@@ -132,7 +132,7 @@ def _expected(details: ErrorDetails) -> str:
         case "less_than_equal":
             return f"{limits['le']:g} or less"
         case _:
-            return details["msg"]
+            return details["msg"].removeprefix("Input should be ")
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -9,7 +9,7 @@ from the vendors that Podium knows. The test suite checks that the page is curre
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
@@ -25,9 +25,10 @@ _MADE: Final = "made by python -m podium.config.reference, not by hand"
 _TYPES: Final = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}
 
 
-def reference() -> str:
-    """All tables of a configuration file, in Markdown."""
-    return "\n".join(line for name in ConfigFile.model_fields for line in _section(name))
+def reference(form: type[BaseModel] = ConfigFile) -> str:
+    """All tables of a file of that form, in Markdown."""
+    fields = form.model_fields.items()
+    return "\n".join(line for name, field in fields for line in _section(name, field))
 
 
 def variables() -> str:
@@ -38,8 +39,13 @@ def variables() -> str:
 
 def updated(page: str) -> str:
     """The page with what is between its marks brought up to date."""
-    for part, text in (("variables", variables()), ("reference", reference())):
-        begin, end = f"<!-- {part}: {_MADE} -->", f"<!-- end of the {part} -->"
+    return with_parts(page, _MADE, {"variables": variables(), "reference": reference()})
+
+
+def with_parts(page: str, made: str, parts: Mapping[str, str]) -> str:
+    """The page with each part between the two marks that bear its name."""
+    for part, text in parts.items():
+        begin, end = f"<!-- {part}: {made} -->", f"<!-- end of the {part} -->"
         before, begins, rest = page.partition(begin)
         _, ends, after = rest.partition(end)
         if not (begins and ends):
@@ -60,11 +66,10 @@ def _variable_row(known: KnownEndpoint) -> str:
     return f"| {variable} | `{known.provider}`{gives} |" if variable else ""
 
 
-def _section(name: str) -> Iterator[str]:
-    annotation = ConfigFile.model_fields[name].annotation
-    table = table_in(annotation)
-    assert table is not None, "a configuration file consists of tables"
-    heading = f"[[{name}]]" if get_origin(annotation) is tuple else f"[{name}]"
+def _section(name: str, field: FieldInfo) -> Iterator[str]:
+    table = table_in(field.annotation)
+    assert table is not None, "a file consists of tables"
+    heading = f"[[{name}]]" if get_origin(field.annotation) is tuple else f"[{name}]"
     yield from (f"### `{heading}`", "", f"{table.__doc__}", "")
     yield from ("| key | type | default | meaning |", "|---|---|---|---|")
     yield from (_row(key, field) for key, field in _keys(table))
@@ -90,8 +95,10 @@ def _default(field: FieldInfo) -> str:
     match field.default:
         case None | BaseModel():
             return ""
-        case dict() as empty if not empty:
+        case dict() | tuple() | frozenset() as empty if not empty:
             return ""
+        case frozenset() as names:
+            return ", ".join(f"`{name}`" for name in sorted(names))
         case bool() as flag:
             return f"`{str(flag).lower()}`"
         case str() as text:
@@ -109,6 +116,8 @@ def _type(annotation: Any) -> str:
         return ", ".join(f"`{value}`" for value in parts)
     if origin is frozenset:
         return f"list of {_type(parts[0])}"
+    if origin is tuple:
+        return "tables"
     if origin is dict or table_in(annotation) is not None:
         return "table"
     if len(parts) > 1 and type(None) in parts:

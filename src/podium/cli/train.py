@@ -1,0 +1,271 @@
+"""`podium train`: a recipe in, a trained conductor or specialists out.
+
+Everything is checked before anything heavy is imported: the recipe, the machine, the workers,
+the tasks. The trainers themselves are `podium.train.sft` and `podium.train.grpo`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json as json_format
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from podium.cli.app import NounGroup
+from podium.cli.output import complain, say, say_json
+from podium.cli.text import counted, money, one_line
+from podium.errors import ConfigError
+from podium.train import pools, preflight
+from podium.train.data import problems
+from podium.train.estimate import Estimate, estimate
+from podium.train.recipe import Kind, Recipe, read_recipe
+
+app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+
+RecipeFile = Annotated[
+    Path, typer.Argument(metavar="RECIPE.toml", help="The recipe; recipes/ holds ready ones.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print every value and what it would take, and stop.")
+]
+Json = Annotated[bool, typer.Option("--json", help="With --dry-run: print one JSON object.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on from the last checkpoint of this recipe.")
+]
+Output = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where everything goes that comes out.")
+]
+Steps = Annotated[int | None, typer.Option(metavar="N", min=1, help="Updates of the model.")]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="What all that is random begins with.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="A value instead of the recipe's, such as prompt.few_shot=false; paths count from the "
+        "recipe's directory, nothing after = takes the key out; may be repeated.",
+    ),
+]
+
+
+@app.command()
+def sft(
+    recipe: RecipeFile,
+    dry_run: DryRun = False,
+    json: Json = False,
+    resume: Resume = False,
+    output: Output = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    set_: Set = None,
+) -> None:
+    """Teach by example: the études' specialists, a conductor's first plans, or your own."""
+    read = _read("sft", recipe, output, steps, seed, set_)
+    _show(read, json=json) if dry_run else _train(read, resume=resume)
+
+
+@app.command()
+def grpo(
+    recipe: RecipeFile,
+    dry_run: DryRun = False,
+    json: Json = False,
+    resume: Resume = False,
+    output: Output = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    set_: Set = None,
+) -> None:
+    """Teach a conductor by whether the answers of its plans were right."""
+    read = _read("grpo", recipe, output, steps, seed, set_)
+    _show(read, json=json) if dry_run else _train(read, resume=resume)
+
+
+@app.command()
+def data(
+    recipe: RecipeFile,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The JSONL file to write.")
+    ],
+    set_: Set = None,
+) -> None:
+    """Write the tasks of a recipe as JSON lines, the mix of benchmarks above all."""
+    from podium.tasks import save_suite  # it loads the graders
+
+    found = problems(read_recipe(recipe, set_ or ()))
+    save_suite(output, found.train)
+    say(f"{counted(len(found.train), 'task')} in {output}")
+
+
+@app.command()
+def export(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The directory of a trained adapter.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.gguf", help="The file to write.")
+    ],
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="What it is an adapter of: a model from podium models list, or a GGUF file; "
+            "left out, what the adapter itself names.",
+        ),
+    ] = None,
+) -> None:
+    """Write an adapter as a GGUF file, which llama.cpp loads over its base."""
+    preflight.require_packages()
+    from podium.train.export import export_adapter  # it loads numpy
+
+    say(str(export_adapter(directory, output, base=base or _base_of(directory))))
+
+
+def _read(
+    kind: Kind,
+    path: Path,
+    output: Path | None,
+    steps: int | None,
+    seed: int | None,
+    overrides: list[str] | None,
+) -> Recipe:
+    """The recipe with what the command line says instead."""
+    said = list(overrides or ())
+    if output is not None:
+        said.append(f"run.output={json_format.dumps(str(output.absolute()))}")
+    if steps is not None:
+        said.append(f"{kind}.steps={steps}")
+    if seed is not None:
+        said.append(f"run.seed={seed}")
+    return read_recipe(path, said, kind=kind)
+
+
+# ---- training
+
+
+def _train(recipe: Recipe, *, resume: bool) -> None:
+    preflight.require_packages()
+    preflight.check_files(recipe)
+    preflight.check_output(recipe, resume=resume)
+    if _is_first_process():
+        if recipe.data.kind != "etudes" and recipe.kind == "grpo":
+            problems(recipe)
+        if recipe.pool.file is not None:
+            asyncio.run(pools.check_pool(pools.pool_settings(recipe), os.environ))
+        preflight.claim_output(recipe)
+    if resume and not preflight.has_checkpoint(recipe.output):
+        complain(f"{recipe.output} holds no checkpoint yet, so it begins from the start")
+        resume = False
+    importlib.import_module(f"podium.train.{recipe.kind}").train(recipe, resume=resume)
+    if _is_first_process():
+        say(str(recipe.output))
+
+
+def _is_first_process() -> bool:
+    """Whether this is the one of accelerate's processes that speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+# ---- the dry run
+
+
+def _show(recipe: Recipe, *, json: bool) -> None:
+    pool = pools.recipe_pool(recipe) if recipe.kind == "grpo" and _has_pool(recipe) else None
+    missing = list(preflight.missing_files(recipe))
+    taken = estimate(recipe, pool) if pool is not None or recipe.kind == "sft" else None
+    disk = preflight.disk_bytes(recipe)
+    if json:
+        say_json(
+            {
+                "kind": recipe.kind,
+                "fingerprint": recipe.fingerprint,
+                "recipe": preflight.resolved(recipe),
+                "estimate": asdict(taken) if taken is not None else None,
+                "disk_bytes": disk,
+                "missing": missing,
+            }
+        )
+        return
+    _say_rows(f"the plan: podium train {recipe.kind}", _plan_rows(recipe))
+    if taken is not None:
+        _say_rows("what it would take, about", [*_rows(recipe, taken), ("disk", _bytes(disk))])
+    for problem in missing:
+        complain(f"not here yet: {problem}")
+
+
+def _has_pool(recipe: Recipe) -> bool:
+    """Whether the workers can be known; the file of a pool may still be missing."""
+    return recipe.pool.file is None or Path(recipe.pool.file).exists()
+
+
+def _plan_rows(recipe: Recipe) -> list[tuple[str, str]]:
+    values = preflight.flat(preflight.resolved(recipe))
+    return [(key, _told(value)) for key, value in values.items() if value not in (None, {}, [])]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value or '""'
+    return json_format.dumps(value) if isinstance(value, list) else f"{value}"
+
+
+def _rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
+    if recipe.kind == "sft":
+        return [("steps", f"{taken.steps:,}"), ("examples", f"{taken.examples:,}")]
+    assumed = recipe.estimate
+    return [
+        ("steps", f"{taken.steps:,}"),
+        ("questions", f"{taken.questions:,}"),
+        ("rollouts", f"{taken.rollouts:,}"),
+        ("measurements", f"{taken.measured:,} plans"),
+        ("worker calls", f"{taken.worker_calls:,}, at {assumed.steps:g} a plan"),
+        ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
+        ("worker output", f"{taken.worker_output_tokens:,} tokens, at {assumed.output_tokens:,}"),
+        ("conductor output", f"at most {taken.conductor_tokens:,} tokens"),
+        ("cost", _cost(taken)),
+    ]
+
+
+def _cost(taken: Estimate) -> str:
+    """The money, or why nobody knows it."""
+    if taken.usd == 0 and taken.usd_most == 0:
+        return "$0: every worker is free"
+    most = f"{money(taken.usd_most)} if the dearest of them got every call"
+    if taken.usd is not None:
+        return f"{money(taken.usd)} if workers are called equally often, {most}"
+    unpriced = ", ".join(taken.unpriced)
+    return f"unknown, as no price is known of {unpriced}; the others: {money(taken.usd_known)}"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1_000_000_000:,.1f} GB at most, checkpoints and kept replies"
+
+
+def _say_rows(heading: str, rows: list[tuple[str, str]]) -> None:
+    say(heading)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        say(f"  {name:<{width}}  {one_line(value)}")
+
+
+# ---- export
+
+
+def _base_of(directory: Path) -> str:
+    """The base that the adapter itself names."""
+    try:
+        config = json_format.loads((directory / "adapter_config.json").read_text("utf-8"))
+        base = config["base_model_name_or_path"]
+    except OSError as error:
+        raise ConfigError(f"{directory} holds no adapter: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError):
+        base = None
+    if not isinstance(base, str) or not base:
+        raise ConfigError(f"{directory} does not say what it is an adapter of; name it by --base")
+    return base

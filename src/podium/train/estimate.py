@@ -1,0 +1,84 @@
+"""What a training would take, before it begins: rollouts, calls, tokens, money.
+
+Counts follow from the recipe. Tokens and money rest on what the recipe's `[estimate]` assumes,
+and on every worker being called as often as any other: nobody knows whom the conductor will
+choose, so what the dearest would cost stands beside. A price that is unknown makes the sum
+unknown. Replies that are kept and used again cost less than this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from podium.pool import Pool, WorkerProfile
+from podium.train.recipe import Recipe
+from podium.train.schema import GrpoTable, SftTable
+from podium.usage import Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The sums over a whole training.
+
+    `examples` are those of `sft`; everything from `rollouts` on is 0 there. `conductor_tokens`
+    is the most that plans can have. `usd` is None where the price of some worker is unknown:
+    those are `unpriced`, and `usd_known` is for the calls to the others. `usd_most` is what it
+    would be if the dearest of these got every call.
+    """
+
+    steps: int
+    examples: int = 0
+    questions: int = 0
+    rollouts: int = 0
+    measured: int = 0
+    worker_calls: int = 0
+    worker_input_tokens: int = 0
+    worker_output_tokens: int = 0
+    conductor_tokens: int = 0
+    usd: float | None = 0.0
+    usd_known: float = 0.0
+    usd_most: float = 0.0
+    unpriced: tuple[str, ...] = ()
+
+
+def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
+    """What the recipe would take over the workers of that pool, which `grpo` needs."""
+    match recipe.training:
+        case SftTable() as sft:
+            examples = sft.steps * sft.batch * max(1, len(sft.adapters))
+            return Estimate(steps=sft.steps, examples=examples)
+        case GrpoTable() as grpo:
+            assert pool is not None, "plans are carried out by somebody"
+            return _of_grpo(recipe, grpo, pool)
+
+
+def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
+    assumed, every = recipe.estimate, recipe.run.eval_every
+    questions = grpo.steps * grpo.questions // grpo.num_iterations
+    rollouts = questions * grpo.rollouts
+    measured = grpo.steps // every * recipe.run.eval_tasks if every else 0
+    calls = round((rollouts + measured) * assumed.steps)
+    workers = [worker for worker in pool if recipe.prompt.one_worker in (None, worker.name)]
+    costs = [_cost_of_a_call(recipe, worker) for worker in workers]
+    known = [cost for cost in costs if cost is not None]
+    usd_known = calls * sum(known) / len(workers)
+    return Estimate(
+        steps=grpo.steps,
+        questions=questions,
+        rollouts=rollouts,
+        measured=measured,
+        worker_calls=calls,
+        worker_input_tokens=calls * assumed.input_tokens,
+        worker_output_tokens=calls * assumed.output_tokens,
+        conductor_tokens=(rollouts + measured) * grpo.max_completion_tokens,
+        usd=usd_known if len(known) == len(workers) else None,
+        usd_known=usd_known,
+        usd_most=calls * max(known, default=0.0),
+        unpriced=tuple(worker.name for worker in workers if worker.price is None),
+    )
+
+
+def _cost_of_a_call(recipe: Recipe, worker: WorkerProfile) -> float | None:
+    assumed = recipe.estimate
+    usage = Usage(assumed.input_tokens, assumed.output_tokens, 0, 0, 0)
+    return worker.price.cost(usage) if worker.price is not None else None

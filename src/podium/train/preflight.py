@@ -1,0 +1,169 @@
+"""What is checked before hours are spent: that everything a recipe needs is there.
+
+The recipe itself was checked as it was read. Here it meets the machine: files, the directory for
+what comes out, room on the disk, the workers, the tasks. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from podium.errors import ConfigError
+from podium.files import full, write_whole, writing
+from podium.local.sources import source
+from podium.train.recipe import Recipe, idle_keys, is_path
+
+RECIPE_FILE: Final = "recipe.json"
+"""Lies in the directory of a training, and says whose it is."""
+
+PACKAGES: Final = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "safetensors")
+
+BYTES_A_PARAMETER: Final = 14
+"""Of a checkpoint: the weights in 16 bits, and what AdamW keeps in 32."""
+
+ADAPTED_A_RANK: Final = 0.0025
+"""The share of a model's parameters that an adapter has for each of its rank, at most."""
+
+UNKNOWN_PARAMETERS: Final = 1_000_000_000
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s?([BbMm])(?![A-Za-z0-9])")
+
+
+def require_packages() -> None:
+    """Refuse to begin without what training needs."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"training needs the extra train, and {', '.join(missing)} cannot be found; "
+            f"pip install 'podium-conductor[train]'"
+        )
+
+
+def missing_files(recipe: Recipe) -> Iterator[str]:
+    """What the recipe names and this machine does not have, in words."""
+    for key, path in recipe.files():
+        if not path.exists():
+            yield f"{key}: there is no {path}"
+    for key, name in (("model.base", recipe.model.base), ("pool.base", recipe.pool.base)):
+        if name is not None and not is_path(name) and "/" not in name:
+            try:
+                source(name)
+            except ConfigError as error:
+                yield f"{key}: {error}"
+
+
+def check_files(recipe: Recipe) -> None:
+    """Refuse to begin without the files that the recipe names."""
+    first, *others = (*missing_files(recipe), "")
+    if first:
+        more = f" ({len(others) - 1} more are missing)" if len(others) > 1 else ""
+        raise ConfigError(f"{first}; make it first, or name another{more}")
+
+
+def check_output(recipe: Recipe, *, resume: bool) -> None:
+    """Refuse a directory that holds something else, or a training that would be overwritten."""
+    output = recipe.output
+    if not output.exists():
+        if resume:
+            raise ConfigError(f"there is no {output}, so nothing to resume; begin without --resume")
+        return
+    if not output.is_dir():
+        raise ConfigError(f"{output} is a file; name another directory with --output")
+    if not any(output.iterdir()):
+        return
+    claim = _claim(output)
+    if claim is None:
+        raise ConfigError(
+            f"{output} holds something that is no training; name another directory with --output"
+        )
+    if claim.get("fingerprint") != recipe.fingerprint:
+        raise ConfigError(
+            f"{output} holds the training of another recipe, which differs in "
+            f"{_differences(recipe, claim)}; name another directory with --output"
+        )
+    if has_checkpoint(output) and not resume:
+        raise ConfigError(
+            f"{output} holds this training already; go on with it by --resume, or name another "
+            f"directory with --output"
+        )
+
+
+def claim_output(recipe: Recipe) -> None:
+    """Make the directory of the training and write down whose it is; the disk must have room."""
+    needed = disk_bytes(recipe)
+    output = recipe.output
+    with writing(output, 0):
+        if shutil.disk_usage(output).free < needed:
+            raise full(output, needed)
+        document = {"fingerprint": recipe.fingerprint, "recipe": resolved(recipe)}
+        write_whole(output / RECIPE_FILE, json.dumps(document, indent=2) + "\n")
+
+
+def has_checkpoint(output: Path) -> bool:
+    """Whether there is something to go on from."""
+    return any(output.glob("**/checkpoint-*"))
+
+
+def disk_bytes(recipe: Recipe) -> int:
+    """About what the training writes at most: replies that are kept, and checkpoints."""
+    parameters = float(_parameters(recipe.model.base))
+    if recipe.model.lora is not None:
+        adapters = len(recipe.sft.adapters) if recipe.sft and recipe.sft.adapters else 1
+        parameters *= min(1.0, ADAPTED_A_RANK * recipe.model.lora.rank) * adapters
+    checkpoints = parameters * BYTES_A_PARAMETER * (recipe.run.keep + 1)
+    kept = recipe.run.cache_mb * 1_000_000 if recipe.kind == "grpo" else 0
+    return int(checkpoints) + kept
+
+
+def _parameters(base: str) -> int:
+    """How large a model is by its name; a guess where the name does not say."""
+    sizes = _SIZE.findall(Path(base).name) or _SIZE.findall(base)
+    if not sizes:
+        return UNKNOWN_PARAMETERS
+    number, unit = sizes[-1]
+    return int(float(number) * (1e9 if unit in "Bb" else 1e6))
+
+
+def _claim(output: Path) -> Mapping[str, Any] | None:
+    try:
+        claim = json.loads((output / RECIPE_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return claim if isinstance(claim, dict) else None
+
+
+def resolved(recipe: Recipe) -> dict[str, Any]:
+    """Every value of the recipe that has an effect, as JSON can hold it."""
+    values: dict[str, Any] = json.loads(json.dumps(recipe.model_dump(), default=sorted))
+    values["reward"] |= asdict(recipe.reward.reward())
+    for key, _ in idle_keys(recipe):
+        *tables, last = key.split(".")
+        table: Any = values
+        for name in tables:
+            table = table.get(name) or {}
+        table.pop(last, None)
+    return values
+
+
+def _differences(recipe: Recipe, claim: Mapping[str, Any]) -> str:
+    """The keys in which the two recipes differ."""
+    theirs, ours = flat(claim.get("recipe") or {}), flat(resolved(recipe))
+    keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
+    return ", ".join(keys[:5]) or "its form"
+
+
+def flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every value by its dotted key; lists and empty tables are values."""
+    values: dict[str, Any] = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping) and value:
+            values |= flat(value, f"{prefix}{key}.")
+        else:
+            values[f"{prefix}{key}"] = value
+    return values

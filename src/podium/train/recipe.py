@@ -1,0 +1,340 @@
+"""A recipe: one TOML file that says everything about one training, checked before it begins.
+
+    recipe = read_recipe(Path("recipes/etudes.toml"), overrides=["prompt.few_shot=false"])
+
+The form of the file is `schema`; here it is read, overridden from the command line, and held to
+what its keys mean together. Whether the world around it fits (paths, disk, pool) is `preflight`.
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from os.path import normpath
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from podium.catalogue.entries import Table
+from podium.config.problems import form_problem, nearest, syntax_problem
+from podium.errors import ConfigError
+from podium.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
+from podium.train.schema import (
+    DataTable,
+    EstimateTable,
+    GrpoTable,
+    ModelTable,
+    PoolTable,
+    PromptTable,
+    RecursionTable,
+    RewardTable,
+    RunTable,
+    SftTable,
+    WorkersTable,
+)
+
+Kind = Literal["sft", "grpo"]
+
+FIXED_SUBTASK: Final = "Solve the user question"
+"""What every worker is told when subtasks are fixed, as in the paper's ablation."""
+
+ONLY_GRPO: Final = ("reward", "workers", "recursion", "estimate")
+"""Tables without effect where no plan is carried out."""
+
+NOT_FOR_OPENINGS: Final = ("file", "subset", "base", "adapters", "keep_needed", "shuffle")
+"""The keys of `[pool]` without effect where pools are only described."""
+
+POOL_KEYS: Final = {
+    "file": ("subset", "shuffle"),
+    "adapters": ("base", "drop", "keep_needed", "flaky"),
+}
+"""The keys of `[pool]` that go with each way of naming workers."""
+
+ETUDE_KEYS: Final = {
+    "lessons": ("unsure_share",),
+    "openings": ("assigned_share", "true_clauses", "true_access", "accepted_share"),
+    "both": ("stage", "everyday_share", "later_round_share"),
+}
+"""The keys of `[data.etudes]` that are for lessons alone, for openings alone, and for openings
+and learning from reward."""
+
+NOT_THE_RECIPE: Final = {
+    "run": set(RunTable.model_fields) - {"seed"},
+    "estimate": True,
+}
+"""What may change when a training goes on: none of it changes what is learned."""
+
+
+class Recipe(Table):
+    """A whole recipe."""
+
+    model: ModelTable
+    data: DataTable
+    sft: SftTable | None = Field(default=None)
+    grpo: GrpoTable | None = Field(default=None)
+    pool: PoolTable = PoolTable()
+    prompt: PromptTable = PromptTable()
+    reward: RewardTable = RewardTable()
+    workers: WorkersTable = WorkersTable()
+    recursion: RecursionTable | None = Field(default=None)
+    run: RunTable
+    estimate: EstimateTable = EstimateTable()
+
+    @property
+    def kind(self) -> Kind:
+        """Which way of training it is for."""
+        return "sft" if self.sft is not None else "grpo"
+
+    @property
+    def training(self) -> SftTable | GrpoTable:
+        """The table of that way of training."""
+        training = self.sft or self.grpo
+        assert training is not None, "checked as it was read"
+        return training
+
+    @property
+    def output(self) -> Path:
+        """The directory of everything that comes out."""
+        return Path(self.run.output)
+
+    @property
+    def worker_base(self) -> str:
+        """What the adapters of the études' workers are for."""
+        return self.pool.base or self.model.base
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for two recipes that teach the same in the same way, on whatever machine."""
+        elsewhere = self._with_paths(lambda path: Path(path).name)
+        values = elsewhere.model_dump(exclude=NOT_THE_RECIPE)  # type: ignore[arg-type]
+        text = json.dumps(values, sort_keys=True, default=sorted)  # sets have no order
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """Everything that must be on this machine before it begins, by the key that names it."""
+        for key, name in (("model.base", self.model.base), ("pool.base", self.pool.base)):
+            if name is not None and is_path(name):
+                yield key, Path(name)
+        if self.model.adapter is not None:
+            yield "model.adapter", Path(self.model.adapter)
+        if self.pool.file is not None:
+            yield "pool.file", Path(self.pool.file)
+        for role, name in self.pool.adapters.items():
+            if name:
+                yield f"pool.adapters.{role}", Path(name)
+        data = self.data
+        for kind in ("mix", "file", "suite"):
+            table = getattr(data, kind)
+            if table is not None and table.path is not None:
+                yield f"data.{kind}.path", Path(table.path)
+
+    def anchored(self, directory: Path) -> Recipe:
+        """This recipe with every path in it counted from the directory it lies in."""
+        return self._with_paths(lambda path: normpath(directory / Path(path).expanduser()))
+
+    def _with_paths(self, at: Callable[[str], str]) -> Recipe:
+        """This recipe with each of its paths put in another way."""
+
+        def model(name: str | None) -> str | None:
+            return at(name) if name is not None and is_path(name) else name
+
+        changed: dict[str, Any] = self.model_dump(exclude_unset=True)
+        changed["model"]["base"] = model(self.model.base)
+        changed["run"]["output"] = at(self.run.output)
+        if self.model.adapter is not None:
+            changed["model"]["adapter"] = at(self.model.adapter)
+        if self.pool.file is not None:
+            changed["pool"]["file"] = at(self.pool.file)
+        if self.pool.base is not None:
+            changed["pool"]["base"] = model(self.pool.base)
+        if self.pool.adapters:
+            adapters = {role: at(name) if name else "" for role, name in self.pool.adapters.items()}
+            changed["pool"]["adapters"] = adapters
+        for kind in ("mix", "file", "suite"):
+            table = getattr(self.data, kind)
+            if table is not None and table.path is not None:
+                changed["data"][kind]["path"] = at(table.path)
+        return Recipe.model_validate(changed)
+
+
+def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None = None) -> Recipe:
+    """The recipe in that file, with `key=value` overrides, for that way of training."""
+    document = _document(path)
+    for override in overrides:
+        _override(document, override)
+    told = "".join(f" --set {override}" for override in overrides)
+    source = f"{path} with{told}" if told else str(path)
+    try:
+        recipe = Recipe.model_validate(document)
+    except ValidationError as error:
+        raise form_problem(source, error, Recipe) from None
+    for problem in (*_misfits(recipe, kind), *_unknown_names(recipe)):
+        raise ConfigError(f"{source}: {problem}")
+    return recipe.anchored(path.absolute().parent)
+
+
+def is_path(model: str) -> bool:
+    """Whether a model is named by where it lies on this machine."""
+    return model.startswith((".", "/", "~")) or model.endswith(".gguf")
+
+
+# ---- reading
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such recipe") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise syntax_problem(path, error) from error
+
+
+def _override(document: dict[str, Any], override: str) -> None:
+    """Put `table.key=value` into the document; an empty value takes the key out of it."""
+    dotted, equals, text = override.partition("=")
+    *tables, key = dotted.strip().split(".")
+    if not equals or not tables or not all((*tables, key)):
+        raise ConfigError(
+            f"--set {override}: expected table.key=value, such as prompt.few_shot=false"
+        )
+    table: Any = document
+    for name in tables:
+        table = table.setdefault(name, {})
+        if not isinstance(table, dict):
+            raise ConfigError(
+                f"--set {override}: {name} is no table whose keys can be set one by one; "
+                f"change it in the recipe"
+            )
+    if text.strip():
+        table[key] = _value(text.strip())
+    else:
+        table.pop(key, None)
+
+
+def _value(text: str) -> Any:
+    """What TOML makes of the text; a text that is no TOML is meant as it is."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+# ---- what keys mean together
+
+
+def _misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
+    """What is wrong with the tables beside each other."""
+    if (recipe.sft is None) == (recipe.grpo is None):
+        yield "a recipe has either an [sft] table or a [grpo] table, and says so how it trains"
+        return
+    if kind is not None and recipe.kind != kind:
+        yield f"this is a recipe for podium train {recipe.kind}: it has no [{kind}] table"
+    for key, reason in idle_keys(recipe):
+        if _is_written(recipe, key):
+            yield f"{key} has no effect {reason}; drop it"
+    yield from _data_misfits(recipe.data)
+    if recipe.sft is not None:
+        yield from _sft_misfits(recipe, recipe.sft)
+    elif recipe.grpo is not None:
+        yield from _grpo_misfits(recipe, recipe.grpo)
+    try:
+        recipe.reward.reward()
+    except ConfigError as error:
+        yield str(error)
+
+
+def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """The keys and tables that have no effect in this recipe, each with the reason."""
+    data, sft = recipe.data, recipe.sft
+    for kind in ("etudes", "mix", "file", "suite"):
+        if kind != data.kind:
+            yield f"data.{kind}", f'with data.kind = "{data.kind}"'
+    teach = sft.teach if sft is not None else "reward"
+    used = {"lessons": ("lessons",), "openings": ("openings", "both"), "reward": ("both",)}
+    for group, keys in ETUDE_KEYS.items():
+        if group not in used.get(teach, ()):
+            yield from ((f"data.etudes.{key}", f"where {teach} teach") for key in keys)
+    if sft is not None:
+        described = [f"pool.{key}" for key in NOT_FOR_OPENINGS]
+        unused = described if teach == "openings" else ["prompt", "pool"]
+        yield from ((key, "with [sft]") for key in (*ONLY_GRPO, *unused))
+        return
+    named = "adapters" if recipe.pool.adapters else "file"
+    for other, keys in POOL_KEYS.items():
+        if other != named:
+            yield from ((f"pool.{key}", f"without pool.{other}") for key in keys)
+
+
+def _is_written(recipe: Recipe, dotted: str) -> bool:
+    table: Any = recipe
+    for key in dotted.split("."):
+        if table is None or key not in table.model_fields_set:
+            return False
+        table = getattr(table, key)
+    return True
+
+
+def _data_misfits(data: DataTable) -> Iterator[str]:
+    if data.kind != "etudes" and getattr(data, data.kind) is None:
+        yield f'data.kind = "{data.kind}" needs a table [data.{data.kind}]'
+    if any(stage.steps is None for stage in data.etudes.stage[:-1]):
+        yield "data.etudes.stage: only the last stage may leave out its steps"
+    if any(not sum(stage.shapes.values()) for stage in data.etudes.stage):
+        yield "data.etudes.stage: a stage needs a shape with a weight above 0"
+
+
+def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
+    wanted = "file" if sft.teach == "file" else "etudes"
+    if recipe.data.kind != wanted:
+        yield f'sft.teach = "{sft.teach}" needs data.kind = "{wanted}"'
+    if (sft.teach == "lessons") != bool(sft.adapters):
+        yield 'sft.adapters names the specialists where sft.teach = "lessons", and only there'
+    if sft.adapters and recipe.model.lora is None:
+        yield "sft.adapters needs a table [model.lora]; write one"
+
+
+def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
+    pool = recipe.pool
+    if (pool.file is None) == (not pool.adapters):
+        yield "[pool] needs either a file or the adapters of the études' workers"
+    if pool.adapters and recipe.data.kind != "etudes":
+        yield 'pool.adapters are the études\' workers; they need data.kind = "etudes"'
+    if pool.subset is not None and pool.subset.smallest > pool.subset.largest:
+        yield f"pool.subset.smallest is {pool.subset.smallest}, above largest"
+    if grpo.micro_batch is not None and (grpo.questions * grpo.rollouts) % grpo.micro_batch:
+        yield (
+            f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
+            f"rollouts of a step cannot be divided by it"
+        )
+    if recipe.recursion is not None and recipe.recursion.rounds < 2:
+        yield "recursion.rounds is 1; drop [recursion], or allow 2"
+
+
+def _unknown_names(recipe: Recipe) -> Iterator[str]:
+    """Names of the études that there are none of, each with the nearest that there is."""
+    shapes = [shape.value for shape in EtudeShape if shape not in TEST_ONLY]
+    families = [family.value for family in FAMILIES]
+    named: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+        "data.etudes.stage.shapes": (
+            [shape for stage in recipe.data.etudes.stage for shape in stage.shapes],
+            shapes,
+        ),
+        "pool.adapters": (list(recipe.pool.adapters), ROLES),
+        "prompt.one_worker": (
+            [recipe.prompt.one_worker] if recipe.pool.adapters and recipe.prompt.one_worker else [],
+            list(recipe.pool.adapters),
+        ),
+        "sft.adapters": (sorted(recipe.sft.adapters) if recipe.sft else [], families),
+    }
+    for key, (names, known) in named.items():
+        for name in names:
+            if name not in known:
+                yield f"{key}: nothing is called {name!r} here; {nearest(name, known)}"

@@ -1,0 +1,32 @@
+"""What the page on training has from the code: every key of a recipe.
+
+    python -m podium.train.reference docs/training.md
+
+writes it into the page, between its two marks. The test suite checks that the page is current.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from podium.config.reference import reference, with_parts
+from podium.train.recipe import Recipe
+
+_MADE: Final = "made by python -m podium.train.reference, not by hand"
+
+
+def updated(page: str) -> str:
+    """The page with what is between its marks brought up to date."""
+    return with_parts(page, _MADE, {"recipe": reference(Recipe)})
+
+
+def main() -> None:
+    """Bring the page named on the command line up to date."""
+    page = Path(sys.argv[1])
+    page.write_text(updated(page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+"""The form of a recipe: every table and key of its TOML file, and what each may hold.
+
+Only what can be said of one key by itself is checked here; what keys mean together, reading the
+file and overriding it are `podium.train.recipe`. The descriptions are the documentation:
+`podium.train.reference` prints them. Needs no torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from podium.catalogue.entries import Table
+from podium.config.schema import Count, Name, PromptLength
+from podium.etudes.later import ACCEPTED
+from podium.etudes.lessons import UNSURE_SHARE
+from podium.etudes.openings import ASSIGNED, DROP, EVERYDAY, TRUE_ACCESS, TRUE_CLAUSES
+from podium.train.rewards import PAPER, RELEASED, Reward
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Names = Annotated[frozenset[Name], Field(strict=False)]
+
+Schedule = Literal["cosine", "linear", "constant"]
+Log = Literal["jsonl", "tensorboard", "wandb"]
+
+LORA_TARGETS = frozenset(
+    {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+)
+"""Every linear layer of a Llama or Qwen2 model."""
+
+
+class LoraTable(Table):
+    """A low-rank adapter; without this table every parameter is trained."""
+
+    rank: Count = Field(default=8, description="the adapter's rank")
+    alpha: Positive = Field(default=16.0, description="its strength is `alpha / rank`")
+    targets: Names = Field(default=LORA_TARGETS, description="the layers that it changes")
+    dropout: Share = Field(default=0.0, description="the share of its inputs dropped in training")
+
+
+class ModelTable(Table):
+    """What is trained."""
+
+    base: Name = Field(
+        description="a model on the hub (`owner/name`), one from `podium models list`, a "
+        "directory or a GGUF file; a path begins with `.`, `/` or `~`, or ends with `.gguf`"
+    )
+    adapter: Name | None = Field(
+        default=None, description="the directory of an adapter, or of a whole model, to go on from"
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(
+        default="bfloat16", description="how numbers are held"
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="compute activations twice instead of keeping them"
+    )
+    lora: LoraTable | None = Field(default=None, description="train an adapter")
+
+
+class StageTable(Table):
+    """One part of a curriculum."""
+
+    steps: Count | None = Field(
+        default=None, description="how many steps it lasts; left out of the last one: to the end"
+    )
+    shapes: dict[str, Weight] = Field(description="how often each shape is drawn, by its name")
+
+
+class EtudesTable(Table):
+    """Études, made as they are needed."""
+
+    stage: tuple[StageTable, ...] = Field(
+        default=(), strict=False, description="the curriculum; left out: the études' usual shapes"
+    )
+    everyday_share: Share = Field(
+        default=EVERYDAY, description="how many questions are everyday ones, for one worker"
+    )
+    later_round_share: Share = Field(
+        default=0.0, description="how many have a round behind them, to accept or to mend"
+    )
+    accepted_share: Share = Field(
+        default=ACCEPTED, description="openings: how many of these accept the answer"
+    )
+    assigned_share: Share = Field(
+        default=ASSIGNED, description="openings: how many questions say who is to do what"
+    )
+    true_clauses: Share = Field(
+        default=TRUE_CLAUSES, description="openings: how many split a question into its clauses"
+    )
+    true_access: Share = Field(
+        default=TRUE_ACCESS, description="openings: how many of these have the right access"
+    )
+    unsure_share: Share = Field(
+        default=UNSURE_SHARE, description="lessons: how many are not for the specialist"
+    )
+
+
+class MixTable(Table):
+    """Problems of several benchmarks in one list, as many of each, none of which is tested on."""
+
+    sources: Names = Field(
+        description="the benchmarks, each with a split where one is wanted: `mmlu:auxiliary_train`"
+    )
+    each: Count | None = Field(
+        default=None, description="problems of each; left out: as many as the smallest has"
+    )
+    path: Name | None = Field(
+        default=None, description="the directory of their files; left out: from the hub"
+    )
+    seed: int = Field(default=42, description="decides which problems, and in which order")
+
+
+class FileTable(Table):
+    """Tasks, or examples for `sft`, of your own."""
+
+    path: Name = Field(description="a JSONL or CSV file")
+    limit: Count | None = Field(default=None, description="only the first so many")
+
+
+class SuiteTable(Table):
+    """One benchmark."""
+
+    name: Name = Field(description="its name, with a split where one is wanted")
+    path: Name | None = Field(default=None, description="its file; left out: from the hub")
+    limit: Count | None = Field(default=None, description="only so many, drawn by the seed")
+
+
+class DataTable(Table):
+    """What it is trained on. The table of the same name as `kind` says more."""
+
+    kind: Literal["etudes", "mix", "file", "suite"] = Field(description="where questions come from")
+    etudes: EtudesTable = Field(default=EtudesTable(), description="with `etudes`")
+    mix: MixTable | None = Field(default=None, description="with `mix`")
+    file: FileTable | None = Field(default=None, description="with `file`")
+    suite: SuiteTable | None = Field(default=None, description="with `suite`")
+
+
+class SubsetTable(Table):
+    """How many workers of the pool a question may have."""
+
+    smallest: Count = Field(description="at least so many")
+    largest: Count = Field(description="at most so many")
+
+
+class PoolTable(Table):
+    """Who is led: the workers of a pool file, or the études' own as adapters over one base."""
+
+    file: Name | None = Field(default=None, description="a pool file, as for `podium ask --pool`")
+    subset: SubsetTable | None = Field(
+        default=None, description="each question has a random subset of the pool, of random size"
+    )
+    base: Name | None = Field(
+        default=None, description="what the adapters are for; left out: `model.base`"
+    )
+    adapters: dict[str, str] = Field(
+        default={},
+        description="the études' workers: an adapter's directory by role; an empty text is the "
+        "base without one",
+    )
+    drop: Share = Field(
+        default=DROP, description="études: the chance that a worker is left out of a pool"
+    )
+    keep_needed: bool = Field(
+        default=True, description="études: never leave out a worker that the question needs"
+    )
+    flaky: Share = Field(
+        default=0.0,
+        description="études: how often a worker, by a hash of its request, says that it does not "
+        "know",
+    )
+    shuffle: bool = Field(
+        default=False, description="the workers of a pool file in another order for each question"
+    )
+
+
+class PromptTable(Table):
+    """How the conductor is asked. The paper's ablations are switches here."""
+
+    length: PromptLength = Field(
+        default="full", description="`full` is the paper's structure, `trained` for small models"
+    )
+    few_shot: bool = Field(default=True, description="show worked examples")
+    fixed_subtasks: bool = Field(
+        default=False, description='every subtask is "Solve the user question"'
+    )
+    one_worker: Name | None = Field(
+        default=None, description="this worker of the pool stands in every place of it"
+    )
+    access: Literal["binary", "index"] = Field(
+        default="binary",
+        description="`binary`: a step reads all before it or nothing; `index`: chosen steps",
+    )
+    mask_names: bool = Field(default=True, description="hide the workers' names")
+    max_steps: Count = Field(default=5, description="the most steps that a plan may have")
+
+
+class RewardTable(Table):
+    """What an outcome is worth."""
+
+    preset: Literal["paper", "released"] = Field(
+        default="paper",
+        description="`paper`: 0, 0.5 and 1 for malformed, wrong and right; `released`: 0, 0.5, 1.5",
+    )
+    malformed: Finite | None = Field(default=None, description="instead of the preset's")
+    wrong: Finite | None = Field(default=None, description="instead of the preset's")
+    right: Finite | None = Field(default=None, description="instead of the preset's")
+    per_usd: Weight = Field(default=0.0, description="taken off for each dollar of the workers")
+    per_1000_worker_tokens: Weight = Field(
+        default=0.0, description="taken off for each 1,000 tokens of the workers"
+    )
+    per_completion_token: Weight = Field(
+        default=0.0, description="taken off for each token that the conductor writes"
+    )
+    per_extra_step: Weight = Field(
+        default=0.0, description="taken off for each step beyond the first"
+    )
+
+    def reward(self) -> Reward:
+        """The same as scoring takes it."""
+        preset = PAPER if self.preset == "paper" else RELEASED
+        outcomes = {
+            name: getattr(preset if said is None else self, name)
+            for name in ("malformed", "wrong", "right")
+            for said in (getattr(self, name),)
+        }
+        return Reward(**outcomes, **self.model_dump(exclude={"preset", *outcomes}))
+
+
+class WorkersTable(Table):
+    """How workers are asked while a conductor is trained."""
+
+    max_tokens: Count = Field(default=4096, description="the most tokens of a reply")
+    temperature: Temperature = Field(
+        default=0.2, description="sent where the worker accepts it; 0 is greedy"
+    )
+
+
+class RecursionTable(Table):
+    """Some rollouts are later rounds: the conductor sees a result, and accepts it or replans."""
+
+    rounds: Count = Field(default=2, description="the most rounds of a rollout")
+    share: Share = Field(
+        default=0.5, description="how many rollouts go on from another one of the same question"
+    )
+    discount: Share = Field(
+        default=0.25,
+        description="g in `(1 - g) r0 + g r1`, the reward of a round that another one followed",
+    )
+    normalise_per_round: bool = Field(
+        default=False, description="advantages within each round, not over all rounds together"
+    )
+
+
+class OptimiserTable(Table):
+    """What both ways of training share: the optimiser and its schedule."""
+
+    steps: Count = Field(description="updates of the model")
+    learning_rate: Positive = Field(description="the highest learning rate")
+    schedule: Schedule = Field(default="cosine", description="how it falls")
+    warmup_ratio: Share = Field(default=0.03, description="the share of steps in which it rises")
+    max_grad_norm: Weight = Field(default=1.0, description="longer gradients are cut to this")
+    adam_beta1: Share = Field(default=0.9, description="AdamW")
+    adam_beta2: Share = Field(default=0.999, description="AdamW")
+    adam_epsilon: Positive = Field(default=1e-8, description="AdamW")
+    weight_decay: Weight = Field(default=0.0, description="AdamW")
+    micro_batch: Count | None = Field(
+        default=None, description="rows in one pass on a device; left out: all of a step at once"
+    )
+
+
+class SftTable(OptimiserTable):
+    """Learning by example: `podium train sft`."""
+
+    teach: Literal["lessons", "openings", "file"] = Field(
+        description="`lessons` for the études' specialists, `openings` for a conductor, or the "
+        "examples of `data.file`"
+    )
+    adapters: Names = Field(
+        default=frozenset(),
+        description="the specialists that are taught side by side, by family; with `lessons`",
+    )
+    batch: Count = Field(default=64, description="examples a step, of each adapter")
+    examples: Count = Field(default=50_000, description="how many different ones, of each adapter")
+
+
+class GrpoTable(OptimiserTable):
+    """Learning from reward: `podium train grpo`."""
+
+    questions: Count = Field(description="questions a step")
+    rollouts: Annotated[int, Field(ge=2)] = Field(description="plans written for each question")
+    clip: Share = Field(default=0.2, description="ε: how far the policy may move in one update")
+    clip_high: Weight | None = Field(default=None, description="ε upwards; left out: as `clip`")
+    beta: Weight = Field(default=0.0, description="the weight of the KL term; 0: no reference")
+    entropy: Weight = Field(default=0.0, description="the weight of a bonus for entropy")
+    temperature: Annotated[float, Field(gt=0, le=2)] = Field(
+        default=1.0, description="with which plans are sampled"
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="sampling")
+    top_k: Annotated[int, Field(ge=0)] = Field(default=0, description="sampling; 0: all tokens")
+    max_completion_tokens: Count = Field(default=1024, description="the longest plan")
+    max_prompt_tokens: Count = Field(
+        default=8192, description="a question whose prompt is longer is left out"
+    )
+    loss_type: Literal["bnpo", "grpo", "dr_grpo", "dapo"] = Field(
+        default="bnpo",
+        description="`bnpo` averages over the tokens of a batch, as the released code does; `grpo` "
+        "over rollouts, as the paper writes",
+    )
+    scale_rewards: Literal["group", "batch", "none"] = Field(
+        default="group", description="what advantages are divided by the deviation of"
+    )
+    mask_truncated: bool = Field(default=False, description="plans that were cut off teach nothing")
+    num_iterations: Count = Field(default=1, description="updates from the same rollouts")
+
+
+class RunTable(Table):
+    """How the training itself is run."""
+
+    output: Name = Field(description="the directory of everything that comes out")
+    seed: int = Field(default=42, description="the same seed gives the same training")
+    save_every: Count = Field(default=20, description="steps between checkpoints")
+    keep: Count = Field(default=2, description="how many checkpoints stay")
+    eval_every: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="steps between measurements on questions held out; 0: none"
+    )
+    eval_tasks: Count = Field(default=256, description="how many questions each of these has")
+    eval_temperature: Temperature = Field(
+        default=0.2, description="with which plans are sampled in these; 0 is greedy"
+    )
+    minutes: Positive | None = Field(
+        default=None, description="stop with a checkpoint after so long; `--resume` goes on"
+    )
+    log: Annotated[frozenset[Log], Field(strict=False)] = Field(
+        default=frozenset({"jsonl"}), description="where metrics go"
+    )
+    cache_mb: Annotated[int, Field(ge=0)] = Field(
+        default=1000, description="the most that replies kept on disk may take; 0: none are kept"
+    )
+
+
+class EstimateTable(Table):
+    """What `--dry-run` assumes of a plan where nobody can know."""
+
+    steps: Positive = Field(default=3.0, description="worker calls of a plan, on average")
+    input_tokens: Count = Field(default=900, description="tokens that a worker reads in a call")
+    output_tokens: Count = Field(default=600, description="tokens that it replies with")

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podium.train.estimate import estimate
+from podium.train.pools import recipe_pool
+from podium.train.recipe import read_recipe
+from support.recipes import LESSONS, POOL, RECIPES, make_recipe
+
+ASSUMED = ["estimate.steps=2.0", "estimate.input_tokens=1000", "estimate.output_tokens=100"]
+
+
+def test_the_papers_run_is_51200_plans_and_some_150000_calls() -> None:
+    recipe = read_recipe(RECIPES / "conductor-7b.toml")
+    taken = estimate(recipe, recipe_pool(recipe))
+    assert (taken.steps, taken.questions, taken.rollouts) == (200, 800, 51_200)
+    assert taken.worker_calls == 153_600
+    assert taken.conductor_tokens == 51_200 * 1024
+
+
+def test_cost_is_calls_times_the_mean_price_of_one(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, overrides=ASSUMED)
+    taken = estimate(recipe, recipe_pool(recipe))
+    assert taken.worker_calls == 10 * 4 * 8 * 2
+    assert taken.worker_input_tokens == 640_000
+    assert taken.worker_output_tokens == 64_000
+    # a call costs 0.001 + 0.001 with `one`, and twice that with `two`
+    assert taken.usd == pytest.approx(640 * 0.003)
+    assert taken.usd_most == pytest.approx(640 * 0.004)
+
+
+def test_one_worker_in_every_place_is_the_only_one_that_costs(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, overrides=[*ASSUMED, "prompt.one_worker=one"])
+    assert estimate(recipe, recipe_pool(recipe)).usd == pytest.approx(640 * 0.002)
+
+
+def test_an_unknown_price_makes_the_cost_unknown(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, overrides=ASSUMED)
+    text = POOL.replace('provider = "scripted"\nprice', 'provider = "openai"\nprice', 1)
+    text = text.replace("price = { input = 1.0, output = 10.0 }\n", "", 1)
+    (tmp_path / "pool.toml").write_text(text.replace('options = { reply = "ok" }', "", 1), "utf-8")
+    taken = estimate(recipe, recipe_pool(recipe))
+    assert taken.usd is None
+    assert taken.unpriced == ("one",)
+    assert taken.usd_known == pytest.approx(320 * 0.004)
+
+
+def test_measurements_on_the_way_are_counted(tmp_path: Path) -> None:
+    measured = ["run.eval_every=4", "run.eval_tasks=100"]
+    recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *measured])
+    taken = estimate(recipe, recipe_pool(recipe))
+    assert taken.measured == 2 * 100
+    assert taken.worker_calls == (320 + 200) * 2
+
+
+def test_rollouts_that_are_used_again_are_not_sampled_again(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, overrides=["grpo.num_iterations=2"])
+    assert estimate(recipe, recipe_pool(recipe)).rollouts == 160
+
+
+def test_learning_by_example_calls_nobody(tmp_path: Path) -> None:
+    taken = estimate(make_recipe(tmp_path, LESSONS))
+    assert (taken.steps, taken.examples) == (10, 10 * 4 * 2)
+    assert (taken.worker_calls, taken.usd) == (0, 0.0)

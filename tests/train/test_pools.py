@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+from podium import assembly
+from podium.errors import ConfigError, Unavailable
+from podium.providers import ScriptedWorker
+from podium.request import Reply, Request
+from podium.train import pools
+from podium.train.pools import check_pool, pool_settings, recipe_pool
+from podium.train.recipe import read_recipe
+from support.recipes import POOL, RECIPES, make_recipe
+
+
+def test_the_etudes_workers_are_free_and_see_only_their_subtask() -> None:
+    recipe = read_recipe(RECIPES / "etudes.toml")
+    pool = recipe_pool(recipe)
+    assert pool.names == tuple(recipe.pool.adapters)
+    assert not pool.share_question
+    assert {worker.model for worker in pool} == {"smollm2-135m-instruct"}
+    assert all(worker.price is not None and worker.price.is_free for worker in pool)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("prompt.one_worker=on", "'on' is not in .*pool.toml; did you mean 'one'"),
+        ("pool.subset={ smallest = 1, largest = 3 }", "largest is 3, but .* has 2 workers"),
+    ],
+)
+def test_what_does_not_fit_the_pool_is_said(tmp_path: Path, override: str, said: str) -> None:
+    recipe = make_recipe(tmp_path, overrides=[override])
+    with pytest.raises(ConfigError, match=said):
+        recipe_pool(recipe)
+
+
+def test_a_conductor_in_the_pool_is_refused(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    nested = '[[worker]]\nname = "deeper"\nprovider = "podium"\n'
+    (tmp_path / "pool.toml").write_text(POOL + nested, "utf-8")
+    with pytest.raises(ConfigError, match="deeper is a conductor"):
+        recipe_pool(recipe)
+
+
+async def test_a_pool_that_answers_passes(tmp_path: Path) -> None:
+    await check_pool(pool_settings(make_recipe(tmp_path)), {})
+
+
+async def test_a_worker_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    with socket.socket() as deaf:  # bound, and nobody listens
+        deaf.bind(("127.0.0.1", 0))
+        address = f'base_url = "http://127.0.0.1:{deaf.getsockname()[1]}/v1"'
+        text = POOL.replace('provider = "scripted"', 'provider = "openai-compatible"', 1)
+        text = text.replace('options = { reply = "ok" }', address, 1)
+        (tmp_path / "pool.toml").write_text(text, "utf-8")
+        with pytest.raises(Unavailable, match="pool.toml: no answer from one: ") as caught:
+            await check_pool(pool_settings(recipe), {})
+    assert "two:" not in str(caught.value)
+
+
+async def test_a_worker_that_never_answers_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Silent(ScriptedWorker):
+        async def reply(self, request: Request) -> Reply:
+            await asyncio.Event().wait()
+            return await super().reply(request)
+
+    workers = {
+        "one": Silent("one", "ok"),
+        "two": ScriptedWorker("two", "ok"),
+    }
+    monkeypatch.setattr(assembly, "connect", lambda profile, *rest: workers[profile.name])
+    monkeypatch.setattr(pools, "LONGEST_CHECK", 0.01)
+    with pytest.raises(Unavailable, match="no answer from one: nothing within 0.01 s$"):
+        await check_pool(pool_settings(make_recipe(tmp_path)), {})

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from podium.errors import ConfigError, StoreError
+from podium.train import preflight
+from podium.train.preflight import check_files, check_output, claim_output, disk_bytes, resolved
+from support.recipes import GRPO, LESSONS, make_recipe
+
+
+class DiskUsage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+@pytest.fixture(autouse=True)
+def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk of a terabyte, whatever this machine has."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(10**12, 0, 10**12))
+
+
+def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "PACKAGES", ("json", "no_such_package"))
+    with pytest.raises(ConfigError, match=r"no_such_package .*podium-conductor\[train\]"):
+        preflight.require_packages()
+    monkeypatch.setattr(preflight, "PACKAGES", ("json",))
+    preflight.require_packages()
+
+
+def test_files_that_are_there_pass_and_others_are_named_by_their_key(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    check_files(recipe)
+    (tmp_path / "pool.toml").unlink()
+    (tmp_path / "tasks.jsonl").unlink()
+    with pytest.raises(ConfigError, match=r"pool.file: there is no .*pool.toml.*\(1 more"):
+        check_files(recipe)
+
+
+def test_a_base_that_nobody_knows_is_said(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, LESSONS, ["model.base=smollm2-135m-instrukt"])
+    with pytest.raises(ConfigError, match="model.base: .*did you mean smollm2-135m-instruct"):
+        check_files(recipe)
+
+
+def test_a_fresh_directory_is_claimed_with_the_recipe(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    check_output(recipe, resume=False)
+    claim_output(recipe)
+    claim = json.loads((recipe.output / preflight.RECIPE_FILE).read_text("utf-8"))
+    assert claim["fingerprint"] == recipe.fingerprint
+    assert claim["recipe"]["grpo"]["rollouts"] == 8
+    check_output(recipe, resume=False)  # it died before its first checkpoint
+
+
+def test_a_training_that_has_begun_is_only_resumed(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    claim_output(recipe)
+    (recipe.output / "checkpoints" / "checkpoint-20").mkdir(parents=True)
+    check_output(recipe, resume=True)
+    with pytest.raises(ConfigError, match="holds this training already; go on with it by --resume"):
+        check_output(recipe, resume=False)
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_another_recipes_directory_is_refused_with_the_difference(
+    tmp_path: Path, resume: bool
+) -> None:
+    claim_output(make_recipe(tmp_path))
+    other = make_recipe(tmp_path, overrides=["grpo.steps=11"])
+    with pytest.raises(ConfigError, match="another recipe, which differs in grpo.steps; name"):
+        check_output(other, resume=resume)
+
+
+def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, GRPO.replace('"out"', '"."'))
+    with pytest.raises(ConfigError, match="holds something that is no training"):
+        check_output(recipe, resume=False)
+    file = make_recipe(tmp_path, GRPO.replace('"out"', '"pool.toml"'))
+    with pytest.raises(ConfigError, match="is a file"):
+        check_output(file, resume=False)
+
+
+def test_there_is_nothing_to_resume_where_nothing_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to resume"):
+        check_output(make_recipe(tmp_path), resume=True)
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = make_recipe(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(10**12, 0, 10**11))
+    with pytest.raises(StoreError, match=r"no room in .*out"):
+        claim_output(recipe)
+    assert not (recipe.output / preflight.RECIPE_FILE).exists()
+
+
+def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, GRPO.replace('"out"', '"pool.toml/out"'))
+    with pytest.raises(StoreError, match="cannot write to"):
+        claim_output(recipe)
+
+
+def test_room_is_needed_for_checkpoints_and_kept_replies(tmp_path: Path) -> None:
+    whole = disk_bytes(make_recipe(tmp_path, overrides=["run.keep=1", "run.cache_mb=0"]))
+    assert whole == 7_000_000_000 * 14 * 2
+    adapter = ["run.keep=1", "run.cache_mb=0", "model.lora={ rank = 8 }"]
+    assert disk_bytes(make_recipe(tmp_path, overrides=adapter)) == whole * 8 // 400
+    with_cache = disk_bytes(make_recipe(tmp_path, overrides=["run.keep=1", "run.cache_mb=5"]))
+    assert with_cache == whole + 5_000_000
+
+
+def test_only_values_with_an_effect_are_resolved(tmp_path: Path) -> None:
+    values = resolved(make_recipe(tmp_path))
+    assert "etudes" not in values["data"]
+    assert "drop" not in values["pool"]
+    assert values["reward"]["wrong"] == 0.5
+    lessons = resolved(make_recipe(tmp_path, LESSONS))
+    assert "prompt" not in lessons
+    assert lessons["data"]["etudes"].keys() == {"unsure_share"}

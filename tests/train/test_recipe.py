@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.errors import ConfigError
+from podium.train.recipe import Recipe, read_recipe
+from podium.train.rewards import RELEASED, Reward
+from support.recipes import GRPO, LESSONS, RECIPES, make_recipe, write_recipe
+
+recipes = pytest.mark.parametrize(
+    "path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem
+)
+
+
+def problem(directory: Path, text: str = GRPO, *overrides: str) -> str:
+    path = write_recipe(directory, text)
+    with pytest.raises(ConfigError) as caught:
+        read_recipe(path, overrides)
+    line = str(caught.value)
+    assert line.startswith(str(path)) or line.startswith("--set ")
+    assert "\n" not in line
+    return line
+
+
+# ---- the recipes that come with Podium
+
+
+@recipes
+def test_every_recipe_can_be_read_and_is_told_of_on_the_page(path: Path) -> None:
+    recipe = read_recipe(path)
+    assert recipe.training.steps > 0
+    row = f"| `{path.name}` |"
+    page = (RECIPES.parent / "docs" / "training.md").read_text("utf-8")
+    told = next(line for line in page.splitlines() if line.startswith(row))
+    assert told.endswith(f"| `{recipe.kind}` |")
+
+
+def paper(name: str) -> Recipe:
+    return read_recipe(RECIPES / f"{name}.toml")
+
+
+def values(table: Any, *keys: str) -> tuple[Any, ...]:
+    return tuple(getattr(table, key) for key in keys)
+
+
+def test_the_papers_recipe_has_the_papers_values() -> None:
+    recipe = paper("conductor-7b")
+    grpo = recipe.grpo
+    assert grpo is not None
+    assert values(recipe.model, "base", "dtype", "gradient_checkpointing", "lora") == (
+        "Qwen/Qwen2.5-7B-Instruct", "bfloat16", True, None,
+    )  # fmt: skip
+    assert values(grpo, "steps", "questions", "rollouts", "num_iterations") == (200, 4, 64, 1)
+    assert values(grpo, "learning_rate", "schedule", "warmup_ratio") == (1e-6, "cosine", 0.03)
+    assert values(grpo, "adam_beta1", "adam_beta2", "adam_epsilon") == (0.9, 0.999, 1e-8)
+    assert values(grpo, "weight_decay", "max_grad_norm") == (0.0, 1.0)
+    assert values(grpo, "clip", "clip_high", "beta", "entropy") == (0.2, None, 0.0, 0.0)
+    assert values(grpo, "temperature", "top_p", "top_k") == (1.0, 1.0, 0)
+    assert values(grpo, "max_completion_tokens", "max_prompt_tokens") == (1024, 8192)
+    assert values(grpo, "loss_type", "scale_rewards", "mask_truncated") == ("bnpo", "group", False)
+    assert values(recipe.workers, "max_tokens", "temperature") == (4096, 0.2)
+    assert values(recipe.run, "seed", "save_every", "eval_temperature") == (42, 20, 0.2)
+    assert recipe.reward.reward() == Reward(malformed=0.0, wrong=0.5, right=1.0)
+    prompt = recipe.prompt
+    assert values(prompt, "length", "few_shot", "access", "mask_names", "max_steps") == (
+        "full", True, "binary", True, 5,
+    )  # fmt: skip
+    mix = recipe.data.mix
+    assert mix is not None
+    assert len(mix.sources) * (mix.each or 0) == 960
+    assert mix.seed == 42
+    assert recipe.recursion is None
+
+
+def test_the_papers_second_stage_splits_its_rollouts_over_two_rounds() -> None:
+    recipe = paper("conductor-7b-recursion")
+    grpo, recursion, mix = recipe.grpo, recipe.recursion, recipe.data.mix
+    assert grpo is not None
+    assert recursion is not None
+    assert mix is not None
+    assert grpo.steps == 20
+    assert (len(mix.sources), mix.each) == (2, 175)
+    assert recursion.share * grpo.rollouts == 32
+    assert values(recursion, "rounds", "discount", "normalise_per_round") == (2, 0.25, False)
+    assert grpo.max_prompt_tokens == 16_000
+    first = paper("conductor-7b")
+    assert recipe.model.base == str(first.output / "model")
+    assert first.grpo is not None
+    differing = {name for name, value in grpo if value != getattr(first.grpo, name)}
+    assert differing == {"steps", "max_prompt_tokens"}
+
+
+def test_random_pools_are_subsets_with_new_ids_over_the_same_questions() -> None:
+    recipe = paper("conductor-7b-random-pools")
+    subset = recipe.pool.subset
+    assert subset is not None
+    assert (subset.smallest, subset.largest, recipe.pool.shuffle) == (2, 7, True)
+    assert recipe.data == paper("conductor-7b").data
+
+
+def test_the_etudes_recipes_go_on_from_each_other() -> None:
+    workers, warm = paper("etudes-workers"), paper("etudes-warm-start")
+    for name, before in (("etudes", warm), ("etudes-recursion", paper("etudes"))):
+        recipe = paper(name)
+        assert recipe.model.adapter == str(before.output / "conductor")
+        adapters = {role: path for role, path in recipe.pool.adapters.items() if path}
+        assert workers.sft is not None
+        assert adapters == {role: str(workers.output / role) for role in workers.sft.adapters}
+
+
+# ---- reading
+
+
+def test_paths_count_from_the_directory_of_the_recipe(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    assert recipe.output == tmp_path / "out"
+    assert dict(recipe.files()) == {
+        "pool.file": tmp_path / "pool.toml",
+        "data.file.path": tmp_path / "tasks.jsonl",
+    }
+    assert recipe.model.base == "owner/model-7B"
+    assert make_recipe(tmp_path, overrides=["model.base=./here"]).model.base == str(
+        tmp_path / "here"
+    )
+    assert make_recipe(tmp_path, overrides=["model.base=a.gguf"]).model.base == str(
+        tmp_path / "a.gguf"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("grpo.learning_rte=1", "unknown key grpo.learning_rte; did you mean 'learning_rate'?"),
+        ("promt.few_shot=true", "unknown key promt; did you mean 'prompt'?"),
+        ("model.lora.rnk=8", "unknown key model.lora.rnk; did you mean 'rank'?"),
+        ("grpo.steps=0", "grpo.steps: expected more than 0, got 0"),
+        ("grpo.steps=ten", "grpo.steps: expected a whole number, got the text 'ten'"),
+        ("grpo.rollouts=1", "grpo.rollouts: expected 2 or more, got 1"),
+        ("grpo.clip=inf", "grpo.clip: expected 1 or less"),
+        ("grpo.learning_rate=nan", "grpo.learning_rate: expected a finite number"),
+        ("grpo.loss_type=ppo", "grpo.loss_type: expected one of 'bnpo', 'grpo', 'dr_grpo'"),
+        ("prompt.few_shot=1", "prompt.few_shot: expected true or false, got 1"),
+        ("run.log=jsonl", "run.log: expected a list, got the text 'jsonl'"),
+        ("data.kind=files", "data.kind: expected one of 'etudes', 'mix', 'file' or 'suite'"),
+        ("run.output=", "run.output is missing, and it is required"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(tmp_path: Path, key: str, said: str) -> None:
+    assert f"with --set {key}: {said}" in problem(tmp_path, GRPO, key)
+
+
+def test_a_misspelt_key_in_the_file_is_named_with_the_nearest(tmp_path: Path) -> None:
+    text = GRPO.replace("questions = 4", "question = 4")
+    assert problem(tmp_path, text).endswith("unknown key grpo.question; did you mean 'questions'?")
+
+
+def test_a_recipe_that_is_not_there_or_no_toml_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: there is no such recipe"):
+        read_recipe(tmp_path / "none.toml")
+    assert "not valid TOML" in problem(tmp_path, "[model")
+
+
+# ---- overriding
+
+
+def test_what_is_set_is_typed_as_in_the_file(tmp_path: Path) -> None:
+    recipe = make_recipe(
+        tmp_path,
+        overrides=[
+            "prompt.few_shot=false",
+            "grpo.learning_rate=5e-6",
+            "model.lora={ rank = 4 }",
+            "model.lora.alpha=8.0",
+            "prompt.one_worker=two",
+            'run.log=["jsonl", "wandb"]',
+        ],
+    )
+    assert recipe.grpo is not None
+    assert recipe.model.lora is not None
+    assert not recipe.prompt.few_shot
+    assert recipe.grpo.learning_rate == 5e-6
+    assert (recipe.model.lora.rank, recipe.model.lora.alpha) == (4, 8.0)
+    assert recipe.prompt.one_worker == "two"
+    assert recipe.run.log == {"jsonl", "wandb"}
+
+
+def test_setting_nothing_takes_the_key_out(tmp_path: Path) -> None:
+    text = GRPO.replace("[model]", "[model]\nlora = { rank = 4 }")
+    assert make_recipe(tmp_path, text).model.lora is not None
+    assert make_recipe(tmp_path, text, ["model.lora="]).model.lora is None
+
+
+@pytest.mark.parametrize("override", ["few_shot=false", "prompt.few_shot", "prompt.=1", "=1"])
+def test_what_cannot_be_set_is_said(tmp_path: Path, override: str) -> None:
+    expected = f"--set {override}: expected table.key=value"
+    assert problem(tmp_path, GRPO, override).startswith(expected)
+
+
+def test_keys_are_not_set_inside_what_is_no_table(tmp_path: Path) -> None:
+    said = problem(tmp_path, GRPO, "model.base.name=x")
+    assert said.startswith("--set model.base.name=x: base is no table")
+
+
+# ---- what keys mean together
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "said"),
+    [
+        (GRPO, ["data.mix.sources=['rlpr']"], 'data.mix has no effect with data.kind = "file"'),
+        (GRPO, ["data.kind=suite"], 'data.file has no effect with data.kind = "suite"'),
+        (GRPO, ["data.kind=mix", "data.file="], 'data.kind = "mix" needs a table [data.mix]'),
+        (GRPO, ["pool.drop=0.5"], "pool.drop has no effect without pool.adapters"),
+        (GRPO, ["pool.file="], "[pool] needs either a file or the adapters"),
+        (GRPO, ["grpo.micro_batch=5"], "the 4 x 8 rollouts of a step cannot be divided by it"),
+        (GRPO, ["recursion.rounds=1"], "recursion.rounds is 1"),
+        (GRPO, ["reward.wrong=2.0"], "they must ascend"),
+        (GRPO, ["pool.subset={ smallest = 3, largest = 2 }"], "pool.subset.smallest is 3, above"),
+        (LESSONS, ["sft.adapters=['word']"], "nothing is called 'word' here; did you mean 'words'"),
+        (LESSONS, ["sft.adapters=[]"], "sft.adapters names the specialists"),
+        (LESSONS, ["model.lora="], "sft.adapters needs a table [model.lora]"),
+        (LESSONS, ["sft.teach=file", "sft.adapters="], 'sft.teach = "file" needs data.kind'),
+        (LESSONS, ["reward.right=2.0"], "reward has no effect with [sft]"),
+        (LESSONS, ["prompt.length=trained"], "prompt has no effect with [sft]"),
+        (
+            LESSONS,
+            ["data.etudes.true_access=0.1"],
+            "data.etudes.true_access has no effect where lessons teach",
+        ),
+        (
+            LESSONS,
+            ["sft.teach=openings", "sft.adapters=", "data.etudes.unsure_share=0.1"],
+            "data.etudes.unsure_share has no effect where openings teach",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_said(
+    tmp_path: Path, text: str, overrides: list[str], said: str
+) -> None:
+    assert said in problem(tmp_path, text, *overrides)
+
+
+OPENINGS = ["sft.teach=openings", "sft.adapters="]
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        ("[{ shapes = { chian-2 = 1 } }]", "nothing is called 'chian-2' here; did you mean 'chain"),
+        ("[{ shapes = { chain-5 = 1 } }]", "nothing is called 'chain-5' here"),
+        ("[{ shapes = { one = 0 } }]", "a stage needs a shape with a weight above 0"),
+        ("[{ shapes = { one = 1 } }, { shapes = { one = 1 } }]", "only the last stage may leave"),
+    ],
+)
+def test_a_curriculum_that_cannot_be_followed_is_refused(
+    tmp_path: Path, stages: str, said: str
+) -> None:
+    assert said in problem(tmp_path, LESSONS, *OPENINGS, f"data.etudes.stage={stages}")
+
+
+def test_a_recipe_is_for_one_way_of_training(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path)
+    assert read_recipe(path, kind="grpo").kind == "grpo"
+    with pytest.raises(ConfigError, match="a recipe for podium train grpo: it has no \\[sft\\]"):
+        read_recipe(path, kind="sft")
+    neither = write_recipe(tmp_path, GRPO.partition("[grpo]")[0] + "[run]\noutput = 'out'\n")
+    with pytest.raises(ConfigError, match="either an \\[sft\\] table or a \\[grpo\\] table"):
+        read_recipe(neither)
+
+
+def test_a_preset_of_rewards_can_be_changed_in_part(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, overrides=["reward.preset=released"])
+    assert recipe.reward.reward() == RELEASED
+    recipe = make_recipe(tmp_path, overrides=["reward.wrong=0.1", "reward.per_extra_step=0.01"])
+    assert recipe.reward.reward() == Reward(wrong=0.1, per_extra_step=0.01)
+
+
+# ---- the fingerprint
+
+
+def test_the_fingerprint_is_that_of_what_is_learned(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    same = ["run.save_every=5", "run.minutes=9.5", "run.output=other", "estimate.steps=2.0"]
+    assert make_recipe(elsewhere, overrides=same).fingerprint == recipe.fingerprint
+    for change in ("grpo.steps=11", "run.seed=1", "prompt.few_shot=false", "reward.wrong=0.2"):
+        assert make_recipe(tmp_path, overrides=[change]).fingerprint != recipe.fingerprint
+
+
+def test_the_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
+    path = write_recipe(tmp_path, LESSONS)
+    code = (
+        "import sys; from pathlib import Path; from podium.train.recipe import read_recipe;"
+        "print(read_recipe(Path(sys.argv[1])).fingerprint)"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code, path],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }
+    assert told == {read_recipe(path).fingerprint}
