@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 from evals.support import case_of, stage_of
 from podium.budget import Budget
 from podium.errors import Unavailable
@@ -12,10 +15,10 @@ from podium.evals.baselines import (
     reflection,
     single,
 )
-from podium.evals.stage import Stage
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Request
 from podium.runner import Options
+from support.stage import Actor
 
 QUESTION = "What is six times seven?"
 
@@ -38,18 +41,21 @@ async def test_a_worker_that_fails_leaves_a_failed_run_with_the_reason() -> None
 
 async def test_calls_keep_to_the_budget_of_a_run() -> None:
     workers = [ScriptedWorker(name, "42") for name in "abc"]
-    stage = stage_of(workers)
-    tight = Stage(
-        workers=stage.workers,
-        board=stage.board,
-        options=Options(budget=Budget(calls=2)),
-        seed=0,
-    )
+    tight = replace(stage_of(workers), options=Options(budget=Budget(calls=2)))
     run = await majority(case_of(QUESTION, "42", workers), tight)
     assert sum(worker.calls for worker in workers) == 2
     assert run.answer == "42"
     assert run.error is not None
     assert "calls is capped at 2" in run.error
+
+
+async def test_a_call_ends_when_the_time_of_the_run_is_over() -> None:
+    actor = Actor("slow")
+    actor.gate = asyncio.Event()
+    stage = replace(stage_of([actor]), options=Options(budget=Budget(seconds=0.01)))
+    run = await single("slow")(case_of(QUESTION, "42", [actor]), stage)
+    assert run.answer is None
+    assert run.error == "the run's budget is spent: seconds is capped at 0.01"
 
 
 async def test_the_most_frequent_answer_wins_however_it_is_written() -> None:

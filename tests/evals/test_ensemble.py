@@ -104,6 +104,20 @@ def test_an_untrained_model_is_the_trained_one_less_its_adapter() -> None:
     assert (bare.profile.model, bare.profile.name) == ("small", "conductor-untrained")
 
 
+async def test_an_untrained_model_on_the_processor_is_asked_a_few_things_at_a_time(
+    settings: Settings, tmp_path: Path
+) -> None:
+    weights = tmp_path / "small.gguf"
+    weights.write_bytes(b"GGUF")
+    local = WorkerSettings(
+        profile=WorkerProfile(name="small", provider="llamacpp", model=str(weights))
+    )
+    async with opened(settings, {}, untrained=local) as ensemble:
+        conductor = ensemble.untrained["full"]
+        assert isinstance(conductor, ModelConductor)
+        assert conductor.worker.profile.limits.concurrency == 4
+
+
 async def test_a_pool_that_is_led_by_rules_has_no_model_to_be_untrained(
     tmp_path: Path,
 ) -> None:

@@ -3,13 +3,14 @@ from __future__ import annotations
 import json
 
 from evals.support import Knowing, case_of, oracle_cases, stage_of
-from podium.conductor import ModelConductor
+from podium.conductor import ModelConductor, RulesConductor
 from podium.errors import Unavailable
 from podium.evals.baselines import single
 from podium.evals.conducting import conducted, ideal
 from podium.evals.oracle import oracle_workers
 from podium.evals.sample import graded
 from podium.providers.scripted import ScriptedWorker
+from podium.request import Reply
 from podium.run import load
 from podium.usage import Usage
 
@@ -73,6 +74,14 @@ async def test_a_fault_is_kept_and_counts_as_wrong() -> None:
     case = case_of("Why?", "42", [worker])
     sample = await graded(case, await single("solver")(case, stage_of([worker])))
     assert (sample.right, sample.fault) == (False, "gone fishing")
+
+
+async def test_an_answer_that_was_cut_off_is_no_fault() -> None:
+    workers = [ScriptedWorker("solver", Reply("42", finish="length"))]
+    case = case_of("Why?", "42", workers)
+    run = await conducted(RulesConductor(), rounds=1)(case, stage_of(workers))
+    assert run.error is not None
+    assert (await graded(case, run)).fault is None
 
 
 async def test_of_two_rounds_the_first_answer_is_graded_too() -> None:

@@ -35,6 +35,9 @@ from podium.worker import Worker
 ADAPTER_OPTIONS: Final = ("adapter", "adapter_scale")
 """What makes a trained model of a base model, in a worker's options."""
 
+PLACES: Final = 4
+"""How many requests llama.cpp works on at a time."""
+
 UNTRAINED_PROMPTS: Final[tuple[Length, ...]] = ("compact", "full")
 """How a model that was not trained to plan is asked for a plan."""
 
@@ -86,6 +89,7 @@ async def opened(
         prompted = dict[str, Conductor]()
         base = untrained or without_adapter(settings.conductor.worker)
         if base is not None:
+            base = _in_turn(base)
             planner = connect(base.profile, base.endpoint(environment), http)
             if hasattr(planner, "close"):
                 stack.push_async_callback(planner.close)
@@ -139,6 +143,16 @@ def without_adapter(trained: WorkerSettings | None) -> WorkerSettings | None:
     bare = {key: value for key, value in trained.options.items() if key not in ADAPTER_OPTIONS}
     profile = replace(trained.profile, name=f"{trained.profile.name}-untrained")
     return replace(trained, profile=profile, options=bare)
+
+
+def _in_turn(worker: WorkerSettings) -> WorkerSettings:
+    """A model on the processor has a few places; who waits for one at the gate has all of the
+    time limit left, and who waits inside the model has not."""
+    profile = worker.profile
+    if profile.provider != "llamacpp" or profile.limits.concurrency is not None:
+        return worker
+    limits = replace(profile.limits, concurrency=PLACES)
+    return replace(worker, profile=replace(profile, limits=limits))
 
 
 def _prompted(worker: Worker, conductor: ConductorSettings) -> dict[str, Conductor]:

@@ -23,7 +23,7 @@ class Sample:
     its place because it was malformed. `steps` and `workers` are those of every round,
     `topology` is the first workflow's. `first_right` is whether the first round's answer was
     right, and `accepted` whether the conductor took an answer as it was; both are None where
-    there was no second round. `fault` is the first thing that did not go as planned, if any.
+    there was no second round. `fault` is the first call or plan that failed, if any.
     """
 
     task: str
@@ -73,7 +73,7 @@ async def graded(case: Case, run: Run) -> Sample:
         seconds=run.spent.seconds,
         first_right=first_right,
         accepted=accepted,
-        fault=run.error,
+        fault=_fault(run),
     )
 
 
@@ -97,6 +97,12 @@ def _as_written(round_: Round, run: Run) -> bool:
     except MalformedPlan:
         return False
     return parsed.workflow == round_.workflow
+
+
+def _fault(run: Run) -> str | None:
+    """What failed, in words. An answer that was cut off at its limit is one all the same."""
+    failed = run.status != "answered" or any(step.status != "done" for step in run.steps)
+    return run.error if failed else None
 
 
 def _difference(whole: Usage, part: Usage) -> int | None:

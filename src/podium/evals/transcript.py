@@ -7,9 +7,11 @@ what they did is a run, so that tables count everybody's tokens alike.
 
 from __future__ import annotations
 
+import asyncio
+
 from podium.budget import Ledger
 from podium.engine import Calls
-from podium.errors import PodiumError
+from podium.errors import BudgetExhausted, PodiumError
 from podium.evals.case import Case
 from podium.evals.stage import Stage
 from podium.request import Reply, Request
@@ -44,7 +46,12 @@ class Transcript:
         calls = Calls(self._stage.board, self._ledger, self._started)
         began = self._elapsed_ms
         try:
-            reply = await calls(self._stage.workers[worker], request)
+            async with asyncio.timeout(self._ledger.seconds_left):
+                reply = await calls(self._stage.workers[worker], request)
+        except TimeoutError:
+            spent = BudgetExhausted("seconds", self._ledger.budget.seconds or 0.0)
+            self._note(index, calls, request, began, spent)
+            return None
         except PodiumError as error:
             self._note(index, calls, request, began, error)
             return None
