@@ -1,0 +1,108 @@
+"""A Llama of a few thousand parameters, the same in transformers and for llama.cpp.
+
+The weights are written in single precision, so that what the two compute can be compared
+number by number. Needs torch, transformers and gguf.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+HEADS, KEY_HEADS, WIDTH, HIDDEN, LAYERS, CONTEXT = 4, 2, 64, 96, 2, 128
+
+NAMES = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def tiny_llama() -> Any:
+    """The model in transformers, random and always the same."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=len(_vocabulary()),
+        hidden_size=WIDTH,
+        intermediate_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEY_HEADS,
+        max_position_embeddings=CONTEXT,
+        initializer_range=0.2,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+def write_gguf(model: Any, path: Path, architecture: str = "llama") -> Path:
+    """The model as llama.cpp wants it."""
+    from gguf import GGUFWriter, TokenType
+
+    writer = GGUFWriter(path, architecture)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(WIDTH)
+    writer.add_feed_forward_length(HIDDEN)
+    writer.add_block_count(LAYERS)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KEY_HEADS)
+    writer.add_layer_norm_rms_eps(model.config.rms_norm_eps)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_rope_freq_base(10_000.0)
+    vocabulary = _vocabulary()
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(vocabulary)
+    writer.add_token_types([TokenType.NORMAL] * (len(vocabulary) - 1) + [TokenType.CONTROL])
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(len(vocabulary) - 1)
+    for name, tensor in model.state_dict().items():
+        writer.add_tensor(_named(name), _turned(name, tensor).float().contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _vocabulary() -> list[str]:
+    """A token for each printable byte, one that joins two, and the end."""
+    return [*map(chr, range(33, 127)), "Ġ", "Ċ", "ab", "<|end|>"]
+
+
+def _named(name: str) -> str:
+    outside = {
+        "model.embed_tokens.weight": "token_embd.weight",
+        "model.norm.weight": "output_norm.weight",
+        "lm_head.weight": "output.weight",
+    }
+    if name in outside:
+        return outside[name]
+    layer, _, module = name.removeprefix("model.layers.").partition(".")
+    return f"blk.{layer}.{NAMES[module.removesuffix('.weight')]}.weight"
+
+
+def _turned(name: str, tensor: Any) -> Any:
+    """The tensor, with the rows of queries and keys as llama.cpp turns them."""
+    heads = {"q_proj": HEADS, "k_proj": KEY_HEADS}.get(name.split(".")[-2])
+    if heads is None:
+        return tensor
+    rows, columns = tensor.shape
+    order = [
+        head * (rows // heads) + half * (rows // heads // 2) + place
+        for head in range(heads)
+        for place in range(rows // heads // 2)
+        for half in (0, 1)
+    ]
+    return tensor[order].reshape(rows, columns)
