@@ -64,6 +64,56 @@ Untrained = Annotated[
 ]
 
 
+SuiteName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE", help="etudes, a benchmark's name, or a .jsonl or .csv file of tasks."
+    ),
+]
+Strategies = Annotated[
+    str,
+    typer.Option(
+        "--strategy",
+        metavar="A,B,…",
+        help="conductor, recursion, ideal, best-single, single:WORKER, majority, moa, "
+        "reflection, reflection:WORKER, random, untrained; several with commas.",
+    ),
+]
+Limit = Annotated[int, typer.Option(metavar="N", min=1, help="How many tasks.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Where a benchmark's files are, if not on the hub."),
+]
+Oracle = Annotated[
+    bool,
+    typer.Option("--oracle", help="Perfect workers in the pool's place: only plans can fail."),
+]
+Shapes = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,…", help="Only études of these shapes, such as one,chain-5."),
+]
+PoolOrder = Annotated[
+    Literal["drawn", "shuffled"],
+    typer.Option(
+        metavar="drawn|shuffled", help="Each pool as it is drawn, or in yet another order."
+    ),
+]
+DropOne = Annotated[
+    bool, typer.Option("--drop-one", help="Leave out a worker that the étude does not need.")
+]
+Flaky = Annotated[
+    float,
+    typer.Option(metavar="SHARE", min=0, max=1, help="How many requests the specialists decline."),
+]
+TableFile = Annotated[
+    Path, typer.Option("--file", "-o", metavar="FILE", help="Where the figures go.")
+]
+Training = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The training whose time and speed are told."),
+]
+
+
 @app.callback()
 def evaluate() -> None:
     """Measure strategies over suites of tasks."""
@@ -71,54 +121,21 @@ def evaluate() -> None:
 
 @app.command()
 def run(
-    suite: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUITE", help="etudes, a benchmark's name, or a .jsonl or .csv file of tasks."
-        ),
-    ],
-    strategy: Annotated[
-        str,
-        typer.Option(
-            metavar="A,B,…",
-            help="conductor, recursion, ideal, best-single, single:WORKER, majority, moa, "
-            "reflection, reflection:WORKER, random, untrained; several with commas.",
-        ),
-    ] = "conductor",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many tasks.")] = 100,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Where a benchmark's files are, if not on the hub."),
-    ] = None,
+    suite: SuiteName,
+    strategy: Strategies = "conductor",
+    limit: Limit = 100,
+    data: Data = None,
     seed: Seed = 0,
     json: options.Json = False,
     pool: options.Pool = None,
     config: options.Config = None,
     conductor: options.Conductor = None,
     untrained: Untrained = None,
-    oracle: Annotated[
-        bool,
-        typer.Option("--oracle", help="Perfect workers in the pool's place: only plans can fail."),
-    ] = False,
-    shapes: Annotated[
-        str | None,
-        typer.Option(metavar="A,B,…", help="Only études of these shapes, such as one,chain-5."),
-    ] = None,
-    pool_order: Annotated[
-        Literal["drawn", "shuffled"],
-        typer.Option(
-            metavar="drawn|shuffled", help="Each pool as it is drawn, or in yet another order."
-        ),
-    ] = "drawn",
-    drop_one: Annotated[
-        bool, typer.Option("--drop-one", help="Leave out a worker that the étude does not need.")
-    ] = False,
-    flaky: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE", min=0, max=1, help="How many requests the specialists decline."
-        ),
-    ] = 0.0,
+    oracle: Oracle = False,
+    shapes: Shapes = None,
+    pool_order: PoolOrder = "drawn",
+    drop_one: DropOne = False,
+    flaky: Flaky = 0.0,
     concurrency: Concurrency = None,
     cache: Cache = None,
     output: Samples = None,
@@ -169,23 +186,15 @@ def run(
 
 @app.command(name="etudes-table")
 def etudes_table(
-    file: Annotated[
-        Path, typer.Option("--file", "-o", metavar="FILE", help="Where the figures go.")
-    ] = Path("results/etudes.json"),
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="How many études.")] = 1000,
+    file: TableFile = Path("results/etudes.json"),
+    limit: Limit = 1000,
     seed: Seed = 0,
     pool: options.Pool = None,
     config: options.Config = None,
     conductor: options.Conductor = None,
     untrained: Untrained = None,
-    oracle: Annotated[
-        bool,
-        typer.Option("--oracle", help="Perfect workers in the pool's place: only plans can fail."),
-    ] = False,
-    training: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The training run whose speed and time are told."),
-    ] = None,
+    oracle: Oracle = False,
+    training: Training = None,
     concurrency: Concurrency = None,
     cache: Cache = None,
     output: Samples = None,
