@@ -22,15 +22,19 @@ TRIES: Final = 5_000
 """Far more than it takes to find operations that fit; running out is a defect."""
 
 DRAWS: Final = 200
-"""As many draws of literals; some results, such as 199, leave a skill no literal at all."""
+"""As many draws of literals; some results, such as 3 to subtract from, leave a split
+no literal at all."""
+
+STEPS: Final = 20
+"""As many tries at one step of a chain."""
 
 BRANCHES: Final = 50
 """As many tries at one branch of a join."""
 
 WEIGHTS: Final[Mapping[str, Mapping[Family, float]]] = MappingProxyType(
     {
-        "leaf": dict(zip(FAMILIES, (1.4, 1.1, 0.9, 0.8, 0.9, 1.0, 1.35), strict=True)),
-        "step": dict(zip(FAMILIES, (1.6, 0.8, 0.2, 4.0, 2.7, 1.3, 2.9), strict=True)),
+        "leaf": dict(zip(FAMILIES, (1.4, 1.15, 0.65, 0.95, 0.95, 1.0, 1.35), strict=True)),
+        "step": dict(zip(FAMILIES, (1.7, 0.9, 0.11, 7.0, 2.6, 1.2, 2.8), strict=True)),
         "join": dict(zip(FAMILIES, (1.0, 1.0, 0.7, 1.0, 0.0, 1.0, 1.0), strict=True)),
     }
 )
@@ -135,6 +139,8 @@ def _belongs(operations: Sequence[Operation], split: Split) -> bool:
 
 def _shuffled(rng: Random, skeleton: Skeleton) -> Skeleton:
     branches, after = skeleton
+    if len(set(branches)) == 1:
+        return skeleton
     return Skeleton(tuple(rng.sample(branches, len(branches))), after)
 
 
@@ -176,14 +182,29 @@ class _Attempt:
         """So many operations, each on the result of the one before; the first of them on
         literals where there is none before."""
         for left in reversed(range(length)):
-            wanted = _Demand(GOES_ON) if left else demand
-            use = self._pick(before, wanted)
-            if use is None or not self._perform(use, before):
-                return False
-            before = self._operations[-1]
-            if before.answer.kind not in wanted.kinds:
+            wanted = _leading_to(demand, left)
+            following = _leading_to(demand, left - 1) if left else None
+            before = self._step(before, wanted, following)
+            if before is None:
                 return False
         return True
+
+    def _step(
+        self, before: Operation | None, wanted: _Demand, following: _Demand | None
+    ) -> Operation | None:
+        """One operation, from whose result something can come to what is demanded of the
+        following one. It is tried anew by itself, or every misfit would cost the whole chain."""
+        for _ in range(STEPS):
+            use = self._pick(before, wanted)
+            if use is None or not self._perform(use, before):
+                return None
+            found = self._operations[-1]
+            if found.answer.kind in wanted.kinds and (
+                following is None or _followers(found.answer, found.skill.family, following)
+            ):
+                return found
+            self._operations.pop()
+        return None
 
     def _pick(self, before: Operation | None, demand: _Demand) -> _Use | None:
         if before is None:
@@ -251,6 +272,18 @@ def _weighted(rng: Random, families: tuple[Family, ...], role: str) -> Family:
         if point < 0:
             return family
     return families[-1]
+
+
+@cache
+def _leading_to(demand: _Demand, left: int) -> _Demand:
+    """What may come out of the operation after which so many are left, of a chain that is to end
+    as demanded."""
+    if left == 0:
+        return demand
+    if left > 1 or demand.skill is None:
+        return _Demand(GOES_ON)
+    taken = frozenset().union(*(demand.skill.kinds(place) for place in demand.skill.refers))
+    return _Demand(GOES_ON & taken, other_than=demand.skill.family)
 
 
 @cache

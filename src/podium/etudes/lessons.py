@@ -21,23 +21,30 @@ from podium.errors import UsageError
 from podium.etudes.composition import Operation, compose_operations, try_operations
 from podium.etudes.etude import make_etude
 from podium.etudes.oracle import ROUND_BEFORE
-from podium.etudes.phrases import order
+from podium.etudes.phrases import SIZES, order
 from podium.etudes.shapes import USUAL, EtudeShape
 from podium.etudes.skills import FAMILIES, SKILLS, Skill
 from podium.etudes.splits import Split
 from podium.etudes.vocabulary import UNSURE
 from podium.etudes.wording import ask, capitalised, connectives, nest
 
-UNSURE_SHARE: Final = 0.13
+UNSURE_SHARE: Final = 0.10
 NESTED_SHARE: Final = 0.2
 WHOLE_QUESTION_SHARE: Final = 0.4
 """How often a subtask with literal arguments alone is a whole question of one skill."""
 
-SECOND_ROUND_SHARE: Final = 0.12
+SECOND_ROUND_SHARE: Final = 0.065
 """How often the work is part of a second round that reads all of the first."""
+
+EVERY_STEP_SHARE: Final = 0.2
+AMONG_OTHERS_SHARE: Final = 0.2
+"""How often more is shown than what is needed, where it can still be told what is meant."""
 
 UNKNOWN_BESIDE_SHARE: Final = 0.2
 """How often a result that does not matter was not known."""
+
+TRIES: Final = 20
+"""As many tries at a shape that is hard for the skill to end; then the simplest one will do."""
 
 WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -132,7 +139,7 @@ def _roles(skill: Skill) -> tuple[Role, ...]:
 
 def _operations(rng: Random, split: Split, skill: Skill, role: Role) -> tuple[Operation, ...]:
     shapes = _SHAPES[role]
-    found = try_operations(rng, split, rng.choice(shapes), last=skill, tries=100)
+    found = try_operations(rng, split, rng.choice(shapes), last=skill, tries=TRIES)
     return found or compose_operations(rng, split, shapes[0], last=skill)
 
 
@@ -157,8 +164,9 @@ def _with_an_unknown(rng: Random, split: Split, operations: Sequence[Operation])
     shown = _pairs(operations, subtasks)
     unknown = rng.choice(operations[-1].reads)
     shown[unknown] = shown[unknown]._replace(reply=UNSURE)
-    pairs = shown if rng.random() < 0.3 else [shown[read] for read in operations[-1].reads]
-    return compose(subtask, question=None, pairs=pairs, is_final=False)
+    if rng.random() >= 0.3 or not _says_how_many(subtask, operations[-1]):
+        shown = [shown[read] for read in operations[-1].reads]
+    return compose(subtask, question=None, pairs=shown, is_final=False)
 
 
 def _pairs(operations: Sequence[Operation], subtasks: Sequence[str]) -> list[Pair]:
@@ -177,11 +185,13 @@ def _in_one_round(
     subtask: str,
 ) -> list[Pair]:
     """Every earlier step, or what is needed alone, or what is needed among others."""
-    point = rng.random()
-    if point < 0.25:
-        return shown
     needed = [shown[read] for read in operations[-1].reads]
-    if point > 0.65 and _is_clear_among_others(subtask, operations):
+    point = rng.random()
+    if not _says_how_many(subtask, operations[-1]):
+        return needed
+    if point < EVERY_STEP_SHARE:
+        return shown
+    if point < EVERY_STEP_SHARE + AMONG_OTHERS_SHARE and _stand_by_themselves(operations):
         return _among_others(rng, split, operations[-1], needed)
     return needed
 
@@ -244,14 +254,17 @@ def _surface(rng: Random, split: Split, text: str) -> str:
     return _cut(rng, text)
 
 
-def _is_clear_among_others(subtask: str, operations: Sequence[Operation]) -> bool:
-    """Whether it can be told which results are meant when there are more of them. Of several,
-    the last ones are: as many as the words say, and none that took another of them."""
+def _says_how_many(subtask: str, operation: Operation) -> bool:
+    """Whether it can be told how many results are meant when there are more of them."""
+    size = len(operation.reads)
+    return size < 2 or any(f"{word} " in subtask for word in SIZES[size])
+
+
+def _stand_by_themselves(operations: Sequence[Operation]) -> bool:
+    """Whether no others can be mistaken for what is needed: of several results, the last ones
+    are meant, unless one of them took another."""
     needed = operations[-1].reads
-    if len(needed) < 2:
-        return True
-    says_how_many = any(word in subtask for word in (" two ", "both ", " three "))
-    return says_how_many and not any(operations[read].reads for read in needed)
+    return len(needed) < 2 or not any(operations[read].reads for read in needed)
 
 
 def _among_others(

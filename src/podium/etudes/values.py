@@ -33,7 +33,7 @@ class Kind(StrEnum):
 LAST_ONLY: Final = frozenset({Kind.ROMAN, Kind.LIST, Kind.TEXT})
 """Kinds that no other family goes on from: they end a question."""
 
-HIGHEST: Final = 199
+HIGHEST: Final = 99
 """Numbers are whole and lie between 0 and this, so that a small model can calculate with them."""
 
 

@@ -11,20 +11,20 @@ from podium.etudes.values import MONTHS, WEEKDAYS, Kind, Value, number
 
 _LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _SEASONS: Final = ("winter", "spring", "summer", "autumn")
-_MOST_DAYS: Final = 12
-_MOST_MONTHS: Final = 11
+_MOST: Final = 6
+"""The most days or months to count; farther than that, a small model loses its place."""
 
 
-def _shift(name: str, wheel: tuple[Value, ...], most: int, direction: int) -> Skill:
+def _shift(name: str, wheel: tuple[Value, ...], direction: int) -> Skill:
     """Going round the week or the year; one step would not be worth a count."""
     place_of = {value: place for place, value in enumerate(wheel)}
 
     def accepts(place: int, value: Value) -> bool:
-        return value in place_of if place == 0 else is_number(value, 2, most)
+        return value in place_of if place == 0 else is_number(value, 2, _MOST)
 
     def draw(rng: Random, given: Mapping[int, Value]) -> Arguments:
         start = given[0] if 0 in given else rng.choice(wheel)
-        return start, given[1] if 1 in given else number(rng.randint(2, min(most, 10)))
+        return start, given[1] if 1 in given else number(rng.randint(2, _MOST))
 
     def solve(arguments: Arguments) -> Value | None:
         start, count = arguments
@@ -49,10 +49,10 @@ def _season(place: int) -> Value:
 
 
 SKILLS: Final = (
-    _shift("day_after", WEEKDAYS, _MOST_DAYS, 1),
-    _shift("day_before", WEEKDAYS, _MOST_DAYS, -1),
-    _shift("month_after", MONTHS, _MOST_MONTHS, 1),
-    _shift("month_before", MONTHS, _MOST_MONTHS, -1),
+    _shift("day_after", WEEKDAYS, 1),
+    _shift("day_before", WEEKDAYS, -1),
+    _shift("month_after", MONTHS, 1),
+    _shift("month_before", MONTHS, -1),
     lookup(
         Family.CALENDAR,
         "month_number",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from podium.etudes.skills.base import COUNT, Arguments, Family, join_all, lookup
-from podium.etudes.values import LETTERS, Kind, Value, number
+from podium.etudes.values import HIGHEST, LETTERS, Kind, Value, number
 
 _SYMBOLS: Final = ((50, "L"), (40, "XL"), (10, "X"), (9, "IX"), (5, "V"), (4, "IV"), (1, "I"))
 
@@ -27,8 +27,8 @@ def _all_to_roman(arguments: Arguments) -> Value:
     return Value(Kind.LIST, ", ".join(_TO_ROMAN[argument].text for argument in arguments))
 
 
-def _times(factor: int, most: int) -> dict[Value, Value]:
-    return {number(n): number(n * factor) for n in range(2, most + 1)}
+def _times(factor: int) -> dict[Value, Value]:
+    return {number(n): number(n * factor) for n in range(2, HIGHEST // factor + 1)}
 
 
 SKILLS: Final = (
@@ -41,9 +41,9 @@ SKILLS: Final = (
     ),
     lookup(Family.CODES, "letter_number", {letter: place for place, letter in _TO_LETTER.items()}),
     lookup(Family.CODES, "number_letter", _TO_LETTER),
-    lookup(Family.CODES, "dozens", _times(12, 12), slot=COUNT),
-    lookup(Family.CODES, "weeks", _times(7, 20), slot=COUNT),
-    lookup(Family.CODES, "yards", _times(3, 40), slot=COUNT),
+    lookup(Family.CODES, "dozens", _times(12), slot=COUNT),
+    lookup(Family.CODES, "weeks", _times(7), slot=COUNT),
+    lookup(Family.CODES, "yards", _times(3), slot=COUNT),
     join_all(
         Family.CODES,
         "all_to_roman",

@@ -13,7 +13,7 @@ NUMBERS: Final = tuple(number(n) for n in range(1, 100))
 SHELVES: Final = (NUMBERS, WORDS, tuple(town.name for town in towns()), WEEKDAYS, MONTHS)
 """What literal lists are made of; the items of one list are of one kind."""
 
-LONGEST: Final = 5
+LONGEST: Final = 4
 """The most items of a literal list."""
 
 _KINDS: Final = frozenset(shelf[0].kind for shelf in SHELVES)
@@ -24,9 +24,10 @@ def _draw_numbers(
     shortest: int, longest: int
 ) -> Callable[[Random, Mapping[int, Value]], Arguments]:
     def draw(rng: Random, given: Mapping[int, Value]) -> Arguments:
-        items = rng.sample(NUMBERS, rng.randint(shortest, longest))
+        length = rng.randint(shortest, longest)
+        items = rng.sample(NUMBERS, length)
         if 0 in given:
-            items = [given[0], *(item for item in items[1:] if item != given[0])]
+            items = [given[0], *(item for item in items if item != given[0])][:length]
         return tuple(items)
 
     return draw
@@ -45,15 +46,19 @@ def _draw_either_way(
     """Lists in which an earlier result is as often the answer as not, so that neither the result
     nor the list can be left out."""
     draw = _draw_numbers(3, LONGEST)
+    beaten_by = {
+        one: tuple(other for other in NUMBERS if other != one == winner((one, other)))
+        for one in map(number, range(HIGHEST + 1))
+    }
 
     def draw_either_way(rng: Random, given: Mapping[int, Value]) -> Arguments:
         items = draw(rng, given)
-        if 0 in given:
-            wins = rng.random() < 0.5
-            for _ in range(10):
-                if (winner(items) == given[0]) is wins:
-                    break
-                items = draw(rng, given)
+        if 0 in given and rng.random() < 0.5:
+            beaten = beaten_by[given[0]]
+            if len(beaten) >= len(items) - 1:
+                return given[0], *rng.sample(beaten, len(items) - 1)
+        elif 0 in given and winner(items) == given[0]:
+            return draw(rng, given)
         return items
 
     return draw_either_way
@@ -134,7 +139,7 @@ def _of_anything(
 SKILLS: Final = (
     _of_numbers("largest", _largest, _draw_either_way(_largest), Kind.NUMBER),
     _of_numbers("smallest", _smallest, _draw_either_way(_smallest), Kind.NUMBER),
-    _of_numbers("ascending", _ascending, _draw_numbers(3, 4), Kind.LIST),
+    _of_numbers("ascending", _ascending, _draw_numbers(3, 3), Kind.LIST),
     _of_anything("first", lambda items: items[0], _KINDS, 3),
     _of_anything("last", lambda items: items[-1], _KINDS, 3),
     _of_anything("count", lambda items: number(len(items)), frozenset({Kind.NUMBER}), 2),
