@@ -99,6 +99,7 @@ _MAKERS: Final[Mapping[str, str]] = MappingProxyType(
         "google": "podium.providers.google:GoogleWorker",
         "openai-compatible": "podium.providers.compatible:CompatibleWorker",
         "llamacpp": "podium.providers.llamacpp:LlamaCppWorker",
+        "transformers": "podium.providers.transformers:TransformersWorker",
         "scripted": "podium.providers.scripted:scripted_worker",
     }
 )

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from podium.errors import RequestRefused
 from podium.pool import WorkerProfile
-from podium.request import Image, Message, Part, Request, Thinking, ToolCall
+from podium.request import Image, Message, Part, Request, Text, Thinking, ToolCall, system
 
 Kind = TypeVar("Kind", bound=Part)
 
@@ -16,6 +16,16 @@ Kind = TypeVar("Kind", bound=Part)
 def of_kind(message: Message, kind: type[Kind]) -> list[Kind]:
     """The message's parts of that kind, in order."""
     return [part for part in message.parts if isinstance(part, kind)]
+
+
+def with_system(words: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages with a worker's own system prompt before theirs, as one message."""
+    if not words:
+        return messages
+    if messages and messages[0].role == "system":
+        first = Message("system", (Text(f"{words}\n\n"), *messages[0].parts))
+        return (first, *messages[1:])
+    return (system(words), *messages)
 
 
 def own_thinking(message: Message, profile: WorkerProfile) -> list[Thinking]:

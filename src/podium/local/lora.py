@@ -1,0 +1,220 @@
+"""Several low-rank adapters over one model, each row of a batch with its own.
+
+A model whose linear layers are stacked holds every adapter at once: row by row, a batch chooses
+one of them, or none. So a pool of specialists is one set of weights and one forward pass, and
+adapters that have nothing to do with each other are trained side by side.
+
+Adapters are read and written in peft's format, a directory with `adapter_config.json` and
+`adapter_model.safetensors`. Nothing here generates text (`podium.local.decoding`) or trains.
+Needs torch: import it only where that is meant.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from podium.errors import ConfigError
+
+NO_ADAPTER: Final = 0
+"""The choice of a row that uses the model as it is."""
+
+CONFIG_FILE: Final = "adapter_config.json"
+WEIGHTS_FILE: Final = "adapter_model.safetensors"
+PREFIX: Final = "base_model.model."
+EVERY_LINEAR_LAYER: Final = (
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoraShape:
+    """The size of an adapter: its rank, its scale (alpha / rank), the layers that it changes."""
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...] = EVERY_LINEAR_LAYER
+
+    @property
+    def scale(self) -> float:
+        """What the product of the two matrices is multiplied by."""
+        return self.alpha / self.rank
+
+
+EQUAL_PARTS: Final = "equal parts"
+"""The choice of a batch that has as many rows for each adapter, those of the first one first: no
+row has to be looked at, which makes training several times faster."""
+
+Rows = Tensor | Literal["equal parts"]
+
+
+class _Choice:
+    """Which adapter each row of the current batch uses; shared by all layers of a model."""
+
+    rows: Rows | None = None
+
+
+class StackedLinear(nn.Module):
+    """A linear layer under a stack of adapters; the first of the stack is none at all."""
+
+    def __init__(self, base: nn.Linear, adapters: int, rank: int, choice: _Choice) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Parameter(self._zeros(adapters + 1, rank, base.in_features))
+        self.up = nn.Parameter(self._zeros(adapters + 1, base.out_features, rank))
+        self._choice = choice
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, device=self.base.weight.device, dtype=torch.float32)
+
+    def add(self, down: Tensor | None, up: Tensor | None) -> None:
+        """One more adapter; a smaller rank is filled up with zeros, as is one that is not there."""
+        rank = max(self.down.shape[1], down.shape[0] if down is not None else 0)
+        count = self.down.shape[0]
+        stacked = self._zeros(count + 1, rank, self.base.in_features)
+        raised = self._zeros(count + 1, self.base.out_features, rank)
+        with torch.no_grad():
+            stacked[:count, : self.down.shape[1]] = self.down
+            raised[:count, :, : self.up.shape[2]] = self.up
+            if down is not None and up is not None:
+                stacked[count, : down.shape[0]] = down
+                raised[count, :, : up.shape[1]] = up
+        self.down = nn.Parameter(stacked.to(self.down.dtype))
+        self.up = nn.Parameter(raised.to(self.up.dtype))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The layer's own output, and what each row's adapter adds to it."""
+        output: Tensor = self.base(inputs)
+        rows = self._choice.rows
+        if rows is None:
+            return output
+        down, up = self.down.to(inputs.dtype), self.up.to(inputs.dtype)
+        if isinstance(rows, Tensor):
+            return output + torch.bmm(torch.bmm(inputs, down[rows].mT), up[rows].mT)
+        parts = inputs.reshape(len(down) - 1, -1, inputs.shape[-1])
+        return output + torch.bmm(torch.bmm(parts, down[1:].mT), up[1:].mT).view_as(output)
+
+
+class AdapterStack:
+    """The adapters of a model, by name."""
+
+    def __init__(
+        self, model: nn.Module, names: Sequence[str] = (), *, rank: int = 1, targets: Sequence[str]
+    ) -> None:
+        """Put the stack into the model, all of it zero."""
+        self.names = tuple(names)
+        self._choice = _Choice()
+        self.layers: dict[str, StackedLinear] = {}
+        for path, layer in list(model.named_modules()):
+            if isinstance(layer, nn.Linear) and path.rpartition(".")[2] in targets:
+                stacked = StackedLinear(layer, len(names), rank, self._choice)
+                parent, _, attribute = path.rpartition(".")
+                setattr(model.get_submodule(parent), attribute, stacked)
+                self.layers[path] = stacked
+        if not self.layers:
+            raise ConfigError(f"the model has no linear layer called {', '.join(targets)}")
+
+    @classmethod
+    def fresh(cls, model: nn.Module, names: Sequence[str], shape: LoraShape) -> AdapterStack:
+        """New adapters that are to be trained: they change nothing yet."""
+        stack = cls(model, names, rank=shape.rank, targets=shape.targets)
+        for layer in stack.layers.values():
+            nn.init.kaiming_uniform_(layer.down[1:].flatten(0, 1), a=math.sqrt(5))
+        return stack
+
+    def add(self, name: str, directory: Path) -> None:
+        """Lay one more adapter onto the stack, from its directory."""
+        shape, tensors = _read(directory)
+        self.names = (*self.names, name)
+        for path, layer in self.layers.items():
+            down = tensors.pop(f"{PREFIX}{path}.lora_A.weight", None)
+            up = tensors.pop(f"{PREFIX}{path}.lora_B.weight", None)
+            layer.add(down, up * shape.scale if up is not None else None)
+        if tensors:
+            raise ConfigError(
+                f"{directory} changes layers that this model does not have, such as "
+                f"{next(iter(tensors))}; was it trained over another base?"
+            )
+
+    def index(self, name: str | None) -> int:
+        """The number by which a row chooses that adapter."""
+        return NO_ADAPTER if name is None else self.names.index(name) + 1
+
+    @contextmanager
+    def using(self, rows: Rows | None) -> Iterator[None]:
+        """For as long as this lasts, each row of a batch uses the adapter of that number."""
+        before, self._choice.rows = self._choice.rows, rows
+        try:
+            yield
+        finally:
+            self._choice.rows = before
+
+    def parameters(self) -> list[nn.Parameter]:
+        """All there is to train."""
+        return [matrix for layer in self.layers.values() for matrix in (layer.down, layer.up)]
+
+    def save(self, name: str, directory: Path, shape: LoraShape, base: str) -> None:
+        """Write one adapter in peft's format: into a directory beside, then moved into place."""
+        place = self.index(name)
+        tensors = {}
+        for path, layer in self.layers.items():
+            up = layer.up[place].detach() / shape.scale
+            tensors[f"{PREFIX}{path}.lora_A.weight"] = layer.down[place].detach().half().cpu()
+            tensors[f"{PREFIX}{path}.lora_B.weight"] = up.half().cpu()
+        write_adapter(directory, tensors, shape, base)
+
+
+def write_adapter(
+    directory: Path, tensors: Mapping[str, Tensor], shape: LoraShape, base: str
+) -> None:
+    """An adapter on disk, whole or not at all."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": shape.rank,
+        "lora_alpha": shape.alpha,
+        "target_modules": list(shape.targets),
+        "bias": "none",
+        "lora_dropout": 0.0,
+        "inference_mode": True,
+    }
+    unfinished = directory / f"{WEIGHTS_FILE}.partial"
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, unfinished)
+    (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
+    unfinished.replace(directory / WEIGHTS_FILE)
+
+
+def _read(directory: Path) -> tuple[LoraShape, dict[str, Tensor]]:
+    try:
+        config: dict[str, Any] = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
+        tensors = load_file(directory / WEIGHTS_FILE)
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"{directory} is no adapter: {error.filename} is missing; give the directory that "
+            f"holds {CONFIG_FILE} and {WEIGHTS_FILE}"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{directory}/{CONFIG_FILE} is not JSON: {error}") from error
+    shape = LoraShape(
+        rank=int(config["r"]),
+        alpha=float(config["lora_alpha"]),
+        targets=tuple(sorted(config["target_modules"])),
+    )
+    return shape, tensors

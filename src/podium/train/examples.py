@@ -1,0 +1,215 @@
+"""What a model is taught by example: messages, and the reply that should follow them.
+
+Examples come from the études' lessons and openings, or from a file; here they become tokens and
+batches. Learning from them is `podium.train.sft`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from podium.conductor.prompt import Prompt
+from podium.errors import ConfigError
+from podium.etudes import ROLES, EtudeShape, Opening, Split, later_openings, lessons, openings
+from podium.etudes.openings import SHAPES
+from podium.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from podium.local.pretrained import Pretrained
+
+CONDUCTOR: Final = "conductor"
+"""The adapter that is taught where there is only one."""
+
+Messages = list[dict[str, str]]
+
+BATCHES_SORTED_TOGETHER: Final = 16
+"""How many batches are sorted by length at a time: enough that a batch holds little padding, few
+enough that its examples still are drawn at random."""
+
+PARTS: Final = 16
+"""Examples are made in so many parts, each by its own seed, whatever the number of processors:
+the same recipe gives the same examples on every machine."""
+
+
+FEW: Final = 5_000
+"""Fewer examples than this are not worth starting processes for."""
+
+
+class Written(NamedTuple):
+    """An example in words."""
+
+    messages: Messages
+    reply: str
+
+
+class Example(NamedTuple):
+    """An example in tokens; `adapter` is the one that learns it."""
+
+    prompt: list[int]
+    reply: list[int]
+    adapter: int
+
+    def __len__(self) -> int:
+        return len(self.prompt) + len(self.reply)
+
+
+def taught_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[Written]]:
+    """So many examples of that split for every adapter that the recipe teaches, by its name."""
+    sft, seed = recipe.sft, recipe.run.seed
+    assert sft is not None, "only learning by example has examples"
+    if sft.teach == "lessons":
+        unsure = recipe.data.etudes.unsure_share
+        return _in_parts(
+            {name: _Lessons(name, split, unsure) for name in sft.adapters}, seed, count
+        )
+    if sft.teach == "openings":
+        return _in_parts({CONDUCTOR: _Openings(recipe, split)}, seed, count)
+    assert recipe.data.file is not None, "checked as it was read"
+    return {CONDUCTOR: file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lessons:
+    """Makes lessons for the specialist of one family."""
+
+    family: str
+    split: Split
+    unsure_share: float
+
+    def __call__(self, seed: int, count: int) -> list[Written]:
+        stream = lessons(self.family, seed, self.split, unsure_share=self.unsure_share)
+        return [
+            Written([{"role": "user", "content": lesson.prompt}], lesson.reply)
+            for lesson in islice(stream, count)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Openings:
+    """Makes openings for a conductor, as its prompt words them; now and then one of a later
+    round. Openings are random, so those to be tested on are only others."""
+
+    recipe: Recipe
+    split: Split
+
+    def __call__(self, seed: int, count: int) -> list[Written]:
+        data, asked = self.recipe.data.etudes, self.recipe.prompt
+        prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
+        seed += 500 if self.split == "test" else 0
+        models = dict.fromkeys(ROLES, "")
+        shapes = _shapes(self.recipe)
+        later = round(count * data.later_round_share)
+        first = openings(
+            seed,
+            models,
+            shapes=shapes,
+            assigned_share=data.assigned_share,
+            everyday_share=data.everyday_share,
+            true_clauses=data.true_clauses,
+            true_access=data.true_access,
+            drop=self.recipe.pool.drop,
+            order=prompt.order,
+        )
+        second = later_openings(
+            seed,
+            models,
+            shapes=shapes,
+            accepted_share=data.accepted_share,
+            drop=self.recipe.pool.drop,
+            order=prompt.order,
+        )
+        drawn = chain(islice(first, count - later), islice(second, later))
+        return [_as_conversation(prompt, opening) for opening in drawn]
+
+
+def _shapes(recipe: Recipe) -> Mapping[EtudeShape, float]:
+    stages = recipe.data.etudes.stage
+    if not stages:
+        return SHAPES
+    return {EtudeShape(name): weight for name, weight in stages[-1].shapes.items()}
+
+
+def file_examples(path: Path) -> list[Written]:
+    """A user's own: JSON lines with `prompt` (a text, or messages) and `reply`."""
+    examples = []
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+            prompt, reply = entry["prompt"], entry["reply"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(
+                f'{path}, line {number}: expected {{"prompt": …, "reply": …}}: {error!r}'
+            ) from error
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        examples.append(Written(messages, reply))
+    return examples
+
+
+def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
+    """An opening as the conversation that asks for it, and its plan."""
+    messages = prompt.messages(opening.situation)
+    return Written([{"role": m.role, "content": m.text} for m in messages], opening.plan)
+
+
+def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> list[Example]:
+    """The examples in tokens; every reply ends its turn."""
+    tokenizer = pretrained.tokenizer
+    prompts = tokenizer.apply_chat_template(
+        [example.messages for example in written], tokenize=False, add_generation_prompt=True
+    )
+    end = [tokenizer.eos_token_id]
+    asked = tokenizer(prompts, add_special_tokens=False)["input_ids"]
+    replied = tokenizer([e.reply for e in written], add_special_tokens=False)["input_ids"]
+    return [Example(p, r + end, adapter) for p, r in zip(asked, replied, strict=True)]
+
+
+def batches(
+    groups: Sequence[Sequence[Example]], rows: int, steps: int, seed: int
+) -> Iterator[list[Example]]:
+    """So many batches, each with so many rows of every group, of about one length."""
+    rng = Random(seed)  # noqa: S311 - repeatable, not secret
+    streams = [_endless(group, rng) for group in groups]
+    made = 0
+    while made < steps:
+        shelves = [
+            sorted(islice(stream, rows * BATCHES_SORTED_TOGETHER), key=len) for stream in streams
+        ]
+        order = rng.sample(range(BATCHES_SORTED_TOGETHER), BATCHES_SORTED_TOGETHER)
+        for place in order[: steps - made]:
+            yield [
+                example for shelf in shelves for example in shelf[place * rows : (place + 1) * rows]
+            ]
+        made += len(order)
+
+
+def _endless(group: Sequence[Example], rng: Random) -> Iterator[Example]:
+    while True:
+        yield from rng.sample(group, len(group))
+
+
+def _in_parts(
+    makers: Mapping[str, Callable[[int, int], list[Written]]], seed: int, count: int
+) -> dict[str, list[Written]]:
+    """So many examples of every maker, made by all processors."""
+    share = -(-count // PARTS)
+    seeds = [seed * 1_000 + part for part in range(PARTS)]
+    jobs = [(name, maker, part) for name, maker in makers.items() for part in seeds]
+    if count * len(makers) < FEW:
+        made = [maker(part, share) for _, maker, part in jobs]
+    else:
+        with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as processes:
+            waiting = [processes.submit(maker, part, share) for _, maker, part in jobs]
+            made = [future.result() for future in waiting]
+    examples: dict[str, list[Written]] = {name: [] for name in makers}
+    for (name, _, _), part in zip(jobs, made, strict=True):
+        examples[name] += part
+    return {name: group[:count] for name, group in examples.items()}

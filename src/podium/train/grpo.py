@@ -1,0 +1,214 @@
+"""Learning from reward: group-relative policy optimisation, on TRL's trainer.
+
+TRL samples no plans and knows no workers here: it asks `Rollouts` for completions and then, in
+one asynchronous reward, for what they earned once our engine has carried out the whole batch.
+What is left to it is the loss, the optimiser, many devices through accelerate, and checkpoints.
+
+Where this departs from the paper, a recipe says so: the loss (`grpo.loss_type`), the reward
+(`reward`), which pools are asked (`pool`), and whether an adapter or all parameters are trained
+(`model.lora`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any, Final
+
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from podium.engine import Switchboard
+from podium.errors import ConfigError
+from podium.providers import Http
+from podium.train.cast import Cast, make_cast
+from podium.train.diagnostics import References, diagnose
+from podium.train.exercises import Exercise, exercises, held_out_exercises
+from podium.train.logbook import Logbook
+from podium.train.policy import Policy
+from podium.train.recipe import Recipe
+from podium.train.rollouts import Rollouts
+from podium.train.score import Scorer
+
+CONDUCTOR: Final = "conductor"
+"""The directory below the output in which the trained conductor lies."""
+
+ONE_SKILL: Final = frozenset({"one", "everyday"})
+"""The kinds of étude that one step can do."""
+
+
+def train(recipe: Recipe, *, resume: bool = False) -> None:
+    """Train the recipe's conductor, from the beginning or from its last checkpoint."""
+    assert recipe.grpo is not None, "checked as it was read"
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    torch.manual_seed(recipe.run.seed)
+    cast = make_cast(recipe, Http())
+    practice = exercises(recipe, cast.pool)
+    policy = Policy(recipe)
+    scorer = Scorer(
+        cast.workers,
+        reward=recipe.reward.reward(),
+        max_steps=recipe.prompt.max_steps,
+        board=Switchboard(),
+    )
+    rollouts = Rollouts(recipe, policy, scorer, practice)
+    with Logbook(recipe, resume=resume) as logbook:
+        loop = _Loop(recipe, rollouts, logbook, held_out_exercises(recipe, cast.pool))
+        trainer = loop.trainer(policy, practice)
+        trainer.train(resume_from_checkpoint=resume or None)
+        policy.save(recipe.output / CONDUCTOR)
+        logbook.finish(_kept(cast))
+
+
+def _kept(cast: Cast) -> dict[str, float]:
+    if cast.cache is None:
+        return {}
+    return {"cache_hits": cast.cache.hits, "cache_misses": cast.cache.misses}
+
+
+class _Loop:
+    """What TRL calls back: for completions, for rewards, and at the end of a step."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        rollouts: Rollouts,
+        logbook: Logbook,
+        held_out: list[Exercise],
+    ) -> None:
+        assert recipe.grpo is not None
+        self._recipe = recipe
+        self._grpo = recipe.grpo
+        self._rollouts = rollouts
+        self._logbook = logbook
+        self._held_out = held_out
+        kinds = {exercise.task.kind for exercise in held_out}
+        self._references = References(
+            max_tokens=recipe.grpo.max_completion_tokens,
+            multi_step_kinds=kinds - ONE_SKILL if recipe.data.kind == "etudes" else None,
+        )
+        self._trainer: Any = None
+
+    def trainer(self, policy: Policy, practice: list[Exercise]) -> GRPOTrainer:
+        """TRL's trainer for this recipe."""
+        rows = [
+            {"prompt": f"exercise {number}", "number": number} for number in range(len(practice))
+        ]
+        self._trainer = GRPOTrainer(
+            model=policy.model,
+            args=_arguments(self._recipe),
+            processing_class=policy.tokenizer,
+            train_dataset=Dataset.from_list(rows),
+            reward_funcs=self.reward,
+            rollout_func=self.completions,
+            callbacks=[_EachStep(self)],
+        )
+        return self._trainer
+
+    def completions(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        """Plans for a batch. A prompt is only the number of its exercise."""
+        began = time.monotonic()
+        numbers = [int(prompt.rpartition(" ")[2]) for prompt in prompts]
+        attempts = self._rollouts.sample(numbers, trainer.async_loop)
+        self._logbook.spent("sampling", time.monotonic() - began)
+        return {
+            "prompt_ids": [attempt.prompt for attempt in attempts],
+            "completion_ids": [attempt.tokens for attempt in attempts],
+            "logprobs": None,
+        }
+
+    async def reward(self, **_: Any) -> list[float | None]:
+        """What the plans of the batch earned, once all of them were carried out."""
+        began = time.monotonic()
+        rewards = await self._rollouts.rewards()
+        self._logbook.spent("workers", time.monotonic() - began)
+        self._logbook.step(diagnose(self._rollouts.rollouts(), self._references))
+        return rewards
+
+    def measure(self, step: int) -> None:
+        """How the policy does on what it is not trained on."""
+        coroutine = self._rollouts.measure(self._held_out, self._recipe.run.eval_temperature)
+        rollouts = asyncio.run_coroutine_threadsafe(coroutine, self._trainer.async_loop).result()
+        self._logbook.measured(step, diagnose(rollouts, self._references))
+
+    def is_due(self, step: int) -> bool:
+        """Whether a measurement comes after that step."""
+        every = self._recipe.run.eval_every
+        return bool(every) and step % every == 0
+
+    def is_over(self) -> bool:
+        """Whether the time that the recipe gives has passed."""
+        minutes = self._recipe.run.minutes
+        return minutes is not None and self._logbook.seconds > minutes * 60
+
+
+class _EachStep(TrainerCallback):
+    def __init__(self, loop: _Loop) -> None:
+        self._loop = loop
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        self._loop._logbook.updated(state.global_step)
+        if self._loop.is_due(state.global_step):
+            self._loop.measure(state.global_step)
+        if self._loop.is_over():
+            control.should_save = True
+            control.should_training_stop = True
+        return control
+
+
+def _arguments(recipe: Recipe) -> GRPOConfig:
+    grpo, run = recipe.grpo, recipe.run
+    assert grpo is not None
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    rows = grpo.questions * grpo.rollouts
+    micro_batch = grpo.micro_batch or rows // processes
+    if rows % (micro_batch * processes):
+        raise ConfigError(
+            f"the {rows} rollouts of a step cannot be divided into {processes} x {micro_batch}; "
+            f"change grpo.micro_batch"
+        )
+    on_card = torch.cuda.is_available()
+    return GRPOConfig(
+        output_dir=str(recipe.output / "checkpoints"),
+        max_steps=grpo.steps,
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=rows // (micro_batch * processes),
+        num_generations=grpo.rollouts,
+        max_completion_length=grpo.max_completion_tokens,
+        temperature=grpo.temperature,
+        top_p=grpo.top_p,
+        top_k=grpo.top_k,
+        learning_rate=grpo.learning_rate,
+        lr_scheduler_type=grpo.schedule,
+        warmup_steps=round(grpo.warmup_ratio * grpo.steps),
+        max_grad_norm=grpo.max_grad_norm,
+        adam_beta1=grpo.adam_beta1,
+        adam_beta2=grpo.adam_beta2,
+        adam_epsilon=grpo.adam_epsilon,
+        weight_decay=grpo.weight_decay,
+        epsilon=grpo.clip,
+        epsilon_high=grpo.clip_high,
+        beta=grpo.beta,
+        entropy_coef=grpo.entropy,
+        loss_type=grpo.loss_type,
+        scale_rewards=grpo.scale_rewards,
+        mask_truncated_completions=grpo.mask_truncated,
+        num_iterations=grpo.num_iterations,
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
+        bf16=on_card and recipe.model.dtype == "bfloat16",
+        fp16=on_card and recipe.model.dtype == "float16",
+        use_cpu=not on_card,
+        shuffle_dataset=False,
+        seed=run.seed,
+        data_seed=run.seed,
+        save_steps=run.save_every,
+        save_total_limit=run.keep,
+        logging_steps=1,
+        logging_strategy="steps",
+        report_to=sorted(run.log - {"jsonl"}),
+        disable_tqdm=True,
+        remove_unused_columns=False,
+    )

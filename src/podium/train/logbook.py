@@ -1,0 +1,177 @@
+"""What a training writes down as it goes: a line of numbers for every step, samples to look at,
+and words for whoever watches.
+
+    metrics.jsonl        one line a step, and one for every measurement
+    samples.jsonl        plans of every step, the best and the worst
+    summary.json         how it ended: steps, minutes, rollouts a second
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from rich.console import Console
+
+from podium.files import write_whole
+from podium.train.diagnostics import StepDiagnostics, Watch
+from podium.train.recipe import Recipe
+
+if TYPE_CHECKING:
+    from podium.train.recital import Recital
+
+METRICS: Final = "metrics.jsonl"
+SAMPLES: Final = "samples.jsonl"
+SUMMARY: Final = "summary.json"
+MISTAKES_SHOWN: Final = 20
+
+
+class Logbook:
+    """The record of one training."""
+
+    def __init__(self, recipe: Recipe, *, resume: bool, console: Console | None = None) -> None:
+        self._output = recipe.output
+        self._output.mkdir(parents=True, exist_ok=True)
+        self._console = console or Console(stderr=True)
+        self._steps_in_all = recipe.training.steps
+        self._watch = Watch()
+        earlier = _summary(self._output) if resume else {}
+        self._seconds_before = float(earlier.get("seconds", 0.0))
+        self._rollouts = int(earlier.get("rollouts", 0))
+        self._steps_done = 0
+        mode = "a" if resume else "w"
+        self._metrics = (self._output / METRICS).open(mode, encoding="utf-8")
+        self._samples = (self._output / SAMPLES).open(mode, encoding="utf-8")
+        self._began = time.monotonic()
+        self._step_began = self._began
+        self._spent: dict[str, float] = {}
+        self._seen: StepDiagnostics | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._metrics.close()
+        self._samples.close()
+
+    @property
+    def seconds(self) -> float:
+        """How long this stretch has lasted."""
+        return time.monotonic() - self._began
+
+    def spent(self, what: str, seconds: float) -> None:
+        """That a part of the current step took so long."""
+        self._spent[what] = self._spent.get(what, 0.0) + seconds
+
+    def step(self, seen: StepDiagnostics) -> None:
+        """What the rollouts of the current step showed."""
+        self._seen = seen
+        self._rollouts += seen.rollouts
+        for words in self._watch.see(seen):
+            self._console.print(f"[yellow]warning:[/] {words}", highlight=False)
+
+    def updated(self, step: int) -> None:
+        """The step is over."""
+        now = time.monotonic()
+        seconds, self._step_began = now - self._step_began, now
+        self._steps_done += 1
+        if self._seen is None:
+            return
+        seen, self._seen = self._seen, None
+        parts = {f"seconds/{what}": round(value, 3) for what, value in self._spent.items()}
+        self._spent = {}
+        self._write(
+            self._metrics,
+            {"step": step, "seconds": round(seconds, 3), **parts, **_rounded(seen.as_metrics())},
+        )
+        for sample in seen.samples:
+            self._write(self._samples, {"step": step, **asdict(sample)})
+        self._say(step, seconds, seen)
+        self._summarise(step)
+
+    def measured(self, step: int, seen: StepDiagnostics) -> None:
+        """What a measurement on held-out exercises showed."""
+        line = {f"held_out/{name}": value for name, value in _rounded(seen.as_metrics()).items()}
+        self._write(self._metrics, {"step": step, **line})
+        kinds = ", ".join(
+            f"{kind} {value:.2f}" for kind, value in sorted(seen.accuracy_by_kind.items())
+        )
+        self._console.print(
+            f"held out after step {step}: accuracy {seen.accuracy or 0.0:.3f} ({kinds})",
+            highlight=False,
+        )
+        self._step_began = time.monotonic()
+
+    def taught(self, step: int, loss: float) -> None:
+        """The loss of learning by example."""
+        self._write(self._metrics, {"step": step, "loss": loss, "seconds": round(self.seconds, 1)})
+        self._console.print(
+            f"step {step}/{self._steps_in_all} {self.seconds:.0f} s  loss {loss:.4f}",
+            highlight=False,
+        )
+
+    def recited(self, step: int, recitals: Sequence[Recital]) -> None:
+        """How well adapters say what they were taught, and where they go wrong."""
+        accuracies = {recital.adapter: round(recital.accuracy, 4) for recital in recitals}
+        line = {f"recited/{name}": accuracy for name, accuracy in accuracies.items()}
+        self._write(self._metrics, {"step": step, "seconds": round(self.seconds, 1), **line})
+        for recital in recitals:
+            for mistake in recital.mistakes[:MISTAKES_SHOWN]:
+                entry = {"step": step, "adapter": recital.adapter, **asdict(mistake)}
+                self._write(self._samples, entry)
+        told = ", ".join(f"{name} {accuracy:.3f}" for name, accuracy in accuracies.items())
+        self._console.print(f"recited after step {step}: {told}", highlight=False)
+
+    def finish(self, more: Mapping[str, float]) -> None:
+        """The training is over."""
+        self._summarise(self._steps_in_all, finished=True, **more)
+
+    def _summarise(self, step: int, **more: Any) -> None:
+        seconds = self._seconds_before + self.seconds
+        summary = {
+            "step": step,
+            "seconds": round(seconds, 1),
+            "train_minutes": round(seconds / 60, 2),
+            "rollouts": self._rollouts,
+            "rollouts_per_second": round(self._rollouts / max(seconds, 1e-9), 1),
+            **more,
+        }
+        write_whole(self._output / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+    def _say(self, step: int, seconds: float, seen: StepDiagnostics) -> None:
+        name, share = seen.largest_worker
+        self._console.print(
+            f"step {step}/{self._steps_in_all} {seconds:.1f} s  "
+            f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
+            f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
+            f"spread {seen.groups_with_spread or 0.0:.2f}  "
+            f"entropy {seen.entropy_bits or 0.0:.2f} bits (most: {name} {share:.0%})  "
+            f"tokens {seen.mean_tokens:.0f}",
+            highlight=False,
+        )
+
+    def _write(self, file: Any, line: Mapping[str, Any]) -> None:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        file.flush()
+
+
+def _summary(output: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads((output / SUMMARY).read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found
+
+
+def _rounded(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 5) for name, value in metrics.items()}

@@ -1,0 +1,107 @@
+"""The model that is trained, and plans sampled from it.
+
+An adapter is trained over a base that stays as it is. Sampling from the two would take twice the
+work for every token, so plans are sampled from a copy of the base with the adapter folded in,
+which is brought up to date before each use. A model all of whose parameters are trained is
+sampled from directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
+
+from podium.local import pretrained
+from podium.local.decoding import Completion, Decoder, Sampling
+from podium.train.recipe import Recipe
+
+ADAPTER: Final = "default"
+"""The name by which peft knows the adapter that is trained."""
+
+INSIDE_PEFT: Final = "base_model.model."
+
+
+class Policy:
+    """A conductor in training."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        dtype = pretrained.data_type(recipe.model.dtype)
+        on_card = torch.cuda.is_available()
+        held = dtype if on_card else torch.float32
+        loaded = pretrained.load(recipe.model.base, dtype=held)
+        self.tokenizer: Any = loaded.tokenizer
+        self.end_tokens = loaded.end_tokens
+        self.model: Any = _trainable(loaded.model, recipe)
+        self._folded: Any = None
+        if recipe.model.lora is not None:
+            self._folded = pretrained.load(recipe.model.base, dtype=held).model
+        sampled = self._folded if self._folded is not None else self.model
+        self._decoder = Decoder(
+            sampled,
+            end_tokens=self.end_tokens,
+            padding=self.tokenizer.pad_token_id,
+            seed=recipe.run.seed,
+        )
+        self._encode = loaded.encode
+        self._autocast = on_card and self._folded is None and held is torch.float32
+
+    def encode(self, messages: list[dict[str, str]], opener: str = "") -> list[int]:
+        """The conversation as tokens, up to where the plan begins."""
+        return self._encode(messages, opener)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The words of a completion."""
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int = 1
+    ) -> list[Completion]:
+        """Plans for these prompts, `copies` of each, from the policy as it is now."""
+        if self._folded is not None:
+            self._fold()
+        was_training = self._decoder.model.training
+        self._decoder.model.eval()
+        autocast = torch.autocast("cuda", torch.bfloat16) if self._autocast else nullcontext()
+        with autocast:
+            completions = self._decoder.complete(prompts, [sampling] * len(prompts), copies=copies)
+        self._decoder.model.train(was_training)
+        return completions
+
+    def save(self, directory: Path) -> None:
+        """Write what was trained: an adapter, or the whole model."""
+        self.model.save_pretrained(directory)
+        if self._folded is None:
+            self.tokenizer.save_pretrained(directory)
+
+    @torch.no_grad()
+    def _fold(self) -> None:
+        for path, layer in self.model.named_modules():
+            if isinstance(layer, LoraLayer):
+                target = self._folded.get_submodule(path.removeprefix(INSIDE_PEFT))
+                weight = layer.get_base_layer().weight.float()
+                target.weight.copy_(weight + layer.get_delta_weight(ADAPTER).float())
+
+
+def _trainable(model: Any, recipe: Recipe) -> Any:
+    lora = recipe.model.lora
+    if lora is None:
+        return model
+    if recipe.model.adapter is not None:
+        return PeftModel.from_pretrained(model, recipe.model.adapter, is_trainable=True)
+    return get_peft_model(
+        model,
+        LoraConfig(
+            r=lora.rank,
+            lora_alpha=lora.alpha,
+            target_modules=sorted(lora.targets),
+            lora_dropout=lora.dropout,
+            task_type="CAUSAL_LM",
+        ),
+    )

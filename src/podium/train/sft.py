@@ -1,0 +1,224 @@
+"""Learning by example: specialists from their lessons, a conductor from its openings.
+
+One run may teach several adapters side by side over one base model, each from examples of its
+own: a batch holds as many rows of each, and what one adapter learns never touches another. The
+loop itself is transformers' Trainer, so it runs on many devices through accelerate and goes on
+from a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from podium.errors import ConfigError
+from podium.local import pretrained
+from podium.local.lora import EQUAL_PARTS, AdapterStack, LoraShape
+from podium.train.examples import Example, batches, encode, taught_examples
+from podium.train.logbook import Logbook
+from podium.train.recipe import Recipe
+from podium.train.recital import Recital, recite
+
+UNLABELLED: Final = -100
+STACK_FILE: Final = "adapters.pt"
+
+
+class Taught(nn.Module):
+    """A model under its adapters, whose output is the loss on the replies alone.
+
+    Logits are computed only where there are labels: a vocabulary's worth for every token of
+    every prompt would be most of the memory.
+    """
+
+    def __init__(self, model: Any, stack: AdapterStack) -> None:
+        super().__init__()
+        self.model = model
+        self.stack = stack
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, adapter: Tensor
+    ) -> dict[str, Tensor]:
+        """The sum over adapters of each one's mean loss a token."""
+        with self.stack.using(EQUAL_PARTS):
+            hidden = self.model.model(
+                input_ids=input_ids, attention_mask=attention_mask, use_cache=False
+            ).last_hidden_state[:, :-1]
+        targets = labels[:, 1:]
+        is_target = targets != UNLABELLED
+        logits = self.model.lm_head(hidden[is_target]).float()
+        losses = nn.functional.cross_entropy(logits, targets[is_target], reduction="none")
+        owner = adapter[:, None].expand_as(targets)[is_target]
+        count = torch.zeros(len(self.stack.names) + 1, device=losses.device)
+        count = count.index_add(0, owner, torch.ones_like(losses))
+        return {"loss": (losses / count[owner]).sum()}
+
+
+class SideBySide(Trainer):
+    """Trainer whose batches hold the rows of every adapter, and whose checkpoints hold the
+    adapters alone."""
+
+    def __init__(self, taught: Taught, plan: Sequence[list[Example]], padding: int, **rest: Any):
+        super().__init__(model=taught, **rest)
+        self._taught = taught
+        self._plan = plan
+        self._padding = padding
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """The batches as planned."""
+        loader: DataLoader[Any] = DataLoader(
+            self._plan,  # type: ignore[arg-type]
+            batch_size=None,
+            collate_fn=lambda rows: collate(rows, self._padding),
+            num_workers=2 if torch.cuda.is_available() else 0,
+        )
+        prepared: DataLoader[Any] = self.accelerator.prepare(loader)
+        return prepared
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        directory = Path(output_dir or self.args.output_dir or ".")
+        directory.mkdir(parents=True, exist_ok=True)
+        matrices = [matrix.detach().cpu() for matrix in self._taught.stack.parameters()]
+        unfinished = directory / f"{STACK_FILE}.partial"
+        torch.save(matrices, unfinished)
+        unfinished.replace(directory / STACK_FILE)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        saved = torch.load(Path(resume_from_checkpoint) / STACK_FILE, weights_only=True)
+        with torch.no_grad():
+            for matrix, value in zip(self._taught.stack.parameters(), saved, strict=True):
+                matrix.copy_(value)
+
+
+class EachByItself(TrainerCallback):
+    """Bounds the gradient of each adapter by its own norm, so that they stay independent."""
+
+    def __init__(self, stack: AdapterStack, bound: float) -> None:
+        self._stack = stack
+        self._bound = bound
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Scale what is too large."""
+        gradients = [p.grad for p in self._stack.parameters() if p.grad is not None]
+        squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients])
+        scale = (self._bound / (squares.sum(0).sqrt() + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            gradient.mul_(scale[:, None, None])
+
+
+def collate(rows: Sequence[Example], padding: int) -> dict[str, Tensor]:
+    """A batch, padded on the right; only replies have labels."""
+    width = max(len(row) for row in rows)
+    tokens = torch.full((len(rows), width), padding)
+    labels = torch.full((len(rows), width), UNLABELLED)
+    mask = torch.zeros((len(rows), width), dtype=torch.long)
+    for place, row in enumerate(rows):
+        end, begin = len(row), len(row.prompt)
+        tokens[place, :end] = torch.tensor([*row.prompt, *row.reply])
+        labels[place, begin:end] = tokens[place, begin:end]
+        mask[place, :end] = 1
+    adapter = torch.tensor([row.adapter for row in rows])
+    return {"input_ids": tokens, "attention_mask": mask, "labels": labels, "adapter": adapter}
+
+
+def train(recipe: Recipe, *, resume: bool = False) -> None:
+    """Teach every adapter of the recipe, and write each below the output, by its name."""
+    sft = recipe.sft
+    assert sft is not None, "checked as it was read"
+    written = taught_examples(recipe, "train", sft.examples)
+    tested = taught_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
+    torch.manual_seed(recipe.run.seed)
+    loaded = pretrained.load(recipe.model.base, dtype=_held_as(recipe))
+    loaded.model.requires_grad_(False)
+    shape = lora_shape(recipe)
+    stack = AdapterStack.fresh(loaded.model, tuple(written), shape)
+    encoded = {name: encode(loaded, group, stack.index(name)) for name, group in written.items()}
+    test = {name: encode(loaded, group, stack.index(name)) for name, group in tested.items()}
+    plan = list(batches(list(encoded.values()), sft.batch, sft.steps, recipe.run.seed))
+    with Logbook(recipe, resume=resume) as logbook:
+        trainer = SideBySide(
+            Taught(loaded.model, stack),
+            plan,
+            loaded.tokenizer.pad_token_id,
+            args=_arguments(recipe),
+            callbacks=[
+                EachByItself(stack, sft.max_grad_norm),
+                _EachStep(recipe, logbook, lambda: recite(loaded, stack, test)),
+            ],
+        )
+        trainer.train(resume_from_checkpoint=resume or None)
+        for name in stack.names:
+            stack.save(name, recipe.output / name, shape, recipe.model.base)
+        logbook.finish({})
+
+
+def lora_shape(recipe: Recipe) -> LoraShape:
+    """The size of the adapters that the recipe trains."""
+    lora = recipe.model.lora
+    if lora is None:
+        raise ConfigError(
+            "learning by example trains adapters; give the recipe a table [model.lora]"
+        )
+    return LoraShape(lora.rank, lora.alpha, tuple(sorted(lora.targets)))
+
+
+def _held_as(recipe: Recipe) -> torch.dtype:
+    """Half as wide on a graphics card alone: on a processor that would be slower."""
+    return pretrained.data_type(recipe.model.dtype if torch.cuda.is_available() else "float32")
+
+
+class _EachStep(TrainerCallback):
+    """Writes down the loss, and from time to time how well everything is recited."""
+
+    def __init__(
+        self, recipe: Recipe, logbook: Logbook, recitals: Callable[[], list[Recital]]
+    ) -> None:
+        self._every = recipe.run.eval_every
+        self._minutes = recipe.run.minutes
+        self._logbook = logbook
+        self._recitals = recitals
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        if "loss" in (logs or {}):
+            self._logbook.taught(state.global_step, float(logs["loss"]))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        is_last = state.global_step == state.max_steps
+        if self._every and (is_last or state.global_step % self._every == 0):
+            self._logbook.recited(state.global_step, self._recitals())
+        if self._minutes is not None and self._logbook.seconds > self._minutes * 60:
+            control.should_save = True
+            control.should_training_stop = True
+        return control
+
+
+def _arguments(recipe: Recipe) -> TrainingArguments:
+    sft, run = recipe.sft, recipe.run
+    assert sft is not None
+    return TrainingArguments(
+        output_dir=str(recipe.output / "checkpoints"),
+        max_steps=sft.steps,
+        learning_rate=sft.learning_rate,
+        lr_scheduler_type=sft.schedule,
+        warmup_steps=round(sft.warmup_ratio * sft.steps),
+        adam_beta1=sft.adam_beta1,
+        adam_beta2=sft.adam_beta2,
+        adam_epsilon=sft.adam_epsilon,
+        weight_decay=sft.weight_decay,
+        max_grad_norm=0.0,
+        optim="adamw_torch_fused" if torch.cuda.is_available() else "adamw_torch",
+        use_cpu=not torch.cuda.is_available(),
+        logging_steps=10,
+        save_steps=run.save_every,
+        save_total_limit=run.keep,
+        seed=run.seed,
+        report_to=sorted(run.log - {"jsonl"}),
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        label_names=["labels"],
+    )
