@@ -25,7 +25,7 @@ DRAWS: Final = 200
 """As many draws of literals; some results, such as 3 to subtract from, leave a split
 no literal at all."""
 
-STEPS: Final = 20
+STEPS: Final = 6
 """As many tries at one step of a chain."""
 
 BRANCHES: Final = 50
@@ -69,13 +69,21 @@ class _Use(NamedTuple):
     place: int | None
 
 
+class _Place(NamedTuple):
+    """A place of a skill that an earlier result is to fill."""
+
+    skill: Skill
+    place: int
+
+
 class _Demand(NamedTuple):
     """What may come out of a chain: one of the kinds, not from that family, and, where it is
-    given, from that very skill."""
+    given, from that very skill; `place` is where the result then goes, if it joins others."""
 
     kinds: frozenset[Kind]
     other_than: Family | None = None
     skill: Skill | None = None
+    place: _Place | None = None
 
 
 _Choice = Mapping[Family, tuple[_Use, ...]]
@@ -199,7 +207,7 @@ class _Attempt:
             if use is None or not self._perform(use, before):
                 return None
             found = self._operations[-1]
-            if found.answer.kind in wanted.kinds and (
+            if _satisfies(found.answer, wanted) and (
                 following is None or _followers(found.answer, found.skill.family, following)
             ):
                 return found
@@ -250,11 +258,9 @@ class _Attempt:
         """A chain whose result fits that place of the skill. It is tried anew by itself, or
         every misfit would cost the other branches too."""
         begun = len(self._operations)
-        demand = _Demand(skill.kinds(place), other_than=skill.family)
+        demand = _Demand(skill.kinds(place), other_than=skill.family, place=_Place(skill, place))
         for _ in range(BRANCHES):
-            if self._chain(None, length, demand) and skill.accepts(
-                place, self._operations[-1].answer
-            ):
+            if self._chain(None, length, demand):
                 return True
             del self._operations[begun:]
         return False
@@ -272,6 +278,13 @@ def _weighted(rng: Random, families: tuple[Family, ...], role: str) -> Family:
         if point < 0:
             return family
     return families[-1]
+
+
+def _satisfies(value: Value, demand: _Demand) -> bool:
+    if demand.place is None:
+        return value.kind in demand.kinds
+    skill, place = demand.place
+    return skill.accepts(place, value)
 
 
 @cache

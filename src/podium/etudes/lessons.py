@@ -43,7 +43,7 @@ AMONG_OTHERS_SHARE: Final = 0.2
 UNKNOWN_BESIDE_SHARE: Final = 0.2
 """How often a result that does not matter was not known."""
 
-TRIES: Final = 20
+TRIES: Final = 12
 """As many tries at a shape that is hard for the skill to end; then the simplest one will do."""
 
 WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
