@@ -22,15 +22,17 @@ from podium.local.serving import ModelServer, ModelSettings, SharedModel, shared
 from podium.pool import Limits, WorkerProfile
 from podium.providers import Endpoint, Http, connect, llamacpp
 from podium.providers.llamacpp import LlamaCppWorker
-from podium.request import Request, system, user
+from podium.request import Message, Request, assistant, system, user
 from podium.usage import Usage
+from support.llama_server import post
 from support.local_weights import MODEL, smollm2
 from support.lora import write_adapter
+from support.shipped import Ship, ship
 
 if TYPE_CHECKING:
     from providers.conftest import Streamed, Vendor
 
-__all__ = ["smollm2"]
+__all__ = ["ship", "smollm2"]
 
 QUESTION = Request((user("What is the capital of Japan?"),))
 
@@ -175,9 +177,33 @@ async def test_an_adapter_is_asked_for_by_its_place_among_those_loaded(
     hire(weights, adapter=str(first))
     worker = hire(weights, adapter=f"file:{second}", adapter_scale=0.5)
     await worker.reply(QUESTION)
-    assert vendor.body["lora"] == [{"id": 1, "scale": 0.5}]
+    assert vendor.body["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 0.5}]
     await plain.reply(QUESTION)
-    assert "lora" not in vendor.body
+    assert vendor.body["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 0.0}]
+
+
+async def test_an_adapter_that_podium_ships_is_asked_for_by_its_name(
+    vendor: Vendor, loaded: Loaded, hire: Hire, weights: str, ship: Ship
+) -> None:
+    path = ship("etude-lists")
+    await hire(weights, adapter="embedded/etude-lists").reply(QUESTION)
+    assert loaded.adapters == [str(path)]
+    assert vendor.body["lora"] == [{"id": 0, "scale": 1.0}]
+
+
+def test_an_adapter_that_podium_does_not_ship_is_refused_when_connecting(
+    hire: Hire, weights: str, ship: Ship
+) -> None:
+    with pytest.raises(ConfigError, match="ships no adapter named 'embedded/etude-lists'"):
+        hire(weights, adapter="embedded/etude-lists")
+
+
+async def test_a_template_belongs_to_how_the_model_is_loaded(
+    vendor: Vendor, loaded: Loaded, hire: Hire, weights: str
+) -> None:
+    await hire(weights, template="chatml").reply(QUESTION)
+    assert loaded.settings == [ModelSettings(path=weights, template="chatml")]
+    assert "template" not in vendor.body
 
 
 async def test_a_prefill_is_in_the_reply_once_whole_or_streamed(
@@ -270,6 +296,7 @@ def test_an_unknown_model_is_refused_when_connecting(hire: Hire) -> None:
         ({"context": 0}, "context = 0 in its options; give a whole number from 1 on"),
         ({"threads": True}, "threads = True in its options; give a whole number"),
         ({"temperature": "hot"}, "temperature = 'hot' in its options; give a number"),
+        ({"template": "chat"}, "template = 'chat' in its options; give chatml, or a Jinja"),
         ({"n_predict": 9}, "sets n_predict in its options; set limits.max_output_tokens instead"),
         ({"n": 8}, "sets n in its options, which Podium writes itself"),
     ],
@@ -295,7 +322,7 @@ def test_without_llamacpps_package_the_error_says_what_to_install(
 
 
 # From here on the model is real. One thread, so that tests beside these do not slow it down.
-LOADED = {"threads": 1, "context": 4096, "slots": 2}
+LOADED: dict[str, Any] = {"threads": 1, "context": 4096, "slots": 2}
 
 
 @pytest.fixture(scope="module")
@@ -457,22 +484,103 @@ async def test_loading_leaves_the_event_loop_free(single: LlamaCppWorker) -> Non
     assert turns > 20
 
 
+@pytest.fixture
+async def troupe(
+    smollm2: Path, hire: Hire, tmp_path: Path
+) -> AsyncIterator[dict[str, LlamaCppWorker]]:
+    """Workers over one process: without an adapter, with one or the other, with one at nothing."""
+    paths = {"first": tmp_path / "first.gguf", "second": tmp_path / "second.gguf"}
+    write_adapter(paths["first"], "blk.0.ffn_down.weight", 1536, 576, 0.2)
+    write_adapter(paths["second"], "blk.1.ffn_down.weight", 1536, 576, 1.0)
+    loading = {"threads": 1, "slots": 1, "context": 2048, "template": "chatml"}
+    common = loading | {"temperature": 0, "max_tokens": 6}
+    workers = {
+        "plain": hire(**common),
+        "first": hire(**common, adapter=str(paths["first"])),
+        "second": hire(**common, adapter=str(paths["second"])),
+        "silent": hire(**common, adapter=str(paths["first"]), adapter_scale=0),
+    }
+    yield workers
+    for worker in workers.values():
+        await worker.close()
+
+
 @pytest.mark.weights
 async def test_an_adapter_changes_the_replies_of_its_own_worker_alone(
-    smollm2: Path, hire: Hire, tmp_path: Path
+    troupe: dict[str, LlamaCppWorker],
 ) -> None:
-    adapter = tmp_path / "adapter.gguf"
-    write_adapter(adapter, "blk.29.ffn_down.weight", 1536, 576, 0.5)
-    loading = LOADED | {"slots": 1, "context": 2048}
-    plain = hire(**loading, temperature=0, max_tokens=12)
-    adapted = hire(**loading, temperature=0, max_tokens=12, adapter=str(adapter))
-    silent = hire(**loading, temperature=0, max_tokens=12, adapter=str(adapter), adapter_scale=0)
-    first = (await plain.reply(QUESTION)).text
-    assert (await adapted.reply(QUESTION)).text != first
-    assert (await plain.reply(QUESTION)).text == first
-    assert (await silent.reply(QUESTION)).text == first
-    for worker in (plain, adapted, silent):
-        await worker.close()
+    said = {name: (await worker.reply(QUESTION)).text for name, worker in troupe.items()}
+    assert len({said["plain"], said["first"], said["second"]}) == 3
+    assert said["silent"] == said["plain"]
+
+
+@pytest.mark.weights
+async def test_no_worker_answers_from_what_an_adapter_of_another_has_read(
+    troupe: dict[str, LlamaCppWorker],
+) -> None:
+    subtasks = ("What is the capital of Japan?", "What is the capital of Japan, in one word?")
+    requests = [Request((user(subtask),)) for subtask in subtasks]
+    del troupe["silent"]
+    calls = [(name, request) for request in requests for name in troupe]
+    fresh = {}
+    for name, request in calls:
+        fresh[name, request] = (await troupe[name].reply(request)).text
+    again = list(itertools.chain(calls[::-1], calls[::2], calls, calls[1::2]))
+    for name, request in again:
+        assert (await troupe[name].reply(request)).text == fresh[name, request], name
+    at_once = await asyncio.gather(*(troupe[name].reply(request) for name, request in calls))
+    assert [reply.text for reply in at_once] == [fresh[call] for call in calls]
+
+
+@pytest.mark.weights
+async def test_a_prompt_that_an_adapter_has_read_is_kept_while_others_answer(
+    troupe: dict[str, LlamaCppWorker],
+) -> None:
+    roster = system("You plan who does what. " + "One of them counts, another one adds. " * 5)
+    await troupe["first"].reply(Request((roster, user("How many?"))))
+    for name in ("second", "plain"):
+        await troupe[name].reply(Request((system("You plan who does it."), user("How much?"))))
+    again = (await troupe["first"].reply(Request((roster, user("How long?"))))).usage
+    assert again.cached_input_tokens
+    assert again.input_tokens
+    assert again.cached_input_tokens > again.input_tokens - 12
+
+
+CHATML = {
+    "a subtask": (user("  Add 17 and 25.\n\n7 is <odd>, “é” 日本 \n"),),
+    "a prompt": (system("You plan.\n0: adds\n1: counts"), user("How many?")),
+    "a second round": (system("You plan."), user("How?"), assistant("So."), user("And now?")),
+}
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("messages", CHATML.values(), ids=CHATML)
+async def test_in_chatml_the_real_model_reads_the_turns_and_nothing_else(
+    smollm2: Path, hire: Hire, messages: tuple[Message, ...]
+) -> None:
+    worker = hire(template="chatml", threads=1, temperature=0, max_tokens=8)
+    model = shared_model(ModelSettings(path=str(smollm2), template="chatml", threads=1))
+    reply = await worker.reply(Request(messages))
+    server = await model.serving()
+    turns = "".join(f"<|im_start|>{turn.role}\n{turn.text}<|im_end|>\n" for turn in messages)
+    prompt = f"{turns}<|im_start|>assistant\n"
+    sent = {"messages": [{"role": turn.role, "content": turn.text} for turn in messages]}
+    assert post(server, "/apply-template", sent)["prompt"] == prompt
+    tokens = post(server, "/tokenize", {"content": prompt, "parse_special": True})["tokens"]
+    assert reply.usage.input_tokens == len(tokens)
+    asked = {"prompt": tokens, "n_predict": 8, "temperature": 0, "cache_prompt": False}
+    assert post(server, "/completion", asked)["content"] == reply.text
+    await worker.close()
+
+
+@pytest.mark.weights
+async def test_the_real_models_own_template_adds_a_system_prompt_where_there_is_none(
+    smol: LlamaCppWorker, base: SharedModel
+) -> None:
+    await smol.reply(Request(QUESTION.messages, max_tokens=1))
+    sent = {"messages": [{"role": "user", "content": QUESTION.text}]}
+    rendered = post(await base.serving(), "/apply-template", sent)["prompt"]
+    assert rendered.startswith("<|im_start|>system\nYou are a helpful AI assistant")
 
 
 @pytest.mark.weights

@@ -21,7 +21,14 @@ ERRORS_ONLY = 1
 """llama.cpp's level of logging at which it still says why a model cannot be loaded."""
 
 PROMPT_CACHE_MIB = 256
-"""The most memory for prompts that were read before; llama.cpp itself would take 8 GiB."""
+"""The most memory for prompts that were read before; llama.cpp itself would take 8 GiB. With
+adapters there is none: llama.cpp does not note which adapter read a prompt, and would take what
+one has read for another. What the slots hold it forgets when their adapter changes."""
+
+SHARED_PROMPT = 0.5
+"""With adapters, the share of a prompt that a slot must have read for it to go there although
+another slot is older. llama.cpp would go by a tenth, and let a worker whose prompt only begins
+like the conductor's take its slot and forget what is in it."""
 
 IMPORT_REMEDY = "reinstall xllamacpp; on a bare Linux also the system's libgomp (libgomp1)"
 
@@ -60,6 +67,7 @@ def _load(settings: dict[str, Any]) -> Any:
     parameters.n_parallel = settings["slots"]
     parameters.kv_unified = True  # one busy slot may use what the idle ones leave
     parameters.cache_ram_mib = PROMPT_CACHE_MIB
+    parameters.chat_template = settings["template"]
     parameters.n_gpu_layers = settings["gpu_layers"]
     parameters.cpuparams.n_threads = settings["threads"]
     parameters.lora_init_without_apply = True
@@ -68,6 +76,11 @@ def _load(settings: dict[str, Any]) -> Any:
         xllamacpp.CommonAdapterLoraInfo(path, 0.0)
         for path in settings["adapters"]
     ]
+    if settings["adapters"]:
+        # A slot more for each, so that each may keep what it has read.
+        parameters.n_parallel += len(settings["adapters"])
+        parameters.slot_prompt_similarity = SHARED_PROMPT
+        parameters.cache_ram_mib = 0
     parameters.api_keys = [settings["key"]]
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = 0

@@ -35,7 +35,8 @@ class ModelSettings:
     """A base model and how it is loaded. -1 leaves the choice to llama.cpp.
 
     `context` is the number of tokens that all of the `slots`, the requests which run at once,
-    hold together.
+    hold together. `template` is how a conversation becomes one text: a Jinja template, or the
+    name of one of llama.cpp's own; the model's when empty.
     """
 
     path: str
@@ -43,6 +44,7 @@ class ModelSettings:
     slots: int = 4
     threads: int = -1
     gpu_layers: int = -1
+    template: str = ""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)

@@ -3,6 +3,7 @@
     smollm2-135m-instruct              one that Podium knows (`models.toml`)
     hf:owner/repository/file.gguf      a file on the hub
     file:/path/to/file.gguf            a file that is already here; `file:` may be left out
+    embedded/etude-conductor           an adapter that Podium ships (`adapters`)
 
 Nothing is fetched here.
 """
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from podium.errors import ConfigError
+from podium.local import adapters
+from podium.local.adapters import ShippedAdapter
 
 _HUB_FILE: Final = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>[\w./ -]+\.gguf)"
@@ -81,7 +84,7 @@ class LocalFile:
         return f"file:{self.path}"
 
 
-Source = PackagedModel | HubFile | LocalFile
+Source = PackagedModel | HubFile | LocalFile | ShippedAdapter
 
 
 @cache
@@ -93,6 +96,8 @@ def packaged_models() -> tuple[PackagedModel, ...]:
 
 def source(name: str) -> Source:
     """Where the model of that name comes from."""
+    if name.startswith(adapters.PREFIX):
+        return adapters.shipped_adapter(name)
     if name.startswith("hf:"):
         return _hub_file(name)
     if name.startswith("file:") or name.endswith(".gguf"):

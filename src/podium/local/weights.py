@@ -24,7 +24,8 @@ from podium.files import (
     write_whole,
     writing,
 )
-from podium.local import packages
+from podium.local import adapters, packages
+from podium.local.adapters import ShippedAdapter
 from podium.local.packages import DownloadCommand, download_command
 from podium.local.sources import HubFile, LocalFile, PackagedModel, packaged_models, source
 from podium.paths import data_dir
@@ -50,8 +51,11 @@ class LocalModel:
     @property
     def remedy(self) -> str:
         """What to do while the weights are not here."""
-        if isinstance(source(self.name), LocalFile):
+        origin = source(self.name)
+        if isinstance(origin, LocalFile):
             return "check the path of the model"
+        if isinstance(origin, ShippedAdapter):
+            return adapters.REMEDY
         return f"run `podium models pull {self.name}` while online, or place the file there"
 
 
@@ -76,6 +80,8 @@ def find(name: str) -> LocalModel:
             return _packaged(origin)
         case HubFile():
             return _on_hub(origin)
+        case ShippedAdapter():
+            return _shipped(origin)
         case LocalFile(path):
             size = path.stat().st_size if path.is_file() else None
             return LocalModel(name=origin.name, path=path, present=size is not None, bytes=size)
@@ -84,10 +90,12 @@ def find(name: str) -> LocalModel:
 async def locate(name: str, *, offline: bool = False, progress: Progress = silent) -> Path:
     """Where the model's weights lie. They are fetched first if need be, unless `offline` or the
     environment says not to."""
-    model = find(name)
+    origin, model = source(name), find(name)
+    if isinstance(origin, ShippedAdapter):
+        return adapters.checked(origin)
     if model.present:
         return model.path
-    if not isinstance(source(name), LocalFile):
+    if not isinstance(origin, LocalFile):
         if offline or os.environ.get(OFFLINE_VARIABLE, "") not in ("", "0"):
             raise ConfigError(
                 f"the weights of {name} are not at {model.path} and Podium is offline; "
@@ -107,6 +115,8 @@ async def pull(
     `command` downloads the package where the model comes in one.
     """
     origin, model = source(name), find(name)
+    if isinstance(origin, ShippedAdapter):
+        return adapters.checked(origin)
     if isinstance(origin, LocalFile):
         if not model.present:
             raise ConfigError(f"there is no file {model.path}; {model.remedy}")
@@ -161,6 +171,18 @@ def _packaged(model: PackagedModel) -> LocalModel:
         sha256=model.sha256,
         licence=model.licence,
         description=model.description,
+    )
+
+
+def _shipped(adapter: ShippedAdapter) -> LocalModel:
+    return LocalModel(
+        name=adapter.name,
+        path=adapter.path,
+        present=adapter.path.is_file(),
+        bytes=adapter.bytes,
+        sha256=adapter.sha256,
+        licence=adapter.licence,
+        description=adapter.description,
     )
 
 

@@ -11,6 +11,8 @@ These of the endpoint's options are settings; the others go into the body of eve
     adapter, adapter_scale              a LoRA adapter (named as weights are) and its strength
     temperature, top_p, seed            sampling where a request does not say
     context, slots, threads, gpu_layers how the base model is loaded, see `ModelSettings`
+    template                            likewise; `chatml` is the turns of a conversation as they
+                                        are, where a model's own template may add to them
 """
 
 from __future__ import annotations
@@ -44,8 +46,17 @@ fail. On loopback a new one costs nothing."""
 CAPABILITIES: Final[frozenset[Capability]] = frozenset({"sampling", "prefill", "json"})
 """What llama.cpp can do with any model."""
 
-_LOADING: Final = ("context", "slots", "threads", "gpu_layers")
+_LOADING: Final[Mapping[str, type]] = {
+    "context": int,
+    "slots": int,
+    "threads": int,
+    "gpu_layers": int,
+    "template": str,
+}
 _AT_LEAST_ONE: Final = ("context", "slots")
+
+TEMPLATES: Final = ("chatml",)
+"""The templates that have a name here; any other is given in full."""
 
 SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "system": str,
@@ -54,7 +65,7 @@ SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "temperature": (int, float),
     "top_p": (int, float),
     "seed": int,
-    **dict.fromkeys(_LOADING, int),
+    **_LOADING,
 }
 """The options that are settings, and what each must be."""
 
@@ -139,10 +150,15 @@ class LlamaCppWorker:
         return _ServedWorker(self.profile, server, self._body | self._lora(server), self._http)
 
     def _lora(self, server: ModelServer) -> dict[str, Any]:
-        if self._adapter is None:
+        """The strength of each loaded adapter, nothing for all but this worker's own.
+
+        Also where it has none: of a request that says nothing of adapters llama.cpp does not
+        notice that the adapter changes, and answers from what another one has read.
+        """
+        if not server.adapters:
             return {}
-        adapter = server.adapters.index(self._adapter_path)
-        return {"lora": [{"id": adapter, "scale": self._scale}]}
+        scales = [self._scale if path == self._adapter_path else 0.0 for path in server.adapters]
+        return {"lora": [{"id": place, "scale": scale} for place, scale in enumerate(scales)]}
 
     @property
     def _adapter_path(self) -> str:
@@ -183,6 +199,12 @@ def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str,
             raise ConfigError(
                 f"worker {profile.name!r} has {name} = {value!r} in its options; give {wanted}"
             )
+    template = options.get("template", "")
+    if template and template not in TEMPLATES and "{%" not in template:
+        raise ConfigError(
+            f"worker {profile.name!r} has template = {template!r} in its options; give "
+            f"{' or '.join(TEMPLATES)}, or a Jinja template"
+        )
     return options
 
 
