@@ -1,17 +1,21 @@
-"""What docs/local-models.md says, as a reader would try it."""
+"""What docs/local-models.md and docs/adapters.md say, as a reader would try it."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from podium.config import load
+from podium.local.adapters import ShippedAdapter
 from podium.local.serving import ModelSettings
 from podium.local.sources import packaged_models, source
 from podium.providers import Endpoint, Http, connect
 from podium.providers.llamacpp import SETTINGS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "local-models.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "local-models.md").read_text("utf-8")
+ADAPTERS = (DOCS / "adapters.md").read_text("utf-8")
 
 
 def test_the_documented_worker_connects(tmp_path: Path) -> None:
@@ -39,3 +43,20 @@ def test_every_setting_is_documented_with_its_true_default() -> None:
     defaults = ModelSettings(path="")
     assert f"together; {defaults.context} when left out" in table
     assert f"at once; {defaults.slots} when left out" in table
+
+
+def test_the_documented_adapter_is_looked_for_beside_the_file_that_names_it(
+    tmp_path: Path,
+) -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", ADAPTERS, re.S | re.M)
+    file = tmp_path / "podium.toml"
+    file.write_text(block, "utf-8")
+    (worker,) = load(file).workers
+    assert worker.options["adapter"] == f"file:{tmp_path}/adapters/adder.gguf"
+    assert connect(worker.profile, Endpoint(options=worker.options), Http())
+
+
+def test_every_key_of_a_manifests_entry_is_documented() -> None:
+    (step,) = re.findall(r"^2\. Add its entry.*$", ADAPTERS, re.M)
+    keys = {field.name for field in fields(ShippedAdapter)} - {"path"} | {"file"}
+    assert keys <= set(re.findall(r"`(\w+)`", step))

@@ -15,7 +15,13 @@ from urllib.parse import urlsplit
 from podium.budget import Budget
 from podium.catalogue import Catalogue, CatalogueEntry
 from podium.config.problems import nearest, secret_in, secret_problem
-from podium.config.schema import ConductorTable, ConfigFile, StoreTable, WorkerTable
+from podium.config.schema import (
+    WEIGHTS_PROVIDER,
+    ConductorTable,
+    ConfigFile,
+    StoreTable,
+    WorkerTable,
+)
 from podium.config.settings import (
     ConductorSettings,
     Settings,
@@ -24,6 +30,8 @@ from podium.config.settings import (
 )
 from podium.engine.retry import RetryPolicy
 from podium.errors import ConfigError
+from podium.local.adapters import PREFIX as SHIPPED
+from podium.local.adapters import shipped_adapter
 from podium.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
 from podium.providers.base import KNOWN_ENDPOINTS
 from podium.usage import FREE, Price
@@ -127,6 +135,8 @@ class _Resolver:
             return workers[pool.index(model)]
         if self.planner is not None and model == self.planner.name:
             return worker_settings(self.planner, self.catalogue)
+        if model.startswith(SHIPPED):
+            return worker_settings(_shipped(model), self.catalogue)
         provider, slash, vendor_id = model.partition("/")
         if not slash or provider not in PROVIDERS:
             raise ConfigError(
@@ -168,6 +178,17 @@ def worker_settings(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
         base_url=table.base_url or "",
         key_env=table.key_env or "",
         options={**(entry.options if entry else {}), **table.options},
+    )
+
+
+def _shipped(name: str) -> WorkerTable:
+    """A conductor that comes with Podium: an adapter, over the weights that it was trained on."""
+    adapter = shipped_adapter(name)
+    return WorkerTable(
+        name=name,
+        provider=WEIGHTS_PROVIDER,
+        model=adapter.base,
+        options={"adapter": name, "template": adapter.template},
     )
 
 

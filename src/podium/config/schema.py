@@ -37,8 +37,9 @@ class ConductorTable(Table):
     )
     model: Name | None = Field(
         default=None,
-        description="with `model`: who plans, a worker's name or `provider/model`; when left "
-        "out, the worker that the catalogue ranks first, else the pool's best",
+        description="with `model`: who plans, a worker's name, `provider/model`, or "
+        "`embedded/…`, one that Podium ships; when left out, the worker that the catalogue ranks "
+        "first, else the pool's best",
     )
     workflow: Name | None = Field(
         default=None, description="with `fixed`: the workflow's JSON file, relative to this one"

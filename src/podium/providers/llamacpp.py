@@ -33,8 +33,9 @@ from podium.providers.chat_reply import read_reply
 from podium.providers.compatible import CompatibleWorker
 from podium.providers.hosted import refuse_owned
 from podium.providers.http import Http
+from podium.providers.parts import with_system
 from podium.providers.wire import Document
-from podium.request import Delta, Message, Reply, Request, Text
+from podium.request import Delta, Reply, Request
 from podium.usage import Number
 
 DIALECT: Final = ChatDialect(grammar="grammar", thinking="reasoning_content")
@@ -84,7 +85,7 @@ class _Defaults:
         """The request with nothing left open that this worker has an opinion on."""
         return replace(
             request,
-            messages=_with_system(self.system, request.messages),
+            messages=with_system(self.system, request.messages),
             max_tokens=_first(request.max_tokens, self.max_tokens),
             temperature=_first(request.temperature, self.temperature),
             top_p=_first(request.top_p, self.top_p),
@@ -206,16 +207,6 @@ def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str,
             f"{' or '.join(TEMPLATES)}, or a Jinja template"
         )
     return options
-
-
-def _with_system(system: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages with the worker's own system prompt before theirs, as one message."""
-    if not system:
-        return messages
-    if messages and messages[0].role == "system":
-        first = Message("system", (Text(f"{system}\n\n"), *messages[0].parts))
-        return (first, *messages[1:])
-    return (Message("system", (Text(system),)), *messages)
 
 
 def _first(one: Number | None, other: Number | None) -> Number | None:
