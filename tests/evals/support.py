@@ -8,9 +8,9 @@ from podium.conductor.base import Conductor, Plan, Situation
 from podium.conductor.rules import RulesConductor
 from podium.engine import RetryPolicy, Switchboard
 from podium.etudes import UNSURE
+from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Case, Variant, etude_cases
 from podium.evals.ensemble import Ensemble
-from podium.evals.oracle import oracle_workers
 from podium.evals.stage import Stage
 from podium.pool import Pool
 from podium.providers.scripted import ScriptedWorker

@@ -5,8 +5,8 @@ import pytest
 from evals.support import oracle_cases, pool_of
 from podium.errors import UsageError
 from podium.etudes import ROLES, TEST_ONLY, USUAL, EtudeShape, descriptions
+from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Variant, etude_cases, suite_cases
-from podium.evals.oracle import oracle_workers
 from podium.evals.report import shapes_of
 from podium.providers.scripted import ScriptedWorker
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from evals.support import Knowing, case_of, oracle_cases, stage_of
 from podium.etudes import FAMILIES
+from podium.etudes.perfect import MISLED, OracleWorker, oracle_workers
 from podium.evals.conducting import conducted, ideal, random_plans
-from podium.evals.oracle import MISLED, OracleWorker, oracle_workers
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Request, user
 

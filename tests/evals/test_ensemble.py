@@ -9,9 +9,9 @@ from evals.support import ensemble_of, oracle_cases
 from podium.conductor import ModelConductor
 from podium.config import Settings, WorkerSettings, load
 from podium.etudes import ROLES, UNSURE
+from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.ensemble import fingerprint, opened, without_adapter
 from podium.evals.evaluation import Evaluation
-from podium.evals.oracle import OracleWorker, oracle_workers
 from podium.pool import WorkerProfile
 from podium.providers.cached import ReplyCache
 from podium.request import Request, user

@@ -9,10 +9,10 @@ import pytest
 
 from evals.support import Knowing, ensemble_of, oracle_cases
 from podium.conductor import ModelConductor
+from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble
 from podium.evals.etudes_table import LONGER, EtudesTable, measure_etudes
-from podium.evals.oracle import oracle_workers
 from podium.evals.row import Row
 from podium.evals.text_table import bars_table, rows_table
 from podium.evals.training import TrainingFigures

@@ -4,8 +4,8 @@ import pytest
 
 from evals.support import Knowing, case_of, ensemble_of, oracle_cases
 from podium.errors import StoreError, UsageError
+from podium.etudes.perfect import oracle_workers
 from podium.evals.evaluation import STRATEGIES, Evaluation
-from podium.evals.oracle import oracle_workers
 from podium.evals.sample import Sample
 from podium.providers.scripted import ScriptedWorker
 from podium.run import Run

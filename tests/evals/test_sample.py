@@ -5,9 +5,9 @@ import json
 from evals.support import Knowing, case_of, oracle_cases, stage_of
 from podium.conductor import ModelConductor, RulesConductor
 from podium.errors import Unavailable
+from podium.etudes.perfect import oracle_workers
 from podium.evals.baselines import single
 from podium.evals.conducting import conducted, ideal
-from podium.evals.oracle import oracle_workers
 from podium.evals.sample import graded
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Reply

@@ -7,8 +7,8 @@ import pytest
 
 from evals.support import ensemble_of, oracle_cases
 from podium.errors import UsageError
+from podium.etudes.perfect import oracle_workers
 from podium.evals.evaluation import Evaluation
-from podium.evals.oracle import oracle_workers
 from podium.evals.written import SampleFiles, write_json
 from podium.run import load
 

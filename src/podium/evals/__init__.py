@@ -11,11 +11,11 @@ Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podi
 
 from __future__ import annotations
 
+from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.case import Case, Variant, etude_cases, suite_cases
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.etudes_table import EtudesTable, measure_etudes
 from podium.evals.evaluation import STRATEGIES, Evaluation
-from podium.evals.oracle import OracleWorker, oracle_workers
 from podium.evals.report import Report, Wanted, reported
 from podium.evals.row import Row
 from podium.evals.sample import Sample

@@ -23,7 +23,7 @@ from podium.config import ConductorSettings, Settings, WorkerSettings
 from podium.engine import RetryPolicy
 from podium.etudes import FAMILIES
 from podium.etudes.flaky import FlakyWorker
-from podium.evals.oracle import oracle_workers
+from podium.etudes.perfect import oracle_workers
 from podium.files import sha256_of
 from podium.local import weights
 from podium.pool import Pool

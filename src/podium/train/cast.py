@@ -12,6 +12,7 @@ from typing import Final
 
 from podium.assembly import assemble
 from podium.etudes import MISLEADING, FlakyWorker
+from podium.etudes.perfect import oracle_workers
 from podium.files import sha256_of
 from podium.pool import Limits, Pool, WorkerProfile
 from podium.providers import Endpoint, Http, connect
@@ -39,7 +40,7 @@ class Cast:
 
 def make_cast(recipe: Recipe, http: Http) -> Cast:
     """Connect the recipe's workers; nothing is loaded or sent before the first call."""
-    workers = list(_etude_workers(recipe, http) if recipe.pool.adapters else _filed(recipe, http))
+    workers = list(_connected(recipe, http))
     cache = None
     if recipe.run.cache_mb:
         recipe.output.mkdir(parents=True, exist_ok=True)
@@ -52,6 +53,15 @@ def make_cast(recipe: Recipe, http: Http) -> Cast:
         share, seed = recipe.pool.flaky, recipe.run.seed
         workers = [FlakyWorker(worker, share, seed) for worker in workers]
     return Cast(tuple(workers), recipe_pool(recipe), cache)
+
+
+def _connected(recipe: Recipe, http: Http) -> Iterator[Worker]:
+    if recipe.pool.oracle:
+        yield from oracle_workers()
+    elif recipe.pool.adapters:
+        yield from _etude_workers(recipe, http)
+    else:
+        yield from _filed(recipe, http)
 
 
 class AskedAs(Worker):

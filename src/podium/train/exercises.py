@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from podium.conductor.base import Situation
 from podium.etudes import (
-    ROLES,
     USUAL,
     Etude,
     EtudeShape,
@@ -70,7 +69,7 @@ def _etudes(recipe: Recipe) -> Iterator[Exercise]:
     data = recipe.data.etudes
     make = partial(
         training_situations,
-        models=dict.fromkeys(recipe.pool.adapters or ROLES, ""),
+        models=dict.fromkeys(recipe.pool.roles, ""),
         everyday_share=data.everyday_share,
         later_share=data.later_round_share,
         drop=recipe.pool.drop,
@@ -116,7 +115,7 @@ def _leaves_alone(question: str, workflow: object) -> bool:
 
 
 def _tested(recipe: Recipe, etude: Etude, rng: Random) -> Exercise:
-    models = dict.fromkeys(recipe.pool.adapters or ROLES, "")
+    models = dict.fromkeys(recipe.pool.roles, "")
     pool = pool_profiles(rng, models, split="test", keep=etude.families, drop=recipe.pool.drop)
     return Exercise(
         etude_task(etude), _limited(recipe, Situation(question=etude.question, pool=pool))
@@ -126,7 +125,7 @@ def _tested(recipe: Recipe, etude: Etude, rng: Random) -> Exercise:
 def everyday_exercises(recipe: Recipe) -> list[Exercise]:
     """The everyday questions that are kept for testing."""
     rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
-    models = dict.fromkeys(recipe.pool.adapters or ROLES, "")
+    models = dict.fromkeys(recipe.pool.roles, "")
     return [
         Exercise(
             everyday_task(question),

@@ -18,6 +18,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
 
 from podium.local import pretrained
+from podium.local.captured import GROUPED_ATTENTION
 from podium.local.decoding import Completion, Decoder, Sampling
 from podium.train.recipe import Recipe
 
@@ -41,6 +42,7 @@ class Policy:
         self._folded: Any = None
         if recipe.model.lora is not None:
             self._folded = pretrained.load(recipe.model.base, dtype=held).model
+            self._folded.config._attn_implementation = GROUPED_ATTENTION
         sampled = self._folded if self._folded is not None else self.model
         self._decoder = Decoder(
             sampled,
@@ -70,7 +72,12 @@ class Policy:
         self._decoder.model.eval()
         autocast = torch.autocast("cuda", torch.bfloat16) if self._autocast else nullcontext()
         with autocast:
-            completions = self._decoder.complete(prompts, [sampling] * len(prompts), copies=copies)
+            completions = self._decoder.complete(
+                prompts,
+                [sampling] * len(prompts),
+                copies=copies,
+                captured=self._folded is not None,
+            )
         self._decoder.model.train(was_training)
         return completions
 

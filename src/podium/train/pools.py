@@ -37,7 +37,7 @@ def recipe_pool(recipe: Recipe) -> Pool:
     return Pool(
         tuple(
             WorkerProfile(name=role, provider="transformers", model=recipe.worker_base, price=FREE)
-            for role in recipe.pool.adapters
+            for role in recipe.pool.roles
         ),
         share_question=False,
         mask_names=recipe.prompt.mask_names,

@@ -45,13 +45,22 @@ FIXED_SUBTASK: Final = "Solve the user question"
 ONLY_GRPO: Final = ("reward", "workers", "recursion", "estimate")
 """Tables without effect where no plan is carried out."""
 
-NOT_FOR_OPENINGS: Final = ("file", "subset", "base", "adapters", "keep_needed", "shuffle")
+NOT_FOR_OPENINGS: Final = (
+    "file",
+    "subset",
+    "base",
+    "adapters",
+    "oracle",
+    "keep_needed",
+    "shuffle",
+)
 """The keys of `[pool]` without effect where pools are only described."""
 
 POOL_KEYS: Final = {
     "file": ("subset", "shuffle"),
-    "adapters": ("base", "drop", "keep_needed", "flaky"),
+    "adapters": ("base",),
 }
+ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
 """The keys of `[pool]` that go with each way of naming workers."""
 
 ETUDE_KEYS: Final = {
@@ -267,10 +276,12 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
         unused = described if teach == "openings" else ["prompt", "pool"]
         yield from ((key, "with [sft]") for key in (*ONLY_GRPO, *unused))
         return
-    named = "adapters" if recipe.pool.adapters else "file"
+    pool = recipe.pool
     for other, keys in POOL_KEYS.items():
-        if other != named:
+        if not getattr(pool, other):
             yield from ((f"pool.{key}", f"without pool.{other}") for key in keys)
+    if not pool.roles:
+        yield from ((f"pool.{key}", "with a pool file") for key in ETUDE_POOL_KEYS)
 
 
 def _is_written(recipe: Recipe, dotted: str) -> bool:
@@ -303,10 +314,10 @@ def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
 
 def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
     pool = recipe.pool
-    if (pool.file is None) == (not pool.adapters):
-        yield "[pool] needs either a file or the adapters of the études' workers"
-    if pool.adapters and recipe.data.kind != "etudes":
-        yield 'pool.adapters are the études\' workers; they need data.kind = "etudes"'
+    if [pool.file is not None, bool(pool.adapters), pool.oracle].count(True) != 1:
+        yield "[pool] needs one of these: a file, the études' workers as adapters, or oracle = true"
+    if pool.roles and recipe.data.kind != "etudes":
+        yield 'pool.adapters and pool.oracle are for the études; they need data.kind = "etudes"'
     if pool.subset is not None and pool.subset.smallest > pool.subset.largest:
         yield f"pool.subset.smallest is {pool.subset.smallest}, above largest"
     if grpo.micro_batch is not None and (grpo.questions * grpo.rollouts) % grpo.micro_batch:
@@ -329,8 +340,8 @@ def _unknown_names(recipe: Recipe) -> Iterator[str]:
         ),
         "pool.adapters": (list(recipe.pool.adapters), ROLES),
         "prompt.one_worker": (
-            [recipe.prompt.one_worker] if recipe.pool.adapters and recipe.prompt.one_worker else [],
-            list(recipe.pool.adapters),
+            [recipe.prompt.one_worker] if recipe.pool.roles and recipe.prompt.one_worker else [],
+            recipe.pool.roles,
         ),
         "sft.adapters": (sorted(recipe.sft.adapters) if recipe.sft else [], families),
     }

@@ -133,7 +133,7 @@ class Rollouts:
     @property
     def _sampling(self) -> Sampling:
         grpo = self._grpo
-        return Sampling(grpo.max_completion_tokens, grpo.temperature, grpo.top_p)
+        return Sampling(grpo.max_completion_tokens, grpo.temperature, grpo.top_p, grpo.top_k)
 
     def _asked(self, exercise: Exercise) -> list[int]:
         situation = exercise.situation

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from podium.catalogue.entries import Table
 from podium.config.schema import Count, Name, PromptLength
+from podium.etudes import ROLES
 from podium.etudes.later import ACCEPTED
 from podium.etudes.lessons import UNSURE_SHARE
 from podium.etudes.openings import ASSIGNED, DROP, EVERYDAY, TRUE_ACCESS, TRUE_CLAUSES
@@ -162,6 +163,11 @@ class PoolTable(Table):
         description="the études' workers: an adapter's directory by role; an empty text is the "
         "base without one",
     )
+    oracle: bool = Field(
+        default=False,
+        description="études: perfect specialists that no model has to stand for, to try a recipe "
+        "with nothing trained",
+    )
     drop: Share = Field(
         default=DROP, description="études: the chance that a worker is left out of a pool"
     )
@@ -176,6 +182,11 @@ class PoolTable(Table):
     shuffle: bool = Field(
         default=False, description="the workers of a pool file in another order for each question"
     )
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The études' workers that the pool has; none where it is a file."""
+        return ROLES if self.oracle else tuple(self.adapters)
 
 
 class PromptTable(Table):

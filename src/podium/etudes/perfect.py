@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from podium.etudes import GENERALIST, MISLEADING, ROLES, UNSURE, oracle_reply
+from podium.etudes.oracle import oracle_reply
+from podium.etudes.pools import GENERALIST, MISLEADING, ROLES
+from podium.etudes.vocabulary import UNSURE
 from podium.pool import WorkerProfile
 from podium.request import Reply, Request
 from podium.usage import FREE, Usage
