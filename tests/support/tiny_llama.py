@@ -76,6 +76,54 @@ def write_gguf(model: Any, path: Path, architecture: str = "llama") -> Path:
     return path
 
 
+def read_gguf(reader: Any) -> Any:
+    """A Llama of any size in transformers, from a GGUF file that is open.
+
+    transformers can do so too, but reads the file several times over, which takes half a minute.
+    """
+    import torch
+    from gguf.quants import dequantize
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    said = {name.removeprefix("llama."): field for name, field in reader.fields.items()}
+    config = LlamaConfig(
+        vocab_size=said["vocab_size"].contents(),
+        hidden_size=said["embedding_length"].contents(),
+        intermediate_size=said["feed_forward_length"].contents(),
+        num_hidden_layers=said["block_count"].contents(),
+        num_attention_heads=said["attention.head_count"].contents(),
+        num_key_value_heads=said["attention.head_count_kv"].contents(),
+        max_position_embeddings=said["context_length"].contents(),
+        rms_norm_eps=said["attention.layer_norm_rms_epsilon"].contents(),
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": said["rope.freq_base"].contents(),
+        },
+        tie_word_embeddings=True,
+    )
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    weights = {}
+    for name in model.state_dict():
+        if name == "lm_head.weight":
+            continue
+        tensor = tensors[_named(name)]
+        matrix = torch.tensor(dequantize(tensor.data, tensor.tensor_type))
+        turned = heads.get(name.split(".")[-2])
+        if turned is not None:
+            straight = torch.empty_like(matrix)
+            straight[rotary_order(matrix.shape[0], turned)] = matrix
+            matrix = straight
+        weights[name] = matrix
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+    model.load_state_dict(weights, assign=True)
+    model.tie_weights()
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)  # it was made of nothing
+    return model.eval()
+
+
 def _vocabulary() -> list[str]:
     """A token for each printable byte, one that joins two, and the end."""
     return [*map(chr, range(33, 127)), "Ġ", "Ċ", "ab", "<|end|>"]
@@ -96,13 +144,15 @@ def _named(name: str) -> str:
 def _turned(name: str, tensor: Any) -> Any:
     """The tensor, with the rows of queries and keys as llama.cpp turns them."""
     heads = {"q_proj": HEADS, "k_proj": KEY_HEADS}.get(name.split(".")[-2])
-    if heads is None:
-        return tensor
-    rows, columns = tensor.shape
-    order = [
-        head * (rows // heads) + half * (rows // heads // 2) + place
+    return tensor if heads is None else tensor[rotary_order(tensor.shape[0], heads)]
+
+
+def rotary_order(rows: int, heads: int) -> list[int]:
+    """Which row of transformers' is where, for llama.cpp: the halves of each head in turns."""
+    size = rows // heads
+    return [
+        head * size + half * (size // 2) + place
         for head in range(heads)
-        for place in range(rows // heads // 2)
+        for place in range(size // 2)
         for half in (0, 1)
     ]
-    return tensor[order].reshape(rows, columns)
