@@ -17,14 +17,15 @@ def model_list(pool: Pool) -> str:
 
 def short_model_list(pool: Pool) -> str:
     """The pool for a model that was trained to plan: the descriptions alone, or after the names
-    where these are not masked."""
+    where these are not masked. The id comes last: when a small model reads it, it has read whose
+    id it is, and finds it again by that."""
     return "\n".join(_short_line(i, worker, pool.mask_names) for i, worker in enumerate(pool))
 
 
 def _short_line(index: int, worker: WorkerProfile, masked: bool) -> str:
     description = on_one_line(worker.description)
     said = [description] if masked else [worker.name, description]
-    return f"{index}: {' — '.join(filter(None, said))}".removesuffix(": ")
+    return f"{' — '.join(filter(None, said))} = {index}".removeprefix(" = ")
 
 
 def _line(index: int, worker: WorkerProfile, masked: bool) -> str:

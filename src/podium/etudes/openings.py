@@ -24,7 +24,7 @@ from podium.conductor.base import Situation
 from podium.etudes.etude import Etude, make_etude
 from podium.etudes.everyday import everyday
 from podium.etudes.phrases import wording
-from podium.etudes.pools import ROLES, pool_profiles
+from podium.etudes.pools import ROLES, descriptions, pool_profiles
 from podium.etudes.shapes import EtudeShape
 from podium.pool import Pool
 from podium.workflow import Access, Step, Workflow
@@ -45,6 +45,9 @@ SHAPES: Final = MappingProxyType(
 """Joins and trees as often as chains."""
 
 ASSIGNED: Final = 0.35
+OTHER_WORDS: Final = 0.5
+"""How often a worker is called by other words than those of its line in the pool."""
+
 EVERYDAY: Final = 0.1
 TRUE_CLAUSES: Final = 0.65
 WHOLE_QUESTION: Final = 0.2
@@ -57,10 +60,13 @@ SAME_MODELS: Final = MappingProxyType({role: role for role in ROLES})
 
 
 class Opening(NamedTuple):
-    """A situation, and a plan for it that is well-formed and random."""
+    """A situation, and a plan for it that is well-formed and random. `is_assigned` says that the
+    question itself names who is to do what; otherwise the plan's workers are nobody's choice,
+    and nothing is to be learned from them."""
 
     situation: Situation
     plan: str
+    is_assigned: bool = False
 
 
 def openings(
@@ -85,12 +91,12 @@ def openings(
     while True:
         pool = pool_profiles(rng, models, drop=drop)
         point = rng.random()
+        is_assigned = everyday_share <= point < everyday_share + assigned_share
         if point < everyday_share:
             question = rng.choice(everyday("train"))
             workflow = Workflow((Step(rng.choice(pool.names), question),))
         else:
             etude = make_etude(rng, "train", rng.choices(names, weights)[0])
-            is_assigned = point < everyday_share + assigned_share
             workflow = any_workflow(
                 rng,
                 pool,
@@ -100,7 +106,7 @@ def openings(
             )
             question = _assigned(rng, pool, workflow) if is_assigned else etude.question
         situation = Situation(question=question, pool=pool)
-        yield Opening(situation, plan.write(workflow, pool, order=order))
+        yield Opening(situation, plan.write(workflow, pool, order=order), is_assigned)
 
 
 def any_workflow(
@@ -138,8 +144,11 @@ def _assigned(rng: Random, pool: Pool, workflow: Workflow) -> str:
 
 
 def _called(rng: Random, pool: Pool, worker: str) -> str:
-    """The worker, called by its description as its grammar allows."""
+    """The worker, called by its description or by another one of the same worker, as its grammar
+    allows."""
     description = pool[worker].description
+    if rng.random() < OTHER_WORDS:
+        description = rng.choice(descriptions(worker, "train"))
     first_word = description.split()[0].rstrip(",:")
     names: tuple[str, ...]
     if first_word.endswith("s"):

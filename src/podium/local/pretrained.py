@@ -12,12 +12,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
+from gguf import GGUFReader
+from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from podium.errors import ConfigError
 from podium.local import weights
 
 CHATML_MARK: Final = "<|im_start|>"
+CHATML_END: Final = "<|im_end|>"
 CHATML: Final = (
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] }}"
@@ -29,13 +32,19 @@ CHATML: Final = (
 that has none, which small models take for a part of what is asked."""
 
 
+DIGIT_BY_DIGIT: Final = ("smollm",)
+"""What GGUF calls the ways of splitting words that take every digit by itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pretrained:
-    """A model, its tokenizer, and the tokens that end a turn."""
+    """A model, its tokenizer, the tokens that end a turn, and which of them a reply is taught to
+    end with."""
 
     model: Any
     tokenizer: Any
     end_tokens: tuple[int, ...]
+    turn_end: int
 
     def encode(self, messages: list[dict[str, str]], prefill: str = "") -> list[int]:
         """The conversation as tokens, up to where the assistant's turn begins, or has begun."""
@@ -61,12 +70,17 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
     except OSError as error:
         raise ConfigError(f"the model {name!r} cannot be loaded: {error}") from error
+    if file:
+        model = _as_plain_weights(model)
+        _split_digits_as(Path(folder) / file, tokenizer)
     model.to(place).eval()
+    turn_end = tokenizer.eos_token_id
     if CHATML_MARK in (tokenizer.chat_template or ""):
         tokenizer.chat_template = CHATML
+        turn_end = tokenizer.convert_tokens_to_ids(CHATML_END)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return Pretrained(model, tokenizer, _end_tokens(model, tokenizer))
+    return Pretrained(model, tokenizer, _end_tokens(model, tokenizer, turn_end), turn_end)
 
 
 def data_type(name: str) -> torch.dtype:
@@ -93,8 +107,32 @@ def _located(name: str) -> tuple[str, str]:
     return str(path.parent), path.name
 
 
-def _end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    ends = {tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|im_end|>")}
+def _as_plain_weights(model: Any) -> Any:
+    """The model as if it had never been quantised: transformers has the weights in full already,
+    but would not train what it remembers as GGUF."""
+    config = model.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = type(model)(config).to(model.dtype)
+    plain.load_state_dict(model.state_dict())
+    return plain
+
+
+def _split_digits_as(file: Path, tokenizer: Any) -> None:
+    """Split numbers into digits where the model's own tokenizer does: transformers loses that
+    when it reads a GGUF file, and llama.cpp does not."""
+    field = GGUFReader(file).get_field("tokenizer.ggml.pre")
+    if field is not None and field.contents() in DIGIT_BY_DIGIT:
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            ]
+        )
+
+
+def _end_tokens(model: Any, tokenizer: Any, turn_end: int) -> tuple[int, ...]:
+    ends = {tokenizer.eos_token_id, turn_end}
     configured = model.generation_config.eos_token_id
     ends.update(configured if isinstance(configured, list) else [configured])
     return tuple(sorted(end for end in ends if end is not None and end != tokenizer.unk_token_id))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -40,25 +41,36 @@ PARTS: Final = 16
 the same recipe gives the same examples on every machine."""
 
 
+UNLABELLED: Final = -100
+"""The label of a token that is not to be learned, as torch has it."""
+
+_IDS: Final = re.compile(r"model_id = \[([^]]*)\]")
+
 FEW: Final = 5_000
 """Fewer examples than this are not worth starting processes for."""
 
 
 class Written(NamedTuple):
-    """An example in words."""
+    """An example in words. `unlearned` are the places of the reply, from and to which character,
+    that are given and not to be learned."""
 
     messages: Messages
     reply: str
+    unlearned: tuple[tuple[int, int], ...] = ()
 
 
 class Example(NamedTuple):
-    """An example in tokens; `adapter` is the one that learns it."""
+    """An example in tokens; `labels` are those of the reply, or `UNLABELLED` where nothing is to
+    be learned, and `adapter` is the one that learns it."""
 
     prompt: list[int]
     reply: list[int]
+    labels: list[int]
     adapter: int
 
-    def __len__(self) -> int:
+    @property
+    def length(self) -> int:
+        """How many tokens it has."""
         return len(self.prompt) + len(self.reply)
 
 
@@ -96,7 +108,8 @@ class _Lessons:
 @dataclass(frozen=True, slots=True)
 class _Openings:
     """Makes openings for a conductor, as its prompt words them; now and then one of a later
-    round. Openings are random, so those to be tested on are only others."""
+    round. Most openings are random; those to be tested on are the ones that are not: the
+    question says who is to do what, and who may read whom follows from it."""
 
     recipe: Recipe
     split: Split
@@ -104,9 +117,19 @@ class _Openings:
     def __call__(self, seed: int, count: int) -> list[Written]:
         data, asked = self.recipe.data.etudes, self.recipe.prompt
         prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
-        seed += 500 if self.split == "test" else 0
         models = dict.fromkeys(ROLES, "")
         shapes = _shapes(self.recipe)
+        if self.split == "test":
+            told = openings(
+                seed + 500,
+                models,
+                shapes=shapes,
+                assigned_share=1.0,
+                everyday_share=0.0,
+                true_access=1.0,
+                order=prompt.order,
+            )
+            return [_as_conversation(prompt, opening) for opening in islice(told, count)]
         later = round(count * data.later_round_share)
         first = openings(
             seed,
@@ -155,9 +178,12 @@ def file_examples(path: Path) -> list[Written]:
 
 
 def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
-    """An opening as the conversation that asks for it, and its plan."""
+    """An opening as the conversation that asks for it, and its plan. Where nobody said who is to
+    do what, the plan's ids are given, not learned."""
     messages = prompt.messages(opening.situation)
-    return Written([{"role": m.role, "content": m.text} for m in messages], opening.plan)
+    ids = _IDS.search(opening.plan)
+    unlearned = () if opening.is_assigned or ids is None else (ids.span(1),)
+    return Written([{"role": m.role, "content": m.text} for m in messages], opening.plan, unlearned)
 
 
 def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> list[Example]:
@@ -166,10 +192,27 @@ def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> 
     prompts = tokenizer.apply_chat_template(
         [example.messages for example in written], tokenize=False, add_generation_prompt=True
     )
-    end = [tokenizer.eos_token_id]
     asked = tokenizer(prompts, add_special_tokens=False)["input_ids"]
-    replied = tokenizer([e.reply for e in written], add_special_tokens=False)["input_ids"]
-    return [Example(p, r + end, adapter) for p, r in zip(asked, replied, strict=True)]
+    replied = tokenizer(
+        [example.reply for example in written],
+        add_special_tokens=False,
+        return_offsets_mapping=True,
+    )
+    end = [pretrained.turn_end]
+    examples = []
+    for one, prompt, reply, places in zip(
+        written, asked, replied["input_ids"], replied["offset_mapping"], strict=True
+    ):
+        labels = [
+            token if _is_learned(place, one.unlearned) else UNLABELLED
+            for token, place in zip(reply, places, strict=True)
+        ]
+        examples.append(Example(prompt, reply + end, labels + end, adapter))
+    return examples
+
+
+def _is_learned(place: tuple[int, int], unlearned: Sequence[tuple[int, int]]) -> bool:
+    return not any(begin < place[1] and place[0] < end for begin, end in unlearned)
 
 
 def batches(
@@ -181,7 +224,8 @@ def batches(
     made = 0
     while made < steps:
         shelves = [
-            sorted(islice(stream, rows * BATCHES_SORTED_TOGETHER), key=len) for stream in streams
+            sorted(islice(stream, rows * BATCHES_SORTED_TOGETHER), key=lambda one: one.length)
+            for stream in streams
         ]
         order = rng.sample(range(BATCHES_SORTED_TOGETHER), BATCHES_SORTED_TOGETHER)
         for place in order[: steps - made]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -149,6 +150,14 @@ class _EachStep(TrainerCallback):
     def __init__(self, loop: _Loop) -> None:
         self._loop = loop
 
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kept: Any) -> None:
+        """One bad number in a gradient would spoil the whole model: such a step teaches nothing."""
+        gradients = [p.grad for p in kept["model"].parameters() if p.grad is not None]
+        if not all_finite(gradients):
+            self._loop._logbook.warn("a gradient is not finite; the step was left out")
+            for gradient in gradients:
+                gradient.zero_()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         self._loop._logbook.updated(state.global_step)
         if self._loop.is_due(state.global_step):
@@ -157,6 +166,12 @@ class _EachStep(TrainerCallback):
             control.should_save = True
             control.should_training_stop = True
         return control
+
+
+def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether no number in them is infinite or none at all."""
+    sums = [tensor.sum() for tensor in tensors]
+    return bool(torch.stack(sums).isfinite().all()) if sums else True
 
 
 def _arguments(recipe: Recipe) -> GRPOConfig:

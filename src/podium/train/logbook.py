@@ -78,7 +78,11 @@ class Logbook:
         self._seen = seen
         self._rollouts += seen.rollouts
         for words in self._watch.see(seen):
-            self._console.print(f"[yellow]warning:[/] {words}", highlight=False)
+            self.warn(words)
+
+    def warn(self, words: str) -> None:
+        """Tell whoever watches."""
+        self._console.print(f"[yellow]warning:[/] {words}", highlight=False)
 
     def updated(self, step: int) -> None:
         """The step is over."""

@@ -46,7 +46,7 @@ def recite(
         adapters=stack,
     )
     asked = [(name, example) for name, group in examples.items() for example in group]
-    asked.sort(key=lambda pair: len(pair[1]))
+    asked.sort(key=lambda pair: pair[1].length)
     mistakes: dict[str, list[Mistake]] = {name: [] for name in examples}
     was_training = pretrained.model.training
     pretrained.model.eval()

@@ -20,12 +20,11 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from podium.errors import ConfigError
 from podium.local import pretrained
 from podium.local.lora import EQUAL_PARTS, AdapterStack, LoraShape
-from podium.train.examples import Example, batches, encode, taught_examples
+from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
 from podium.train.recipe import Recipe
 from podium.train.recital import Recital, recite
 
-UNLABELLED: Final = -100
 STACK_FILE: Final = "adapters.pt"
 
 
@@ -113,14 +112,14 @@ class EachByItself(TrainerCallback):
 
 def collate(rows: Sequence[Example], padding: int) -> dict[str, Tensor]:
     """A batch, padded on the right; only replies have labels."""
-    width = max(len(row) for row in rows)
+    width = max(row.length for row in rows)
     tokens = torch.full((len(rows), width), padding)
     labels = torch.full((len(rows), width), UNLABELLED)
     mask = torch.zeros((len(rows), width), dtype=torch.long)
     for place, row in enumerate(rows):
-        end, begin = len(row), len(row.prompt)
+        end, begin = row.length, len(row.prompt)
         tokens[place, :end] = torch.tensor([*row.prompt, *row.reply])
-        labels[place, begin:end] = tokens[place, begin:end]
+        labels[place, begin:end] = torch.tensor(row.labels)
         mask[place, :end] = 1
     adapter = torch.tensor([row.adapter for row in rows])
     return {"input_ids": tokens, "attention_mask": mask, "labels": labels, "adapter": adapter}
