@@ -45,6 +45,7 @@ UNLABELLED: Final = -100
 """The label of a token that is not to be learned, as torch has it."""
 
 _IDS: Final = re.compile(r"model_id = \[([^]]*)\]")
+_NUMBER: Final = re.compile(r"\d+")
 
 FEW: Final = 5_000
 """Fewer examples than this are not worth starting processes for."""
@@ -179,11 +180,16 @@ def file_examples(path: Path) -> list[Written]:
 
 def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
     """An opening as the conversation that asks for it, and its plan. Where nobody said who is to
-    do what, the plan's ids are given, not learned."""
+    do what, the plan's ids are given, not learned; how many there are of them still is."""
     messages = prompt.messages(opening.situation)
-    ids = _IDS.search(opening.plan)
-    unlearned = () if opening.is_assigned or ids is None else (ids.span(1),)
+    unlearned = () if opening.is_assigned else tuple(_places_of_ids(opening.plan))
     return Written([{"role": m.role, "content": m.text} for m in messages], opening.plan, unlearned)
+
+
+def _places_of_ids(text: str) -> Iterator[tuple[int, int]]:
+    ids = _IDS.search(text)
+    if ids is not None:
+        yield from (number.span() for number in _NUMBER.finditer(text, *ids.span(1)))
 
 
 def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> list[Example]:
