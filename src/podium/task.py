@@ -27,9 +27,10 @@ class Task:
     """A question and its grader.
 
     `kind` is what tables group by: a subject, a shape, a level. `answer` is the reference in
-    words, where there is one. With `plan_grader` the plan itself is graded and nothing is
-    carried out: for questions whose answers cannot be checked, where it still is clear what a
-    sensible plan looks like.
+    words, where there is one. `milestones` grade the results that a good run comes by on its
+    way, where they are known: training may give some credit for these. With `plan_grader` the
+    plan itself is graded and nothing is carried out: for questions whose answers cannot be
+    checked, where it still is clear what a sensible plan looks like.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Task:
     grader: Grader
     kind: str = ""
     answer: str = ""
+    milestones: tuple[Grader, ...] = ()
     plan_grader: Callable[[Workflow], bool] | None = None
 
 

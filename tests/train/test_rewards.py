@@ -94,3 +94,20 @@ def test_a_dropped_round_takes_no_part() -> None:
 def test_a_discount_is_a_share() -> None:
     with pytest.raises(ConfigError, match=r"the discount is 1.5"):
         combine_rounds(0.5, 1.0, 1.5)
+
+
+def test_a_wrong_answer_earns_something_for_the_right_results_on_its_way() -> None:
+    reward = Reward(wrong=0.1, milestones=0.4)
+    assert reward.of_plan(right=False, steps=3, reached=0.5)["milestones"] == pytest.approx(0.2)
+    assert sum(reward.of_plan(right=False, steps=3, reached=1.0).values()) == pytest.approx(0.5)
+
+
+def test_a_right_answer_earns_the_same_whatever_lay_on_its_way() -> None:
+    reward = Reward(wrong=0.1, milestones=0.4)
+    assert sum(reward.of_plan(right=True, steps=3, reached=1.0).values()) == pytest.approx(1.0)
+    assert sum(reward.of_plan(right=True, steps=3).values()) == pytest.approx(1.0)
+
+
+def test_coming_near_can_never_be_worth_an_answer() -> None:
+    with pytest.raises(ConfigError, match="reward.milestones is 0.5"):
+        Reward(milestones=0.5)

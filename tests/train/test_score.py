@@ -131,6 +131,22 @@ async def test_steps_read_what_their_access_names() -> None:
     assert "two" in judge.asked[0]
 
 
+async def test_right_results_on_the_way_earn_their_share_where_the_reward_counts_them() -> None:
+    async def is_6(answer: str) -> bool:
+        return answer == "6"
+
+    async def is_7(answer: str) -> bool:
+        return answer == "7"
+
+    task = Task(id="t", question="Six times seven?", grader=is_42, milestones=(is_6, is_7))
+    said = {"solver": "6", "other": "8", "judge": "48"}
+    workers = [Actor(name, lambda _, reply=reply: reply) for name, reply in said.items()]  # type: ignore[misc]
+    near = await scored(JOIN, *workers, task=task, reward=Reward(wrong=0.1, milestones=0.4))
+    assert near.reward == pytest.approx(0.3)
+    assert near.parts["milestones"] == pytest.approx(0.2)
+    assert (await scored(JOIN, *workers, task=task)).reward == 0.5
+
+
 async def test_a_plan_grader_judges_the_plan_and_nothing_is_carried_out() -> None:
     solver = saying("solver")
     lenient = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: len(plan) == 1)

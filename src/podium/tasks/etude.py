@@ -8,7 +8,17 @@ from types import MappingProxyType
 from typing import Final
 
 from podium.errors import ConfigError
-from podium.etudes import TEST_ONLY, USUAL, Etude, Etudes, EtudeShape, grade, held_out
+from podium.etudes import (
+    TEST_ONLY,
+    USUAL,
+    Etude,
+    Etudes,
+    EtudeShape,
+    EtudeStep,
+    grade,
+    held_out,
+)
+from podium.etudes.grader import is_answer
 from podium.task import Task
 
 LONGER: Final[Mapping[EtudeShape, float]] = MappingProxyType(dict.fromkeys(sorted(TEST_ONLY), 1.0))
@@ -28,14 +38,26 @@ class EtudeGrader:
         return grade(answer, self.etude)
 
 
+@dataclass(frozen=True, slots=True)
+class StepGrader:
+    """Whether a reply gives the result of one step of an étude."""
+
+    step: EtudeStep
+
+    async def __call__(self, answer: str) -> bool:
+        """Grade the reply as études are graded."""
+        return is_answer(answer, self.step.answer, self.step.kind)
+
+
 def etude_task(etude: Etude) -> Task:
-    """The étude as a task, grouped by its shape."""
+    """The étude as a task, grouped by its shape; what its other steps come to are milestones."""
     return Task(
         id=etude.id,
         question=etude.question,
         grader=EtudeGrader(etude),
         kind=etude.shape.value,
         answer=etude.answer,
+        milestones=tuple(StepGrader(step) for step in etude.steps[:-1]),
     )
 
 

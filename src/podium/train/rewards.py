@@ -22,8 +22,11 @@ _COSTS: Final = ("per_usd", "per_1000_worker_tokens", "per_completion_token", "p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """The value of each outcome, and what is taken off it.
+    """The value of each outcome, what is added for coming near, and what is taken off.
 
+    `milestones` is what a plan with a wrong answer earns for all the results that lie on the way
+    to the right one, and in proportion for some of them; 0 in the paper. It must not make a
+    wrong answer worth as much as a right one.
     `per_usd` and `per_1000_worker_tokens` are taken off for what the workers used,
     `per_completion_token` for the length of what the conductor wrote, and `per_extra_step` for
     every step beyond the first. All of these are 0 in the paper. What is taken off never makes
@@ -34,6 +37,7 @@ class Reward:
     malformed: float = 0.0
     wrong: float = 0.5
     right: float = 1.0
+    milestones: float = 0.0
     per_usd: float = 0.0
     per_1000_worker_tokens: float = 0.0
     per_completion_token: float = 0.0
@@ -46,6 +50,11 @@ class Reward:
                 f"the reward is {self.malformed:g} for a malformed plan, {self.wrong:g} for a "
                 f"wrong answer and {self.right:g} for a right one; they must ascend, and a right "
                 f"answer must earn the most"
+            )
+        if not 0 <= self.milestones < self.right - self.wrong:
+            raise ConfigError(
+                f"reward.milestones is {self.milestones:g}; it must be from 0 up, and less than "
+                f"the {self.right - self.wrong:g} that lie between a wrong answer and a right one"
             )
         for name in _COSTS:
             if not 0 <= getattr(self, name) < math.inf:
@@ -67,21 +76,31 @@ class Reward:
         )
 
     def of_plan(
-        self, *, right: bool, steps: int, cost: float = 0.0, completion_tokens: int = 0
+        self,
+        *,
+        right: bool,
+        steps: int,
+        cost: float = 0.0,
+        completion_tokens: int = 0,
+        reached: float = 0.0,
     ) -> Mapping[str, float]:
-        """What a well-formed plan earns, part by part; `cost` is what `cost_of` made of it.
+        """What a well-formed plan earns, part by part; `cost` is what `cost_of` made of it, and
+        `reached` the share of the milestones that it came by.
 
-        `format` is for being a plan at all, `answer` for being right, `cost` and `length` are
+        `format` is for being a plan at all, `answer` for being right, `milestones` for coming
+        near, `cost` and `length` are
         what is taken off, and `floor` gives back what would be too much of that.
         """
         length = self.per_completion_token * completion_tokens
         length += self.per_extra_step * max(0, steps - 1)
         answer = self.right - self.wrong if right else 0.0
-        total = self.wrong + answer - cost - length
+        near = 0.0 if right else self.milestones * reached
+        total = self.wrong + answer + near - cost - length
         return _nonzero(
             {
                 "format": self.wrong,
                 "answer": answer,
+                "milestones": near,
                 "cost": -cost,
                 "length": -length,
                 "floor": max(0.0, self.malformed - total),

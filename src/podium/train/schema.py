@@ -220,6 +220,10 @@ class RewardTable(Table):
     malformed: Finite | None = Field(default=None, description="instead of the preset's")
     wrong: Finite | None = Field(default=None, description="instead of the preset's")
     right: Finite | None = Field(default=None, description="instead of the preset's")
+    milestones: Weight = Field(
+        default=0.0,
+        description="added to a wrong answer for the right results on the way to it, in proportion",
+    )
     per_usd: Weight = Field(default=0.0, description="taken off for each dollar of the workers")
     per_1000_worker_tokens: Weight = Field(
         default=0.0, description="taken off for each 1,000 tokens of the workers"

@@ -167,11 +167,29 @@ class Scorer:
             problem = fault or "a worker did not say what it used, and this reward counts it"
             return Score(None, {}, run, workflow, True, False, problem, task.question, text)
         right = run.answer is not None and await task.grader(run.answer)
+        reached = 0.0 if right else await self._reached(task, done)
         parts = self.reward.of_plan(
-            right=right, steps=_length(workflow), cost=cost, completion_tokens=tokens
+            right=right,
+            steps=_length(workflow),
+            cost=cost,
+            completion_tokens=tokens,
+            reached=reached,
         )
         earned, told = sum(parts.values()), run.error or ""
         return Score(earned, parts, run, workflow, True, right, told, task.question, text)
+
+    async def _reached(self, task: Task, round_: Round) -> float:
+        """The share of the task's milestones that some step's reply was, where it counts."""
+        if not self.reward.milestones or not task.milestones:
+            return 0.0
+        replies = {step.reply for step in round_.steps if step.status == "done"}
+        reached = 0
+        for milestone in task.milestones:
+            for reply in replies:
+                if await milestone(reply):
+                    reached += 1
+                    break
+        return reached / len(task.milestones)
 
 
 async def score(
