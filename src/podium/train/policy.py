@@ -20,6 +20,7 @@ from peft.tuners.lora import LoraLayer
 from podium.local import pretrained
 from podium.local.captured import GROUPED_ATTENTION
 from podium.local.decoding import Completion, Decoder, Sampling
+from podium.train.compiled import compile_layers
 from podium.train.recipe import Recipe
 
 ADAPTER: Final = "default"
@@ -39,6 +40,8 @@ class Policy:
         self.tokenizer: Any = loaded.tokenizer
         self.end_tokens = loaded.end_tokens
         self.model: Any = _trainable(loaded.model, recipe)
+        if recipe.model.compile:
+            compile_layers(loaded.model)
         self._folded: Any = None
         if recipe.model.lora is not None:
             self._folded = pretrained.load(recipe.model.base, dtype=held).model

@@ -60,6 +60,11 @@ class ModelTable(Table):
     gradient_checkpointing: bool = Field(
         default=False, description="compute activations twice instead of keeping them"
     )
+    compile: bool = Field(
+        default=False,
+        description="compile the layers on a graphics card: half a minute once, faster steps, and "
+        "less memory",
+    )
     lora: LoraTable | None = Field(default=None, description="train an adapter")
 
 

@@ -20,6 +20,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from podium.errors import ConfigError
 from podium.local import pretrained
 from podium.local.lora import EQUAL_PARTS, AdapterStack, LoraShape
+from podium.train.compiled import compile_layers
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
 from podium.train.recipe import Recipe
@@ -136,6 +137,8 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     loaded.model.requires_grad_(False)
     shape = lora_shape(recipe)
     stack = AdapterStack.fresh(loaded.model, tuple(written), shape)
+    if recipe.model.compile:
+        compile_layers(loaded.model)
     encoded = {name: encode(loaded, group, stack.index(name)) for name, group in written.items()}
     test = {name: encode(loaded, group, stack.index(name)) for name, group in tested.items()}
     plan = list(batches(list(encoded.values()), sft.batch, sft.steps, recipe.run.seed))
