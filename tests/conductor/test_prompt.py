@@ -353,6 +353,34 @@ def test_every_example_reply_parses_to_its_own_workflow(form: Form) -> None:
         assert (example.reasoning in reply) is (form != "grammar")
 
 
+BINARY = Prompt(access="binary")
+
+
+@pytest.mark.parametrize("form", ["lists", "json", "grammar"])
+def test_a_prompt_for_binary_access_never_speaks_of_indices(form: Form) -> None:
+    prompt = Prompt(form=form, access="binary")
+    later = prompt.messages(after("scattering", "Rayleigh scattering"))
+    reask = prompt.reask("no", MalformedPlan("plan", "no plan was found"))[-1]
+    for text in (later[1].text, later[-1].text, reask.text):
+        assert "indices" not in text
+        assert "[0, 2]" not in text
+    index = Prompt(form=form).messages(after("scattering", "Rayleigh scattering"))
+    assert all("indices" in text for text in (index[1].text, index[-1].text))
+
+
+def test_the_examples_of_binary_access_read_everything_or_nothing() -> None:
+    replies = [reply.partition("\n\n")[0] for reply in asked(SITUATION, BINARY).split("reply:\n")]
+    for example, reply in zip(examples(), replies[1:], strict=True):
+        workflow = plan.parse(reply, example.pool, strict=True).workflow
+        assert workflow is not None
+        assert [step.access for step in workflow.steps] == [
+            "all" if step.access else () for step in example.workflow.steps
+        ]
+        assert workflow.shape is example.shape
+    checked = Prompt("compact", access="binary").messages(SITUATION)[2].text
+    assert 'access_list = [[], ["all"]]' in checked
+
+
 def test_the_compact_prompt_is_short_enough_for_a_model_that_reads_slowly() -> None:
     messages = Prompt("compact", "grammar").messages(SITUATION)
     characters = sum(len(message.text) for message in messages) - len(QUESTION)
@@ -367,6 +395,7 @@ def test_the_hash_tells_prompts_apart_and_changes_with_a_file_in_use(
         Prompt(few_shot=False),
         Prompt(form="json"),
         Prompt(form="grammar"),
+        Prompt(access="binary"),
         TRAINED,
         Prompt("compact", "grammar"),
     ]
@@ -395,7 +424,8 @@ def test_every_prompt_file_is_in_use() -> None:
         name
         for length in ("full", "compact")
         for form in ("lists", "json", "grammar")
-        for name in (*Prompt(length, form).files, *TRAINED.files)
+        for access in ("index", "binary")
+        for name in (*Prompt(length, form, access=access).files, *TRAINED.files)
     }
     folder = resources.files("podium.conductor").joinpath("prompts")
     assert used == {file.name for file in folder.iterdir()}

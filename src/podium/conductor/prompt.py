@@ -38,6 +38,10 @@ Form = Literal["lists", "json", "grammar"]
 """How the plan is to be written: free thinking and then the three lists; a JSON object that a
 schema holds to its form; or the three lists alone, which a grammar holds to theirs."""
 
+AccessForm = Literal["index", "binary"]
+"""What a step may be given to read: chosen steps, or everything before it or nothing at all, as
+in the paper."""
+
 TAGS: Final = ("question", "conversation", "answer")
 
 EMPTY_REPLY: Final = "(no text)"
@@ -74,7 +78,8 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """How to ask for a plan: which words, which form, with or without worked examples.
+    """How to ask for a plan: which words, which form, with or without worked examples, and which
+    access is taught.
 
     A trained model writes the bare lists, with a grammar or without, and is shown no examples.
     """
@@ -82,6 +87,7 @@ class Prompt:
     length: Length = "full"
     form: Form = "lists"
     few_shot: bool = True
+    access: AccessForm = "index"
 
     def __post_init__(self) -> None:
         if self.length == "trained" and self.form == "json":
@@ -113,7 +119,7 @@ class Prompt:
         written = _end_of(text, LIMITS[self.length].answer)
         return (
             assistant(written if written.strip() else EMPTY_REPLY),
-            user(_fill("reask.txt", problem=str(problem), output=_text(self._output_file))),
+            user(_fill("reask.txt", problem=str(problem), output=self._output)),
         )
 
     def opener(self, situation: Situation) -> str:
@@ -125,7 +131,8 @@ class Prompt:
     @property
     def files(self) -> tuple[str, ...]:
         """The prompt files that this prompt may use, by name."""
-        return tuple(sorted({*self._own_files, "conversation.txt", "reask.txt", self._output_file}))
+        shared = ("conversation.txt", "reask.txt", self._output_file, self._access_file)
+        return tuple(sorted({*self._own_files, *shared}))
 
     @property
     def _own_files(self) -> tuple[str, ...]:
@@ -158,6 +165,20 @@ class Prompt:
         return f"output_{'trained' if self.length == 'trained' else self.form}.txt"
 
     @property
+    def _output(self) -> str:
+        """What the reply must look like."""
+        entries = self._access_words["entries"]
+        return _fill(self._output_file, entries=entries["json" if self.form == "json" else "lists"])
+
+    @property
+    def _access_file(self) -> str:
+        return f"access_{self.access}.toml"
+
+    @property
+    def _access_words(self) -> dict[str, Any]:
+        return tomllib.loads(_text(self._access_file))
+
+    @property
     def _acceptance_file(self) -> str:
         return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
 
@@ -177,7 +198,8 @@ class Prompt:
             max_steps=str(situation.max_steps),
             conversation=self._conversation(situation.history, mark),
             visibility=_text(f"question_{_seen(situation.pool)}.txt"),
-            output=_text(self._output_file),
+            access=self._access_words["rule"],
+            output=self._output,
             examples=self._examples(situation),
         )
 
@@ -186,7 +208,7 @@ class Prompt:
         turns = [system(_fill("compact.txt", models=model_list(situation.pool)))]
         if self.few_shot:
             for question, workflow in _compact_examples(situation):
-                said = self._written(workflow, situation.pool, "")
+                said = self._written(self._taught(workflow), situation.pool, "")
                 turns += (user(question), assistant(said))
         conversation = self._conversation(situation.history, mark)
         return (*turns, user(conversation + situation.question))
@@ -221,7 +243,15 @@ class Prompt:
             number=str(number),
             models=model_list(pool),
             question=example.question,
-            reply=self._written(example.workflow, pool, example.reasoning),
+            reply=self._written(self._taught(example.workflow), pool, example.reasoning),
+        )
+
+    def _taught(self, workflow: Workflow) -> Workflow:
+        """The workflow of an example, with access such as this prompt asks for."""
+        if self.access == "index":
+            return workflow
+        return Workflow(
+            tuple(replace(step, access="all" if step.access else ()) for step in workflow.steps)
         )
 
     def _written(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
@@ -263,6 +293,7 @@ class Prompt:
             "revise.txt",
             steps="\n".join(_fate(step, situation.pool) for step in previous.steps),
             max_steps=str(situation.max_steps),
+            access=self._access_words["again"],
             **shared,
         )
 
