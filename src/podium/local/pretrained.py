@@ -109,11 +109,15 @@ def _located(name: str) -> tuple[str, str]:
 
 def _as_plain_weights(model: Any) -> Any:
     """The model as if it had never been quantised: transformers has the weights in full already,
-    but would not train what it remembers as GGUF."""
+    but would not train what it remembers as GGUF.
+
+    Only parameters become narrower than 32 bits. The frequencies by which positions are told
+    apart are kept in full: rounded, a token some hundreds of places away would be misplaced.
+    """
     config = model.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
-    plain = type(model)(config).to(model.dtype)
+    plain = AutoModelForCausalLM.from_config(config, dtype=model.dtype)
     plain.load_state_dict(model.state_dict())
     return plain
 
