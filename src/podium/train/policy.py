@@ -21,6 +21,7 @@ from podium.local import pretrained
 from podium.local.captured import GROUPED_ATTENTION
 from podium.local.decoding import Completion, Decoder, Sampling
 from podium.train.compiled import compile_layers
+from podium.train.preflight import check_rank
 from podium.train.recipe import Recipe
 
 ADAPTER: Final = "default"
@@ -104,6 +105,7 @@ def _trainable(model: Any, recipe: Recipe) -> Any:
     if lora is None:
         return model
     if recipe.model.adapter is not None:
+        check_rank(recipe)
         return PeftModel.from_pretrained(model, recipe.model.adapter, is_trainable=True)
     return get_peft_model(
         model,

@@ -66,6 +66,23 @@ def check_files(recipe: Recipe) -> None:
         raise ConfigError(f"{first}; make it first, or name another{more}")
 
 
+def check_rank(recipe: Recipe) -> None:
+    """Refuse to go on from an adapter that is of another size than the recipe says."""
+    lora, adapter = recipe.model.lora, recipe.model.adapter
+    if lora is None or adapter is None:
+        return
+    try:
+        found = json.loads((Path(adapter) / "adapter_config.json").read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"model.adapter: {adapter} holds no adapter_config.json") from None
+    size = (found.get("r"), found.get("lora_alpha"))
+    if size != (lora.rank, lora.alpha):
+        raise ConfigError(
+            f"model.adapter: {adapter} has rank {size[0]} and alpha {size[1]}, but the recipe says "
+            f"{lora.rank} and {lora.alpha:g}; let them be the same"
+        )
+
+
 def check_output(recipe: Recipe, *, resume: bool) -> None:
     """Refuse a directory that holds something else, or a training that would be overwritten."""
     output = recipe.output

@@ -33,7 +33,7 @@ class Recital:
 
 def recite(
     pretrained: Pretrained,
-    stack: AdapterStack,
+    stack: AdapterStack | None,
     examples: Mapping[str, Sequence[Example]],
     *,
     rows: int = 1024,
@@ -55,7 +55,7 @@ def recite(
         completions = decoder.complete(
             [example.prompt for _, example in part],
             [Sampling(len(example.reply) + 8) for _, example in part],
-            choices=[example.adapter for _, example in part],
+            choices=[example.adapter for _, example in part] if stack is not None else None,
         )
         for (name, example), completion in zip(part, completions, strict=True):
             wanted, said = (_words(pretrained, t) for t in (example.reply, completion.tokens))

@@ -1,14 +1,15 @@
 """Learning by example: specialists from their lessons, a conductor from its openings.
 
 One run may teach several adapters side by side over one base model, each from examples of its
-own: a batch holds as many rows of each, and what one adapter learns never touches another. The
-loop itself is transformers' Trainer, so it runs on many devices through accelerate and goes on
-from a checkpoint.
+own: a batch holds as many rows of each, and what one adapter learns never touches another. Or it
+teaches a whole model, all of whose parameters change. The loop itself is transformers' Trainer,
+so it runs on many devices through accelerate and goes on from a checkpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,33 +20,37 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from podium.errors import ConfigError
 from podium.local import pretrained
-from podium.local.lora import EQUAL_PARTS, AdapterStack, LoraShape
+from podium.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
 from podium.train.compiled import compile_layers
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
+from podium.train.preflight import check_rank
 from podium.train.recipe import Recipe
 from podium.train.recital import Recital, recite
 
 STACK_FILE: Final = "adapters.pt"
+MODEL: Final = "model"
+"""The directory below the output in which a whole model lies that was trained."""
 
 
 class Taught(nn.Module):
-    """A model under its adapters, whose output is the loss on the replies alone.
+    """A model under its adapters, or without any, whose output is the loss on the replies alone.
 
     Logits are computed only where there are labels: a vocabulary's worth for every token of
     every prompt would be most of the memory.
     """
 
-    def __init__(self, model: Any, stack: AdapterStack) -> None:
+    def __init__(self, model: Any, stack: AdapterStack | None) -> None:
         super().__init__()
         self.model = model
         self.stack = stack
+        self._adapters = len(stack.names) if stack is not None else 0
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, adapter: Tensor
     ) -> dict[str, Tensor]:
         """The sum over adapters of each one's mean loss a token."""
-        with self.stack.using(EQUAL_PARTS):
+        with self.stack.using(EQUAL_PARTS) if self.stack is not None else nullcontext():
             hidden = self.model.model(
                 input_ids=input_ids, attention_mask=attention_mask, use_cache=False
             ).last_hidden_state[:, :-1]
@@ -54,14 +59,14 @@ class Taught(nn.Module):
         logits = self.model.lm_head(hidden[is_target]).float()
         losses = nn.functional.cross_entropy(logits, targets[is_target], reduction="none")
         owner = adapter[:, None].expand_as(targets)[is_target]
-        count = torch.zeros(len(self.stack.names) + 1, device=losses.device)
+        count = torch.zeros(self._adapters + 1, device=losses.device)
         count = count.index_add(0, owner, torch.ones_like(losses))
         return {"loss": (losses / count[owner]).sum()}
 
 
 class SideBySide(Trainer):
-    """Trainer whose batches hold the rows of every adapter, and whose checkpoints hold the
-    adapters alone."""
+    """Trainer whose batches hold the rows of every adapter, and whose checkpoints hold no more
+    than what is trained."""
 
     def __init__(self, taught: Taught, plan: Sequence[list[Example]], padding: int, **rest: Any):
         super().__init__(model=taught, **rest)
@@ -83,7 +88,7 @@ class SideBySide(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         directory = Path(output_dir or self.args.output_dir or ".")
         directory.mkdir(parents=True, exist_ok=True)
-        matrices = [matrix.detach().cpu() for matrix in self._taught.stack.parameters()]
+        matrices = [matrix.detach().cpu() for matrix in trained_by(self._taught)]
         unfinished = directory / f"{STACK_FILE}.partial"
         torch.save(matrices, unfinished)
         unfinished.replace(directory / STACK_FILE)
@@ -91,8 +96,15 @@ class SideBySide(Trainer):
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         saved = torch.load(Path(resume_from_checkpoint) / STACK_FILE, weights_only=True)
         with torch.no_grad():
-            for matrix, value in zip(self._taught.stack.parameters(), saved, strict=True):
+            for matrix, value in zip(trained_by(self._taught), saved, strict=True):
                 matrix.copy_(value)
+
+
+def trained_by(taught: Taught) -> list[nn.Parameter]:
+    """The parameters that change."""
+    if taught.stack is not None:
+        return taught.stack.parameters()
+    return list(taught.model.parameters())
 
 
 class EachByItself(TrainerCallback):
@@ -127,46 +139,85 @@ def collate(rows: Sequence[Example], padding: int) -> dict[str, Tensor]:
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
-    """Teach every adapter of the recipe, and write each below the output, by its name."""
+    """Teach what the recipe names, and write it below the output: adapters by their names, or
+    the whole model."""
     sft = recipe.sft
     assert sft is not None, "checked as it was read"
     written = taught_examples(recipe, "train", sft.examples)
     tested = taught_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
     torch.manual_seed(recipe.run.seed)
     loaded = pretrained.load(recipe.model.base, dtype=_held_as(recipe))
-    loaded.model.requires_grad_(False)
-    shape = lora_shape(recipe)
-    stack = AdapterStack.fresh(loaded.model, tuple(written), shape)
+    stack = _stacked(recipe, loaded.model, tuple(written))
+    if recipe.model.gradient_checkpointing:
+        loaded.model.gradient_checkpointing_enable()
     if recipe.model.compile:
         compile_layers(loaded.model)
-    encoded = {name: encode(loaded, group, stack.index(name)) for name, group in written.items()}
-    test = {name: encode(loaded, group, stack.index(name)) for name, group in tested.items()}
-    plan = list(batches(list(encoded.values()), sft.batch, sft.steps, recipe.run.seed))
+    place = stack.index if stack is not None else lambda name: NO_ADAPTER
+    encoded = {name: encode(loaded, group, place(name)) for name, group in written.items()}
+    test = {name: encode(loaded, group, place(name)) for name, group in tested.items()}
+    parts = _parts_of_a_step(recipe, len(encoded))
+    rows, steps = sft.batch // parts, sft.steps * parts
+    plan = list(batches(list(encoded.values()), rows, steps, recipe.run.seed))
     with Logbook(recipe, resume=resume) as logbook:
+        watchers = [_EachStep(recipe, logbook, lambda: recite(loaded, stack, test))]
         trainer = SideBySide(
             Taught(loaded.model, stack),
             plan,
             loaded.tokenizer.pad_token_id,
-            args=_arguments(recipe),
-            callbacks=[
-                EachByItself(stack, sft.max_grad_norm),
-                _EachStep(recipe, logbook, lambda: recite(loaded, stack, test)),
-            ],
+            args=_arguments(recipe, parts, clip=stack is None),
+            callbacks=[EachByItself(stack, sft.max_grad_norm), *watchers] if stack else watchers,
         )
         trainer.train(resume_from_checkpoint=resume or None)
-        for name in stack.names:
-            stack.save(name, recipe.output / name, shape, recipe.model.base)
+        _write(recipe, loaded, stack)
         logbook.finish({})
+
+
+def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack | None:
+    """The adapters that are trained, over a base that stays as it is; or none, where all of the
+    model is trained."""
+    if recipe.model.lora is None:
+        return None
+    model.requires_grad_(False)
+    if recipe.model.adapter is None:
+        return AdapterStack.fresh(model, names, lora_shape(recipe))
+    check_rank(recipe)
+    stack = AdapterStack(model, targets=lora_shape(recipe).targets)
+    for name in names:
+        stack.add(name, Path(recipe.model.adapter))
+    return stack
+
+
+def _write(recipe: Recipe, loaded: pretrained.Pretrained, stack: AdapterStack | None) -> None:
+    if stack is None:
+        loaded.model.save_pretrained(recipe.output / MODEL)
+        loaded.tokenizer.save_pretrained(recipe.output / MODEL)
+        return
+    for name in stack.names:
+        stack.save(name, recipe.output / name, lora_shape(recipe), recipe.model.base)
 
 
 def lora_shape(recipe: Recipe) -> LoraShape:
     """The size of the adapters that the recipe trains."""
     lora = recipe.model.lora
-    if lora is None:
-        raise ConfigError(
-            "learning by example trains adapters; give the recipe a table [model.lora]"
-        )
+    assert lora is not None, "asked for where adapters are trained"
+    if lora.dropout:
+        raise ConfigError("model.lora.dropout is for podium train grpo; sft knows none: drop it")
     return LoraShape(lora.rank, lora.alpha, tuple(sorted(lora.targets)))
+
+
+def _parts_of_a_step(recipe: Recipe, adapters: int) -> int:
+    """In how many passes the rows of a step go through the model."""
+    sft = recipe.sft
+    assert sft is not None
+    if sft.micro_batch is None:
+        return 1
+    rows = max(1, sft.micro_batch // adapters)
+    if sft.batch % rows:
+        raise ConfigError(
+            f"sft.micro_batch is {sft.micro_batch}, which is {rows} rows for each of {adapters}; "
+            f"the batch of {sft.batch} cannot be divided by that"
+        )
+    return sft.batch // rows
 
 
 def _held_as(recipe: Recipe) -> torch.dtype:
@@ -199,7 +250,7 @@ class _EachStep(TrainerCallback):
         return control
 
 
-def _arguments(recipe: Recipe) -> TrainingArguments:
+def _arguments(recipe: Recipe, parts: int, *, clip: bool) -> TrainingArguments:
     sft, run = recipe.sft, recipe.run
     assert sft is not None
     return TrainingArguments(
@@ -212,7 +263,8 @@ def _arguments(recipe: Recipe) -> TrainingArguments:
         adam_beta2=sft.adam_beta2,
         adam_epsilon=sft.adam_epsilon,
         weight_decay=sft.weight_decay,
-        max_grad_norm=0.0,
+        gradient_accumulation_steps=parts,
+        max_grad_norm=sft.max_grad_norm if clip else 0.0,
         optim="adamw_torch_fused" if torch.cuda.is_available() else "adamw_torch",
         use_cpu=not torch.cuda.is_available(),
         logging_steps=10,
