@@ -21,6 +21,7 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.text import counted, money, one_line
 from podium.errors import ConfigError
 from podium.train import pools, preflight
+from podium.train.curves import write_curves
 from podium.train.data import problems
 from podium.train.estimate import Estimate, estimate
 from podium.train.recipe import Kind, Recipe, read_recipe
@@ -123,6 +124,26 @@ def export(
     from podium.train.export import export_adapter  # it loads numpy
 
     say(str(export_adapter(directory, output, base=base or _base_of(directory))))
+
+
+@app.command()
+def curves(
+    trainings: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR", help="The directories of trainings, or their files of metrics."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE.svg", help="The file to write.")
+    ],
+) -> None:
+    """Draw how trainings went, several in one picture."""
+    for course in write_curves(trainings, output):
+        if course.left_out:
+            lines = counted(course.left_out, "line")
+            complain(f"{course.name}: without {lines} of the metrics that cannot be read")
+    say(str(output))
 
 
 def _read(
