@@ -78,6 +78,24 @@ def place(finished: Path, target: Path) -> None:
 
 
 @contextmanager
+def whole_directory(target: Path) -> Iterator[Path]:
+    """A directory to fill, which takes the place of `target` once everything is in it."""
+    draft, old = (target.with_name(f".{target.name}.{end}") for end in ("part", "old"))
+    for leftover in (draft, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        yield draft
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    if target.exists():
+        target.rename(old)
+    draft.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
 def writing(directory: Path, needed: int) -> Iterator[None]:
     """Say what to do when `needed` bytes cannot be written under `directory`."""
     try:

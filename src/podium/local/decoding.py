@@ -11,6 +11,7 @@ a worker makes of it is `podium.providers.transformers`. Needs torch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -26,12 +27,27 @@ from podium.local.lora import AdapterStack
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How one prompt is completed; a temperature of 0 always takes the likeliest token, and a
-    `top_k` of 0 leaves all of them to be drawn."""
+    `top_k` of 0 leaves all of them to be drawn. With a `seed`, what is drawn is the same
+    whoever else is in the batch.
+
+    Values that make no sense are refused here: in a batch they would harm everyone.
+    """
 
     max_tokens: int = 256
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is {self.max_tokens}; give 1 or more")
+        if not (math.isfinite(self.temperature) and self.temperature >= 0):
+            raise ValueError(f"temperature is {self.temperature}; give 0 or more")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}; give more than 0 and at most 1")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}; give 0 for all tokens, or how many")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +72,11 @@ class Memory(Protocol):
 
 
 class Decoder:
-    """Completes prompts with one model. Not to be used by two threads at once."""
+    """Completes prompts with one model. Not to be used by two threads at once.
+
+    What is drawn follows from `seed`; with None from torch's own state, which the checkpoints of
+    a training keep.
+    """
 
     def __init__(
         self,
@@ -65,14 +85,14 @@ class Decoder:
         end_tokens: Sequence[int],
         padding: int,
         adapters: AdapterStack | None = None,
-        seed: int = 0,
+        seed: int | None = 0,
     ) -> None:
         self.model: Any = model
         self.adapters = adapters
         self._padding = padding
         self._device = next(model.parameters()).device
-        self._ends = torch.tensor(list(end_tokens), device=self._device)
-        self._generator = torch.Generator(self._device).manual_seed(seed)
+        self._ends = torch.tensor(list(end_tokens), dtype=torch.long, device=self._device)
+        self._generator = None if seed is None else torch.Generator(self._device).manual_seed(seed)
         self._captured = CapturedSteps(model)
 
     @torch.inference_mode()
@@ -89,6 +109,12 @@ class Decoder:
 
         `captured` is for batches of a size that comes again and again, without adapters.
         """
+        if choices is not None and (captured or self.adapters is None):
+            raise ValueError("only a decoder with adapters, whose steps grow, can choose them")
+        if not all(prompts):
+            raise ValueError("a prompt has no tokens; there is nothing to complete")
+        if not prompts:
+            return []
         width = self._captured.width_for(prompts) if captured else max(map(len, prompts))
         rows = self._tensor(choices) if choices is not None else None
         tokens, mask = self._padded(prompts, width)
@@ -105,19 +131,21 @@ class Decoder:
             memory = Growing(self, cache, mask, rows, every)
         return _Writing(self, memory, asked).until_all_have_ended(logits[every])
 
-    def sample(self, logits: Tensor, sampling: _Chances) -> Tensor:
+    def sample(self, logits: Tensor, sampling: _Chances, step: int) -> Tensor:
         """The next token of every row."""
         likeliest = logits.argmax(-1)
         if sampling.greedy:
             return likeliest
         scaled = logits.float() / sampling.temperature.clamp(min=1e-6)[:, None]
-        if sampling.top_k:
-            least = scaled.topk(sampling.top_k).values[:, -1:]
-            scaled = scaled.masked_fill(scaled < least, -torch.inf)
+        if sampling.top_k is not None:
+            scaled = _likeliest(scaled, sampling.top_k)
         chances = scaled.softmax(-1)
         if sampling.top_p is not None:
             chances = _nucleus(chances, sampling.top_p)
         drawn = torch.multinomial(chances, 1, generator=self._generator)[:, 0]
+        if sampling.thrown is not None:
+            thrown = sampling.thrown[:, step]
+            drawn = torch.where(thrown >= 0, _at(chances, thrown), drawn)
         return torch.where(sampling.temperature > 0, drawn, likeliest)
 
     def is_end(self, tokens: Tensor) -> Tensor:
@@ -202,18 +230,22 @@ class Growing:
 
 
 class _Chances:
-    """How the rows of a batch are sampled, as tensors."""
+    """How the rows of a batch are sampled, as tensors; None where no row asks for it."""
 
     def __init__(self, sampling: Sequence[Sampling], device: torch.device) -> None:
         top_p = [one.top_p for one in sampling]
+        top_k = [one.top_k for one in sampling]
         self.temperature = torch.tensor([one.temperature for one in sampling], device=device)
         self.top_p = torch.tensor(top_p, device=device) if min(top_p) < 1.0 else None
-        self.top_k = max(one.top_k for one in sampling)
+        self.top_k = torch.tensor(top_k, device=device) if max(top_k) > 0 else None
+        self.thrown = _thrown(sampling, device)
         self.greedy = all(one.temperature == 0.0 for one in sampling)
 
     def keep(self, rows: Tensor) -> None:
         self.temperature = self.temperature[rows]
         self.top_p = self.top_p[rows] if self.top_p is not None else None
+        self.top_k = self.top_k[rows] if self.top_k is not None else None
+        self.thrown = self.thrown[rows] if self.thrown is not None else None
 
 
 class _Writing:
@@ -235,7 +267,7 @@ class _Writing:
         ended = torch.zeros(total, dtype=torch.bool, device=logits.device)
         live = torch.ones(total, dtype=torch.bool, device=logits.device)
         for step in range(self._longest):
-            tokens = self._decoder.sample(logits, self._chances)
+            tokens = self._decoder.sample(logits, self._chances, step)
             written[self._places[live], step] = tokens[live]
             ends = self._decoder.is_end(tokens) & live
             ended[self._places[ends]] = True
@@ -256,8 +288,36 @@ class _Writing:
         ]
 
 
+def _likeliest(scaled: Tensor, top_k: Tensor) -> Tensor:
+    """Of each row its `top_k` likeliest tokens and those as likely as the last of them; of a row
+    with none given, all."""
+    most = min(int(top_k.max()), scaled.shape[1])
+    last = (top_k.clamp(max=most) - 1).clamp(min=0)
+    least = scaled.topk(most).values.gather(1, last[:, None])
+    return scaled.masked_fill((scaled < least) & (top_k > 0)[:, None], -torch.inf)
+
+
 def _nucleus(chances: Tensor, top_p: Tensor) -> Tensor:
     """The likeliest tokens of each row that together have the chance `top_p`, and no others."""
     ordered, order = chances.sort(-1, descending=True)
     is_beyond = ordered.cumsum(-1) - ordered >= top_p[:, None]
     return torch.zeros_like(chances).scatter_(-1, order, ordered.masked_fill(is_beyond, 0.0))
+
+
+def _thrown(sampling: Sequence[Sampling], device: torch.device) -> Tensor | None:
+    """For rows with a seed of their own, what is thrown at each step: a number from 0 to 1, drawn
+    on the processor so that it is the same on every machine. -1 for the other rows."""
+    if all(one.seed is None for one in sampling):
+        return None
+    thrown = torch.full((len(sampling), max(one.max_tokens for one in sampling)), -1.0)
+    for row, one in zip(thrown, sampling, strict=True):
+        if one.seed is not None:
+            generator = torch.Generator().manual_seed(one.seed)
+            row[: one.max_tokens] = torch.rand(one.max_tokens, generator=generator)
+    return thrown.to(device)
+
+
+def _at(chances: Tensor, thrown: Tensor) -> Tensor:
+    """The token of each row on whose share of the chances the number falls."""
+    heaped = chances.cumsum(-1)
+    return (heaped <= thrown[:, None] * heaped[:, -1:]).sum(-1).clamp(max=chances.shape[1] - 1)

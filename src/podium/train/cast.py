@@ -36,6 +36,13 @@ class Cast:
     workers: tuple[Worker, ...]
     pool: Pool
     cache: ReplyCache | None
+    http: Http
+
+    async def close(self) -> None:
+        """Close what they hold open on this event loop, and the file of replies."""
+        if self.cache is not None:
+            self.cache.close()
+        await self.http.close()
 
 
 def make_cast(recipe: Recipe, http: Http) -> Cast:
@@ -52,7 +59,7 @@ def make_cast(recipe: Recipe, http: Http) -> Cast:
     if recipe.pool.flaky:
         share, seed = recipe.pool.flaky, recipe.run.seed
         workers = [FlakyWorker(worker, share, seed) for worker in workers]
-    return Cast(tuple(workers), recipe_pool(recipe), cache)
+    return Cast(tuple(workers), recipe_pool(recipe), cache, http)
 
 
 def _connected(recipe: Recipe, http: Http) -> Iterator[Worker]:

@@ -12,20 +12,26 @@ Where this departs from the paper, a recipe says so: the loss (`grpo.loss_type`)
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
+from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium.engine import Switchboard
 from podium.errors import ConfigError
 from podium.providers import Http
+from podium.train import processes
+from podium.train.callbacks import StopInTime, silence
 from podium.train.cast import Cast, make_cast
+from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
 from podium.train.diagnostics import References, diagnose
 from podium.train.exercises import Exercise, exercises, held_out_exercises
 from podium.train.logbook import Logbook
@@ -56,11 +62,23 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
         board=Switchboard(),
     )
     rollouts = Rollouts(recipe, policy, scorer, practice)
-    with Logbook(recipe, resume=resume) as logbook:
+    begun = last_checkpoint(recipe.output) if resume else None
+    with (
+        on_a_disk_that_may_be_full(recipe.output),
+        Logbook(recipe, after=begun.step if begun else 0) as logbook,
+    ):
         loop = _Loop(recipe, rollouts, logbook, held_out_exercises(recipe, cast.pool))
         trainer = loop.trainer(policy, practice)
-        trainer.train(resume_from_checkpoint=resume or None)
-        policy.save(recipe.output / CONDUCTOR)
+        try:
+            trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
+        finally:
+            loop.close(cast)
+        if trainer.state.global_step < recipe.grpo.steps:
+            logbook.stopped(trainer.state.global_step)
+            return
+        weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+        if processes.is_first():
+            policy.save(recipe.output / CONDUCTOR, weights)
         logbook.finish(_kept(cast))
 
 
@@ -92,6 +110,7 @@ class _Loop:
             multi_step_kinds=kinds - ONE_SKILL if recipe.data.kind == "etudes" else None,
         )
         self._trainer: Any = None
+        self._is_scored = False
 
     def trainer(self, policy: Policy, practice: list[Exercise]) -> GRPOTrainer:
         """TRL's trainer for this recipe."""
@@ -105,9 +124,18 @@ class _Loop:
             train_dataset=Dataset.from_list(rows),
             reward_funcs=self.reward,
             rollout_func=self.completions,
-            callbacks=[_EachStep(self)],
+            callbacks=[_EachStep(self), StopInTime(self._recipe.run.minutes, self._logbook)],
         )
+        silence(self._trainer)
         return self._trainer
+
+    def close(self, cast: Cast) -> None:
+        """End the event loop that TRL has started, and let go of what the workers held."""
+        thread, loop = self._trainer.async_loop_thread, self._trainer.async_loop
+        asyncio.run_coroutine_threadsafe(cast.close(), loop).result()
+        atexit.unregister(shutdown_event_loop_in_daemon)
+        shutdown_event_loop_in_daemon(thread, loop)
+        loop.close()
 
     def completions(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         """Plans for a batch. A prompt is only the number of its exercise."""
@@ -121,29 +149,40 @@ class _Loop:
             "logprobs": None,
         }
 
-    async def reward(self, **_: Any) -> list[float | None]:
+    async def reward(
+        self, log_metric: Callable[[str, float], None], **_: Any
+    ) -> list[float | None]:
         """What the plans of the batch earned, once all of them were carried out."""
         began = time.monotonic()
         rewards = await self._rollouts.rewards()
         self._logbook.spent("workers", time.monotonic() - began)
-        self._logbook.step(diagnose(self._rollouts.rollouts(), self._references))
+        self._is_scored = True
+        if self._trainer.args.report_to:
+            seen = diagnose(self._rollouts.rollouts(), self._references)
+            for name, value in seen.as_metrics().items():
+                log_metric(name, value)
         return rewards
 
+    def ended(self, step: int) -> None:
+        """Write down what the rollouts of the step showed, those of all processes together; a
+        step that goes over the same rollouts again shows nothing new."""
+        if self._is_scored:
+            rollouts = gather_object(self._rollouts.rollouts())
+            self._logbook.step(diagnose(rollouts, self._references))
+            self._is_scored = False
+        self._logbook.updated(step)
+
     def measure(self, step: int) -> None:
-        """How the policy does on what it is not trained on."""
-        coroutine = self._rollouts.measure(self._held_out, self._recipe.run.eval_temperature)
+        """How the policy does on what it is not trained on, each process with its share of it."""
+        share = self._held_out[processes.index() :: processes.count()]
+        coroutine = self._rollouts.measure(share, self._recipe.run.eval_temperature)
         rollouts = asyncio.run_coroutine_threadsafe(coroutine, self._trainer.async_loop).result()
-        self._logbook.measured(step, diagnose(rollouts, self._references))
+        self._logbook.measured(step, diagnose(gather_object(rollouts), self._references))
 
     def is_due(self, step: int) -> bool:
         """Whether a measurement comes after that step."""
         every = self._recipe.run.eval_every
         return bool(every) and step % every == 0
-
-    def is_over(self) -> bool:
-        """Whether the time that the recipe gives has passed."""
-        minutes = self._recipe.run.minutes
-        return minutes is not None and self._logbook.seconds > minutes * 60
 
 
 class _EachStep(TrainerCallback):
@@ -158,14 +197,10 @@ class _EachStep(TrainerCallback):
             for gradient in gradients:
                 gradient.zero_()
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        self._loop._logbook.updated(state.global_step)
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._loop.ended(state.global_step)
         if self._loop.is_due(state.global_step):
             self._loop.measure(state.global_step)
-        if self._loop.is_over():
-            control.should_save = True
-            control.should_training_stop = True
-        return control
 
 
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
@@ -177,20 +212,20 @@ def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
 def _arguments(recipe: Recipe) -> GRPOConfig:
     grpo, run = recipe.grpo, recipe.run
     assert grpo is not None
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
     rows = grpo.questions * grpo.rollouts
-    micro_batch = grpo.micro_batch or rows // processes
-    if rows % (micro_batch * processes):
+    micro_batch = grpo.micro_batch or rows // processes.count()
+    in_one_pass = micro_batch * processes.count()
+    if not in_one_pass or rows % in_one_pass:
         raise ConfigError(
-            f"the {rows} rollouts of a step cannot be divided into {processes} x {micro_batch}; "
-            f"change grpo.micro_batch"
+            f"the {rows} rollouts of a step cannot be divided into {processes.count()} x "
+            f"{micro_batch}; change grpo.micro_batch"
         )
     on_card = torch.cuda.is_available()
     return GRPOConfig(
-        output_dir=str(recipe.output / "checkpoints"),
+        output_dir=str(recipe.output / DIRECTORY),
         max_steps=grpo.steps,
         per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=rows // (micro_batch * processes),
+        gradient_accumulation_steps=rows // in_one_pass,
         num_generations=grpo.rollouts,
         max_completion_length=grpo.max_completion_tokens,
         temperature=grpo.temperature,

@@ -3,22 +3,28 @@ and words for whoever watches.
 
     metrics.jsonl        one line a step, and one for every measurement
     samples.jsonl        plans of every step, the best and the worst
-    summary.json         how it ended: steps, minutes, rollouts a second
+    summary.json         how far it came: steps, minutes, rollouts a second
+
+Of several processes that train together only the first has a logbook that anybody reads. A
+training that goes on keeps what was written up to the checkpoint that it goes on from, and what
+came after that is written anew.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from rich.console import Console
 
 from podium.files import write_whole
+from podium.train import processes
 from podium.train.diagnostics import StepDiagnostics, Watch
 from podium.train.recipe import Recipe
 
@@ -32,21 +38,20 @@ MISTAKES_SHOWN: Final = 20
 
 
 class Logbook:
-    """The record of one training."""
+    """The record of one training, which goes on `after` a step; 0 begins it anew."""
 
-    def __init__(self, recipe: Recipe, *, resume: bool, console: Console | None = None) -> None:
+    def __init__(self, recipe: Recipe, *, after: int = 0, console: Console | None = None) -> None:
         self._output = recipe.output
         self._output.mkdir(parents=True, exist_ok=True)
-        self._console = console or Console(stderr=True)
+        self._is_kept = processes.is_first()
+        self._console = console or Console(stderr=True, quiet=not self._is_kept)
         self._steps_in_all = recipe.training.steps
         self._watch = Watch()
-        earlier = _summary(self._output) if resume else {}
+        earlier = _summary(self._output) if after else {}
         self._seconds_before = float(earlier.get("seconds", 0.0))
         self._rollouts = int(earlier.get("rollouts", 0))
-        self._steps_done = 0
-        mode = "a" if resume else "w"
-        self._metrics = (self._output / METRICS).open(mode, encoding="utf-8")
-        self._samples = (self._output / SAMPLES).open(mode, encoding="utf-8")
+        self._metrics = self._opened(METRICS, after)
+        self._samples = self._opened(SAMPLES, after)
         self._began = time.monotonic()
         self._step_began = self._began
         self._spent: dict[str, float] = {}
@@ -82,13 +87,12 @@ class Logbook:
 
     def warn(self, words: str) -> None:
         """Tell whoever watches."""
-        self._console.print(f"[yellow]warning:[/] {words}", highlight=False)
+        self._print(f"warning: {words}", style="yellow")
 
     def updated(self, step: int) -> None:
         """The step is over."""
         now = time.monotonic()
         seconds, self._step_began = now - self._step_began, now
-        self._steps_done += 1
         if self._seen is None:
             return
         seen, self._seen = self._seen, None
@@ -110,19 +114,14 @@ class Logbook:
         kinds = ", ".join(
             f"{kind} {value:.2f}" for kind, value in sorted(seen.accuracy_by_kind.items())
         )
-        self._console.print(
-            f"held out after step {step}: accuracy {seen.accuracy or 0.0:.3f} ({kinds})",
-            highlight=False,
-        )
+        self._print(f"held out after step {step}: accuracy {seen.accuracy or 0.0:.3f} ({kinds})")
         self._step_began = time.monotonic()
 
     def taught(self, step: int, loss: float) -> None:
         """The loss of learning by example."""
         self._write(self._metrics, {"step": step, "loss": loss, "seconds": round(self.seconds, 1)})
-        self._console.print(
-            f"step {step}/{self._steps_in_all} {self.seconds:.0f} s  loss {loss:.4f}",
-            highlight=False,
-        )
+        self._print(f"step {step}/{self._steps_in_all} {self.seconds:.0f} s  loss {loss:.4f}")
+        self._summarise(step)
 
     def recited(self, step: int, recitals: Sequence[Recital]) -> None:
         """How well adapters say what they were taught, and where they go wrong."""
@@ -134,13 +133,23 @@ class Logbook:
                 entry = {"step": step, "adapter": recital.adapter, **asdict(mistake)}
                 self._write(self._samples, entry)
         told = ", ".join(f"{name} {accuracy:.3f}" for name, accuracy in accuracies.items())
-        self._console.print(f"recited after step {step}: {told}", highlight=False)
+        self._print(f"recited after step {step}: {told}")
+
+    def stopped(self, step: int) -> None:
+        """The time that the training was given is over, and the training is not."""
+        self._summarise(step)
+        self._print(
+            f"stopped after step {step} of {self._steps_in_all}, with a checkpoint; "
+            f"--resume goes on from there"
+        )
 
     def finish(self, more: Mapping[str, float]) -> None:
         """The training is over."""
         self._summarise(self._steps_in_all, finished=True, **more)
 
     def _summarise(self, step: int, **more: Any) -> None:
+        if not self._is_kept:
+            return
         seconds = self._seconds_before + self.seconds
         summary = {
             "step": step,
@@ -154,17 +163,28 @@ class Logbook:
 
     def _say(self, step: int, seconds: float, seen: StepDiagnostics) -> None:
         name, share = seen.largest_worker
-        self._console.print(
+        self._print(
             f"step {step}/{self._steps_in_all} {seconds:.1f} s  "
             f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
             f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
             f"spread {seen.groups_with_spread or 0.0:.2f}  "
             f"entropy {seen.entropy_bits or 0.0:.2f} bits (most: {name} {share:.0%})  "
-            f"tokens {seen.mean_tokens:.0f}",
-            highlight=False,
+            f"tokens {seen.mean_tokens:.0f}"
         )
 
-    def _write(self, file: Any, line: Mapping[str, Any]) -> None:
+    def _print(self, words: str, style: str | None = None) -> None:
+        self._console.print(words, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    def _opened(self, name: str, after: int) -> IO[str]:
+        """The file of that name, to be written on; nobody's, where another process keeps it."""
+        if not self._is_kept:
+            return open(os.devnull, "w", encoding="utf-8")
+        path = self._output / name
+        if after and path.exists():
+            write_whole(path, "".join(_lines_until(path, after)))
+        return path.open("a" if after else "w", encoding="utf-8")
+
+    def _write(self, file: IO[str], line: Mapping[str, Any]) -> None:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
         file.flush()
 
@@ -175,6 +195,17 @@ def _summary(output: Path) -> dict[str, Any]:
     except (FileNotFoundError, ValueError):
         return {}
     return found
+
+
+def _lines_until(path: Path, step: int) -> Iterator[str]:
+    """The lines of steps up to that one; a line that a killed process broke off is none."""
+    for line in path.read_text("utf-8", errors="replace").split("\n"):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and entry.get("step", 0) <= step:
+            yield f"{line}\n"
 
 
 def _rounded(metrics: Mapping[str, float]) -> dict[str, float]:

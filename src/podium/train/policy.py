@@ -8,7 +8,7 @@ sampled from directly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
 
+from podium.files import whole_directory
 from podium.local import pretrained
 from podium.local.captured import GROUPED_ATTENTION
 from podium.local.decoding import Completion, Decoder, Sampling
@@ -52,7 +53,7 @@ class Policy:
             sampled,
             end_tokens=self.end_tokens,
             padding=self.tokenizer.pad_token_id,
-            seed=recipe.run.seed,
+            seed=None,
         )
         self._encode = loaded.encode
         self._autocast = on_card and self._folded is None and held is torch.float32
@@ -85,11 +86,12 @@ class Policy:
         self._decoder.model.train(was_training)
         return completions
 
-    def save(self, directory: Path) -> None:
-        """Write what was trained: an adapter, or the whole model."""
-        self.model.save_pretrained(directory)
-        if self._folded is None:
-            self.tokenizer.save_pretrained(directory)
+    def save(self, directory: Path, weights: Mapping[str, torch.Tensor]) -> None:
+        """Write what was trained, an adapter or the whole model, from these weights of it."""
+        with whole_directory(directory) as draft:
+            self.model.save_pretrained(draft, state_dict=weights)
+            if self._folded is None:
+                self.tokenizer.save_pretrained(draft)
 
     @torch.no_grad()
     def _fold(self) -> None:

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from podium.errors import ConfigError
+from podium.files import whole_directory
 from podium.local import pretrained
 from podium.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
+from podium.train import processes
+from podium.train.callbacks import StopInTime, silence
+from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
 from podium.train.compiled import compile_layers
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
@@ -49,7 +53,7 @@ class Taught(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, adapter: Tensor
     ) -> dict[str, Tensor]:
-        """The sum over adapters of each one's mean loss a token."""
+        """The sum over adapters of each one's mean loss a token, over all processes."""
         with self.stack.using(EQUAL_PARTS) if self.stack is not None else nullcontext():
             hidden = self.model.model(
                 input_ids=input_ids, attention_mask=attention_mask, use_cache=False
@@ -61,6 +65,9 @@ class Taught(nn.Module):
         owner = adapter[:, None].expand_as(targets)[is_target]
         count = torch.zeros(self._adapters + 1, device=losses.device)
         count = count.index_add(0, owner, torch.ones_like(losses))
+        if distributed.is_initialized():
+            distributed.all_reduce(count)
+            count /= distributed.get_world_size()  # of gradients, the mean is taken
         return {"loss": (losses / count[owner]).sum()}
 
 
@@ -75,15 +82,13 @@ class SideBySide(Trainer):
         self._padding = padding
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The batches as planned."""
-        loader: DataLoader[Any] = DataLoader(
+        """The batches as planned, of which this process has its share already."""
+        return DataLoader(
             self._plan,  # type: ignore[arg-type]
-            batch_size=None,
-            collate_fn=lambda rows: collate(rows, self._padding),
+            batch_size=1,
+            collate_fn=lambda batches: collate(batches[0], self._padding),
             num_workers=2 if torch.cuda.is_available() else 0,
         )
-        prepared: DataLoader[Any] = self.accelerator.prepare(loader)
-        return prepared
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         directory = Path(output_dir or self.args.output_dir or ".")
@@ -157,19 +162,55 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     test = {name: encode(loaded, group, place(name)) for name, group in tested.items()}
     parts = _parts_of_a_step(recipe, len(encoded))
     rows, steps = sft.batch // parts, sft.steps * parts
-    plan = list(batches(list(encoded.values()), rows, steps, recipe.run.seed))
-    with Logbook(recipe, resume=resume) as logbook:
-        watchers = [_EachStep(recipe, logbook, lambda: recite(loaded, stack, test))]
+    planned = batches(list(encoded.values()), rows, steps, recipe.run.seed)
+    plan = [own_share(batch, len(encoded)) for batch in planned]
+    begun = last_checkpoint(recipe.output) if resume else None
+    with (
+        on_a_disk_that_may_be_full(recipe.output),
+        Logbook(recipe, after=begun.step if begun else 0) as logbook,
+    ):
+        watchers = [
+            _EachStep(recipe, logbook, lambda: recite(loaded, stack, test)),
+            StopInTime(recipe.run.minutes, logbook),
+        ]
         trainer = SideBySide(
             Taught(loaded.model, stack),
             plan,
             loaded.tokenizer.pad_token_id,
             args=_arguments(recipe, parts, clip=stack is None),
-            callbacks=[EachByItself(stack, sft.max_grad_norm), *watchers] if stack else watchers,
+            callbacks=[*_bounds(stack, sft.max_grad_norm), *watchers],
         )
-        trainer.train(resume_from_checkpoint=resume or None)
-        _write(recipe, loaded, stack)
+        silence(trainer)
+        trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
+        if trainer.state.global_step < sft.steps:
+            logbook.stopped(trainer.state.global_step)
+            return
+        if processes.is_first():
+            _write(recipe, loaded, stack)
         logbook.finish({})
+
+
+def _bounds(stack: AdapterStack | None, bound: float) -> list[TrainerCallback]:
+    """What bounds gradients; 0 leaves them as they are, and the trainer itself does so where
+    there are no adapters."""
+    return [EachByItself(stack, bound)] if stack is not None and bound else []
+
+
+def own_share(batch: Sequence[Example], adapters: int) -> list[Example]:
+    """The rows of a batch that are for this process: as many of each adapter as every other has."""
+    rows = len(batch) // adapters
+    share, left = divmod(rows, processes.count())
+    if left:
+        raise ConfigError(
+            f"{rows} rows of each adapter cannot be divided among {processes.count()} processes; "
+            f"change sft.batch or sft.micro_batch"
+        )
+    begin = share * processes.index()
+    return [
+        row
+        for place in range(0, len(batch), rows)
+        for row in batch[place + begin : place + begin + share]
+    ]
 
 
 def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack | None:
@@ -189,11 +230,13 @@ def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack
 
 def _write(recipe: Recipe, loaded: pretrained.Pretrained, stack: AdapterStack | None) -> None:
     if stack is None:
-        loaded.model.save_pretrained(recipe.output / MODEL)
-        loaded.tokenizer.save_pretrained(recipe.output / MODEL)
+        with whole_directory(recipe.output / MODEL) as directory:
+            loaded.model.save_pretrained(directory)
+            loaded.tokenizer.save_pretrained(directory)
         return
     for name in stack.names:
-        stack.save(name, recipe.output / name, lora_shape(recipe), recipe.model.base)
+        with whole_directory(recipe.output / name) as directory:
+            stack.save(name, directory, lora_shape(recipe), recipe.model.base)
 
 
 def lora_shape(recipe: Recipe) -> LoraShape:
@@ -232,7 +275,6 @@ class _EachStep(TrainerCallback):
         self, recipe: Recipe, logbook: Logbook, recitals: Callable[[], list[Recital]]
     ) -> None:
         self._every = recipe.run.eval_every
-        self._minutes = recipe.run.minutes
         self._logbook = logbook
         self._recitals = recitals
 
@@ -240,21 +282,18 @@ class _EachStep(TrainerCallback):
         if "loss" in (logs or {}):
             self._logbook.taught(state.global_step, float(logs["loss"]))
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         is_last = state.global_step == state.max_steps
-        if self._every and (is_last or state.global_step % self._every == 0):
+        is_due = self._every and (is_last or state.global_step % self._every == 0)
+        if is_due and processes.is_first():
             self._logbook.recited(state.global_step, self._recitals())
-        if self._minutes is not None and self._logbook.seconds > self._minutes * 60:
-            control.should_save = True
-            control.should_training_stop = True
-        return control
 
 
 def _arguments(recipe: Recipe, parts: int, *, clip: bool) -> TrainingArguments:
     sft, run = recipe.sft, recipe.run
     assert sft is not None
     return TrainingArguments(
-        output_dir=str(recipe.output / "checkpoints"),
+        output_dir=str(recipe.output / DIRECTORY),
         max_steps=sft.steps,
         learning_rate=sft.learning_rate,
         lr_scheduler_type=sft.schedule,
@@ -267,7 +306,7 @@ def _arguments(recipe: Recipe, parts: int, *, clip: bool) -> TrainingArguments:
         max_grad_norm=sft.max_grad_norm if clip else 0.0,
         optim="adamw_torch_fused" if torch.cuda.is_available() else "adamw_torch",
         use_cpu=not torch.cuda.is_available(),
-        logging_steps=10,
+        logging_steps=min(10, sft.steps),
         save_steps=run.save_every,
         save_total_limit=run.keep,
         seed=run.seed,

@@ -1,0 +1,80 @@
+"""The checkpoints of a training: which of them can be gone on from, and a disk that is full.
+
+Trainers write a checkpoint file by file into a directory of its own, the state of the training
+last. A training that was killed in between leaves a directory without it, which is no checkpoint.
+Needs no torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from podium.errors import StoreError
+
+DIRECTORY: Final = "checkpoints"
+"""Where they lie below the output."""
+
+STATE_FILE: Final = "trainer_state.json"
+"""What is written last."""
+
+_NAME: Final = re.compile(r"checkpoint-(\d+)")
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
+"""How libraries put it that pass on no error number; the last two are torch, whose archives fail
+so when they cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A state of the training that is there as a whole."""
+
+    path: Path
+    step: int
+
+
+def last_checkpoint(output: Path) -> Checkpoint | None:
+    """What a training goes on from, if there is anything."""
+    found = [
+        Checkpoint(path, int(name[1]))
+        for path in (output / DIRECTORY).glob("checkpoint-*")
+        if (name := _NAME.fullmatch(path.name)) and _is_whole(path)
+    ]
+    return max(found, key=lambda checkpoint: checkpoint.step, default=None)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        json.loads((path / STATE_FILE).read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+@contextmanager
+def on_a_disk_that_may_be_full(output: Path) -> Iterator[None]:
+    """Say in words that there is no room, and what is left, whoever was writing."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_about_room(error):
+            raise
+        kept = last_checkpoint(output)
+        left = f"the checkpoint of step {kept.step} is whole" if kept else "no checkpoint is whole"
+        raise StoreError(
+            f"no room in {output}: what was being written is lost, {left}; free some, then go on "
+            f"by --resume"
+        ) from error
+
+
+def _is_about_room(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return True
+    words = str(error).lower()
+    return any(sign in words for sign in _FULL_IN_WORDS)
