@@ -14,6 +14,7 @@ from cli.support import REPOSITORY, Podium
 from podium.config import Settings
 from podium.errors import Unavailable
 from podium.train import pools, preflight
+from podium.train.checkpoints import STATE_FILE
 from podium.train.recipe import Recipe
 from support.recipes import GRPO, LESSONS, TASK, write_recipe
 
@@ -31,7 +32,9 @@ class Trainer:
         assert (recipe.output / preflight.RECIPE_FILE).exists()
         self.trained.append(recipe)
         self.resumed.append(resume)
-        (recipe.output / "checkpoints" / "checkpoint-1").mkdir(parents=True, exist_ok=True)
+        checkpoint = recipe.output / "checkpoints" / "checkpoint-1"
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        (checkpoint / STATE_FILE).write_text("{}", "utf-8")
 
 
 @pytest.fixture
@@ -100,7 +103,7 @@ def test_a_training_that_died_before_its_first_checkpoint_begins_anew(
     podium: Podium, trainer: Trainer, recipe: Path
 ) -> None:
     assert podium("train", "grpo", recipe).code == 0
-    (recipe.parent / "out" / "checkpoints" / "checkpoint-1").rmdir()
+    (recipe.parent / "out" / "checkpoints" / "checkpoint-1" / STATE_FILE).unlink()
     ended = podium("train", "grpo", recipe, "--resume")
     assert ended.code == 0
     assert "holds no checkpoint yet" in ended.complaint
@@ -145,7 +148,7 @@ def test_only_one_of_accelerates_processes_asks_the_workers_and_writes(
     podium: Podium, trainer: Trainer, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert podium("train", "grpo", recipe).code == 0
-    (recipe.parent / "out" / "checkpoints" / "checkpoint-1").rmdir()
+    (recipe.parent / "out" / "checkpoints" / "checkpoint-1" / STATE_FILE).unlink()
 
     async def check_pool(settings: Settings, environment: Any) -> None:
         raise AssertionError("the first process asks for all")

@@ -9,6 +9,7 @@ import pytest
 
 from podium.errors import ConfigError, StoreError
 from podium.train import preflight
+from podium.train.checkpoints import STATE_FILE
 from podium.train.preflight import check_files, check_output, claim_output, disk_bytes, resolved
 from support.recipes import GRPO, LESSONS, make_recipe
 
@@ -31,6 +32,17 @@ def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.M
         preflight.require_packages()
     monkeypatch.setattr(preflight, "PACKAGES", ("json",))
     preflight.require_packages()
+
+
+def test_a_tracker_that_is_missing_is_named_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(preflight.TRACKERS, "wandb", ("no_such_package",))
+    monkeypatch.setitem(preflight.TRACKERS, "tensorboard", ("no_such_package", "json"))
+    preflight.require_trackers(make_recipe(tmp_path))
+    preflight.require_trackers(make_recipe(tmp_path, GRPO, ['run.log=["jsonl", "tensorboard"]']))
+    with pytest.raises(ConfigError, match="run.log names wandb.*pip install no_such_package"):
+        preflight.require_trackers(make_recipe(tmp_path, GRPO, ['run.log=["wandb"]']))
 
 
 def test_files_that_are_there_pass_and_others_are_named_by_their_key(tmp_path: Path) -> None:
@@ -61,7 +73,10 @@ def test_a_fresh_directory_is_claimed_with_the_recipe(tmp_path: Path) -> None:
 def test_a_training_that_has_begun_is_only_resumed(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path)
     claim_output(recipe)
-    (recipe.output / "checkpoints" / "checkpoint-20").mkdir(parents=True)
+    half_written = recipe.output / "checkpoints" / "checkpoint-20"
+    half_written.mkdir(parents=True)
+    check_output(recipe, resume=False)
+    (half_written / STATE_FILE).write_text("{}", "utf-8")
     check_output(recipe, resume=True)
     with pytest.raises(ConfigError, match="holds this training already; go on with it by --resume"):
         check_output(recipe, resume=False)

@@ -20,7 +20,7 @@ from podium.cli.app import NounGroup
 from podium.cli.output import complain, say, say_json
 from podium.cli.text import counted, money, one_line
 from podium.errors import ConfigError
-from podium.train import pools, preflight
+from podium.train import pools, preflight, processes
 from podium.train.curves import write_curves
 from podium.train.data import problems
 from podium.train.estimate import Estimate, estimate
@@ -170,9 +170,10 @@ def _read(
 
 def _train(recipe: Recipe, *, resume: bool) -> None:
     preflight.require_packages()
+    preflight.require_trackers(recipe)
     preflight.check_files(recipe)
-    preflight.check_output(recipe, resume=resume)
-    if _is_first_process():
+    if processes.is_first():
+        preflight.check_output(recipe, resume=resume)
         if recipe.data.kind != "etudes" and recipe.kind == "grpo":
             problems(recipe)
         if recipe.pool.file is not None:
@@ -182,13 +183,8 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
         complain(f"{recipe.output} holds no checkpoint yet, so it begins from the start")
         resume = False
     importlib.import_module(f"podium.train.{recipe.kind}").train(recipe, resume=resume)
-    if _is_first_process():
+    if processes.is_first():
         say(str(recipe.output))
-
-
-def _is_first_process() -> bool:
-    """Whether this is the one of accelerate's processes that speaks for all."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 # ---- the dry run

@@ -6,7 +6,6 @@ batches. Learning from them is `podium.train.sft`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,9 @@ from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
+
+from pydantic import BaseModel, Field, ValidationError
 
 from podium.conductor.prompt import Prompt
 from podium.errors import ConfigError
@@ -60,6 +61,20 @@ class Written(NamedTuple):
     unlearned: tuple[tuple[int, int], ...] = ()
 
 
+class _OwnMessage(BaseModel):
+    """A turn of a prompt that a user wrote."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _OwnExample(BaseModel):
+    """A line of a user's file."""
+
+    prompt: str | Annotated[list[_OwnMessage], Field(min_length=1)]
+    reply: str
+
+
 class Example(NamedTuple):
     """An example in tokens; `labels` are those of the reply, or `UNLABELLED` where nothing is to
     be learned, and `adapter` is the one that learns it."""
@@ -82,12 +97,15 @@ def taught_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[
     if sft.teach == "lessons":
         unsure = recipe.data.etudes.unsure_share
         return _in_parts(
-            {name: _Lessons(name, split, unsure) for name in sft.adapters}, seed, count
+            {name: _Lessons(name, split, unsure) for name in sorted(sft.adapters)}, seed, count
         )
     if sft.teach == "openings":
         return _in_parts({CONDUCTOR: _Openings(recipe, split)}, seed, count)
     assert recipe.data.file is not None, "checked as it was read"
-    return {CONDUCTOR: file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]}
+    examples = file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]
+    kept_apart = min(recipe.run.eval_tasks, len(examples) // 10) if recipe.run.eval_every else 0
+    test, train = examples[:kept_apart], examples[kept_apart:]
+    return {CONDUCTOR: test or train[:count] if split == "test" else train}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +182,27 @@ def _shapes(recipe: Recipe) -> Mapping[EtudeShape, float]:
 
 def file_examples(path: Path) -> list[Written]:
     """A user's own: JSON lines with `prompt` (a text, or messages) and `reply`."""
-    examples = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
-        try:
-            entry = json.loads(line)
-            prompt, reply = entry["prompt"], entry["reply"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f'{path}, line {number}: expected {{"prompt": …, "reply": …}}: {error!r}'
-            ) from error
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        examples.append(Written(messages, reply))
+    lines = enumerate(path.read_text("utf-8").split("\n"), start=1)
+    examples = [_own_example(path, number, line) for number, line in lines if line.strip()]
+    if not examples:
+        raise ConfigError(f"{path} holds no examples; write one a line, as JSON")
     return examples
+
+
+def _own_example(path: Path, number: int, line: str) -> Written:
+    try:
+        entry = _OwnExample.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(
+            f'{path}, line {number}: expected {{"prompt": …, "reply": …}}, where the prompt is a '
+            f"text, or messages with role and content: {where} {first['msg']}"
+        ) from error
+    prompt = entry.prompt
+    if isinstance(prompt, str):
+        return Written([{"role": "user", "content": prompt}], entry.reply)
+    return Written([message.model_dump() for message in prompt], entry.reply)
 
 
 def _as_conversation(prompt: Prompt, opening: Opening) -> Written:

@@ -18,12 +18,19 @@ from typing import Any, Final
 from podium.errors import ConfigError
 from podium.files import full, write_whole, writing
 from podium.local.sources import source
+from podium.train.checkpoints import last_checkpoint
 from podium.train.recipe import Recipe, idle_keys, is_path
 
 RECIPE_FILE: Final = "recipe.json"
 """Lies in the directory of a training, and says whose it is."""
 
 PACKAGES: Final = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "safetensors")
+
+TRACKERS: Final[dict[str, tuple[str, ...]]] = {
+    "tensorboard": ("tensorboard", "tensorboardX"),
+    "wandb": ("wandb",),
+}
+"""The packages through which metrics go elsewhere, of which one is enough."""
 
 BYTES_A_PARAMETER: Final = 14
 """Of a checkpoint: the weights in 16 bits, and what AdamW keeps in 32."""
@@ -43,6 +50,17 @@ def require_packages() -> None:
             f"training needs the extra train, and {', '.join(missing)} cannot be found; "
             f"pip install 'podium-conductor[train]'"
         )
+
+
+def require_trackers(recipe: Recipe) -> None:
+    """Refuse to begin without what the metrics are to go to."""
+    for name in sorted(recipe.run.log):
+        packages = TRACKERS.get(name, ())
+        if packages and all(importlib.util.find_spec(package) is None for package in packages):
+            raise ConfigError(
+                f"run.log names {name}, and the package {packages[0]} cannot be found; "
+                f"pip install {packages[0]}, or drop it from run.log"
+            )
 
 
 def missing_files(recipe: Recipe) -> Iterator[str]:
@@ -124,7 +142,7 @@ def claim_output(recipe: Recipe) -> None:
 
 def has_checkpoint(output: Path) -> bool:
     """Whether there is something to go on from."""
-    return any(output.glob("**/checkpoint-*"))
+    return last_checkpoint(output) is not None
 
 
 def disk_bytes(recipe: Recipe) -> int:
