@@ -209,23 +209,35 @@ def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
     return bool(torch.stack(sums).isfinite().all()) if sums else True
 
 
+def rows_of_this_process(questions: int, rollouts: int) -> int:
+    """How many rollouts of a step each process has: all those of some questions, or as many as
+    the others of one."""
+    rows, left = divmod(questions * rollouts, processes.count())
+    if left or not rows or (rows % rollouts and rollouts % rows):
+        raise ConfigError(
+            f"{questions} questions with {rollouts} rollouts each cannot be divided among "
+            f"{processes.count()} processes; give every process whole questions, or let several "
+            f"share one: change grpo.questions or grpo.rollouts"
+        )
+    return rows
+
+
 def _arguments(recipe: Recipe) -> GRPOConfig:
     grpo, run = recipe.grpo, recipe.run
     assert grpo is not None
-    rows = grpo.questions * grpo.rollouts
-    micro_batch = grpo.micro_batch or rows // processes.count()
-    in_one_pass = micro_batch * processes.count()
-    if not in_one_pass or rows % in_one_pass:
+    rows = rows_of_this_process(grpo.questions, grpo.rollouts)
+    micro_batch = grpo.micro_batch or rows
+    if rows % micro_batch:
         raise ConfigError(
-            f"the {rows} rollouts of a step cannot be divided into {processes.count()} x "
-            f"{micro_batch}; change grpo.micro_batch"
+            f"the {rows} rollouts of a step, on each of {processes.count()} processes, cannot be "
+            f"divided by {micro_batch}; change grpo.micro_batch"
         )
     on_card = torch.cuda.is_available()
     return GRPOConfig(
         output_dir=str(recipe.output / DIRECTORY),
         max_steps=grpo.steps,
         per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=rows // in_one_pass,
+        gradient_accumulation_steps=rows // micro_batch,
         num_generations=grpo.rollouts,
         max_completion_length=grpo.max_completion_tokens,
         temperature=grpo.temperature,
