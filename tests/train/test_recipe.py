@@ -219,6 +219,10 @@ def test_keys_are_not_set_inside_what_is_no_table(tmp_path: Path) -> None:
         (GRPO, ["pool.file="], "[pool] needs one of these"),
         (GRPO, ["grpo.micro_batch=5"], "the 4 x 8 rollouts of a step cannot be divided by it"),
         (GRPO, ["recursion.rounds=1"], "recursion.rounds is 1"),
+        (GRPO, ["recursion.rounds=3"], "recursion.rounds is 3, and rollouts have two; write 2"),
+        (GRPO, ["recursion.share=0.6"], "makes 5 of 8 rollouts second rounds"),
+        (GRPO, ["recursion.share=0.01"], "makes 0 of 8 rollouts second rounds"),
+        (GRPO, ["run.eval_every=5"], "every task is trained on and none is held out"),
         (GRPO, ["reward.wrong=2.0"], "they must ascend"),
         (GRPO, ["pool.subset={ smallest = 3, largest = 2 }"], "pool.subset.smallest is 3, above"),
         (LESSONS, ["sft.adapters=['word']"], "nothing is called 'word' here; did you mean 'words'"),
@@ -236,6 +240,15 @@ def test_keys_are_not_set_inside_what_is_no_table(tmp_path: Path) -> None:
             LESSONS,
             ["sft.teach=openings", "sft.adapters=", "data.etudes.unsure_share=0.1"],
             "data.etudes.unsure_share has no effect where openings teach",
+        ),
+        *(
+            (LESSONS, ["sft.teach=openings", "sft.adapters=", key], said)
+            for key, said in (
+                ("prompt.access=binary", 'write prompt.access = "index"'),
+                ("prompt.mask_names=false", "write prompt.mask_names = true"),
+                ("prompt.one_worker=words", "prompt.one_worker has no effect with [sft]"),
+                ("prompt.fixed_subtasks=true", "prompt.fixed_subtasks has no effect with [sft]"),
+            )
         ),
     ],
 )

@@ -248,11 +248,7 @@ class Prompt:
 
     def _taught(self, workflow: Workflow) -> Workflow:
         """The workflow of an example, with access such as this prompt asks for."""
-        if self.access == "index":
-            return workflow
-        return Workflow(
-            tuple(replace(step, access="all" if step.access else ()) for step in workflow.steps)
-        )
+        return workflow if self.access == "index" else all_or_nothing(workflow)
 
     def _written(self, workflow: Workflow, pool: Pool, reasoning: str) -> str:
         """The plan as a model writes it in this prompt's form."""
@@ -302,6 +298,13 @@ class Prompt:
             return _text("no_answer.txt")
         answer = _end_of(situation.answer, LIMITS[self.length].answer)
         return _fill("answer.txt", answer=answer, mark=mark)
+
+
+def all_or_nothing(workflow: Workflow) -> Workflow:
+    """The workflow with binary access: whoever reads something reads everything before it."""
+    return Workflow(
+        tuple(replace(step, access="all" if step.access else ()) for step in workflow.steps)
+    )
 
 
 def _compact_examples(situation: Situation) -> Iterator[tuple[str, Workflow]]:

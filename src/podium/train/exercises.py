@@ -7,32 +7,42 @@ which may be shuffled or cut down for each of them. Needs no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from podium.conductor.base import Situation
+from podium.errors import ConfigError
 from podium.etudes import (
     USUAL,
     Etude,
     EtudeShape,
+    Split,
+    descriptions,
     everyday,
     held_out,
     pool_profiles,
     sensible,
     training_situations,
 )
-from podium.pool import Pool
+from podium.pool import Pool, WorkerProfile
 from podium.task import Task
 from podium.tasks import etude_task
+from podium.train.ablations import in_every_place, under_one_name
 from podium.train.data import problems
 from podium.train.recipe import Recipe
+from podium.usage import FREE
+from podium.workflow import Workflow
 
-EVERYDAY: str = "everyday"
+EVERYDAY: Final = "everyday"
 """The kind of an everyday question."""
+
+MOST_LEFT_OUT: Final = 1000
+"""So many exercises in a row that are too long are no accident."""
 
 
 class Exercise(NamedTuple):
@@ -42,31 +52,97 @@ class Exercise(NamedTuple):
     situation: Situation
 
 
-def exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
-    """One exercise for every question of every step, in the order of the recipe's curriculum."""
+Fits = Callable[[Exercise], bool]
+"""Whether an exercise is short enough to be trained on."""
+
+
+def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exercise]:
+    """One exercise for every question of every step, in the order of the recipe's curriculum.
+    Those that do not fit are left out, and the next ones take their places."""
     assert recipe.grpo is not None, "only learning from reward has exercises"
     count = recipe.grpo.steps * recipe.grpo.questions
     if recipe.data.kind == "etudes":
-        return list(islice(_etudes(recipe), count))
+        return list(_etudes(recipe, fits))
     rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
     tasks = [record.to_task() for record in problems(recipe).train]
-    return list(islice(_endless(recipe, tasks, pool, rng), count))
+    endless = _endless(recipe, tasks, _stood_in(recipe, pool), rng)
+    return list(islice(_fitting(endless, fits), count))
 
 
 def held_out_exercises(recipe: Recipe, pool: Pool) -> list[Exercise]:
     """What progress is measured by: none of it is trained on."""
     rng = Random(f"{recipe.run.seed}/held out")  # noqa: S311 - repeatable, not secret
-    count = recipe.run.eval_tasks
     if recipe.data.kind == "etudes":
-        return [_tested(recipe, etude, rng) for etude in held_out(count, seed=recipe.run.seed)]
-    tasks = [record.to_task() for record in problems(recipe).held_out[:count]]
+        return [_tested(recipe, etude, rng) for etude in held_out_etudes(recipe)]
+    tasks = [record.to_task() for record in problems(recipe).held_out[: recipe.run.eval_tasks]]
+    pool = _stood_in(recipe, pool)
     return [Exercise(task, _situation(recipe, task, pool, rng)) for task in tasks]
 
 
-def _etudes(recipe: Recipe) -> Iterator[Exercise]:
-    """Études stage by stage; the last stage has no end."""
+def held_out_etudes(recipe: Recipe) -> list[Etude]:
+    """The études behind the held-out exercises, in their order."""
+    return held_out(recipe.run.eval_tasks, seed=recipe.run.seed)
+
+
+def everyday_exercises(recipe: Recipe) -> list[Exercise]:
+    """The everyday questions that are kept for testing, where études are trained on."""
+    if recipe.data.kind != "etudes":
+        return []
+    rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
+    models = dict.fromkeys(recipe.pool.roles, "")
+    return [
+        _among_etudes(
+            recipe,
+            everyday_task(question),
+            Situation(question=question, pool=pool_profiles(rng, models, split="test")),
+            "test",
+        )
+        for question in everyday("test")
+    ]
+
+
+def everyday_task(question: str) -> Task:
+    """An everyday question, whose answer nobody can grade: what is graded is that the plan
+    leaves it alone."""
+    return Task(
+        id=f"everyday/{blake2b(question.encode(), digest_size=8).hexdigest()}",
+        question=question,
+        grader=_never_graded,
+        kind=EVERYDAY,
+        plan_grader=partial(_leaves_alone, question),
+    )
+
+
+async def _never_graded(answer: str) -> bool:
+    return False
+
+
+def _leaves_alone(question: str, workflow: Workflow) -> bool:
+    return sensible(workflow, question)
+
+
+def _fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]:
+    left_out = 0
+    for exercise in drawn:
+        if fits is None or fits(exercise):
+            left_out = 0
+            yield exercise
+            continue
+        left_out += 1
+        if left_out >= MOST_LEFT_OUT:
+            raise ConfigError(
+                f"{left_out:,} questions in a row have a prompt that is longer than "
+                f"grpo.max_prompt_tokens allows; raise it"
+            )
+
+
+# ---- études
+
+
+def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
+    """Études stage by stage, until all steps have theirs."""
     assert recipe.grpo is not None
-    data = recipe.data.etudes
+    data, questions = recipe.data.etudes, recipe.grpo.questions
     make = partial(
         training_situations,
         models=dict.fromkeys(recipe.pool.roles, ""),
@@ -81,11 +157,16 @@ def _etudes(recipe: Recipe) -> Iterator[Exercise]:
         (stage.steps, {EtudeShape(name): weight for name, weight in stage.shapes.items()})
         for stage in data.stage
     ] or [(None, USUAL)]
+    left = recipe.grpo.steps
     for number, (steps, shapes) in enumerate(stages):
         practices = make(recipe.run.seed * 100 + number, shapes)
-        size = None if steps is None else steps * recipe.grpo.questions
-        for asked, situation in islice(practices, size):
-            yield Exercise(_task(asked), _limited(recipe, situation))
+        drawn = (
+            _among_etudes(recipe, _task(asked), situation, "train")
+            for asked, situation in practices
+        )
+        lasting = left if steps is None else min(steps, left)
+        yield from islice(_fitting(drawn, fits), lasting * questions)
+        left -= lasting
 
 
 def _task(asked: Etude | str) -> Task:
@@ -94,48 +175,31 @@ def _task(asked: Etude | str) -> Task:
     return everyday_task(asked)
 
 
-def everyday_task(question: str) -> Task:
-    """An everyday question, whose answer nobody can grade: what is graded is that the plan
-    leaves it alone."""
-    return Task(
-        id=f"everyday/{abs(hash(question))}",
-        question=question,
-        grader=_never_graded,
-        kind=EVERYDAY,
-        plan_grader=partial(_leaves_alone, question),
-    )
-
-
-async def _never_graded(answer: str) -> bool:
-    return False
-
-
-def _leaves_alone(question: str, workflow: object) -> bool:
-    return sensible(workflow, question)  # type: ignore[arg-type]
-
-
 def _tested(recipe: Recipe, etude: Etude, rng: Random) -> Exercise:
     models = dict.fromkeys(recipe.pool.roles, "")
     pool = pool_profiles(rng, models, split="test", keep=etude.families, drop=recipe.pool.drop)
-    return Exercise(
-        etude_task(etude), _limited(recipe, Situation(question=etude.question, pool=pool))
-    )
+    situation = Situation(question=etude.question, pool=pool)
+    return _among_etudes(recipe, etude_task(etude), situation, "test")
 
 
-def everyday_exercises(recipe: Recipe) -> list[Exercise]:
-    """The everyday questions that are kept for testing."""
-    rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
-    models = dict.fromkeys(recipe.pool.roles, "")
-    return [
-        Exercise(
-            everyday_task(question),
-            _limited(
-                recipe,
-                Situation(question=question, pool=pool_profiles(rng, models, split="test")),
-            ),
-        )
-        for question in everyday("test")
-    ]
+def _among_etudes(recipe: Recipe, task: Task, situation: Situation, split: Split) -> Exercise:
+    """The exercise, over the pool that its question was made with or, where one worker takes
+    every place, over as many of that one."""
+    one, pool = recipe.prompt.one_worker, situation.pool
+    if one is not None:
+        unknown = WorkerProfile(name=one, description=descriptions(one, split)[0], price=FREE)
+        pool = in_every_place(pool[one] if one in pool.names else unknown, pool)
+        if task.plan_grader is not None:
+            task = replace(task, plan_grader=partial(_judged_as, one, task.plan_grader))
+    return Exercise(task, _limited(recipe, replace(situation, pool=pool)))
+
+
+def _judged_as(worker: str, judge: Callable[[Workflow], bool], workflow: Workflow) -> bool:
+    """What the judge says of the plan when all of its workers are called by their one name."""
+    return judge(under_one_name(workflow, worker))
+
+
+# ---- tasks over the recipe's own pool
 
 
 def _endless(recipe: Recipe, tasks: Sequence[Task], pool: Pool, rng: Random) -> Iterator[Exercise]:
@@ -143,6 +207,11 @@ def _endless(recipe: Recipe, tasks: Sequence[Task], pool: Pool, rng: Random) -> 
     while True:
         for task in rng.sample(tasks, len(tasks)):
             yield Exercise(task, _situation(recipe, task, pool, rng))
+
+
+def _stood_in(recipe: Recipe, pool: Pool) -> Pool:
+    one = recipe.prompt.one_worker
+    return pool if one is None else in_every_place(pool[one], pool)
 
 
 def _situation(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> Situation:

@@ -59,6 +59,11 @@ def pool_settings(recipe: Recipe) -> Settings:
         raise ConfigError(
             f"prompt.one_worker: {one!r} is not in {settings.source}; {nearest(one, names)}"
         )
+    if recipe.prompt.fixed_subtasks and not settings.pool.share_question:
+        raise ConfigError(
+            f"prompt.fixed_subtasks: the workers of {settings.source} are not shown the question "
+            f"(share_question is false), so each needs a subtask of its own"
+        )
     if subset is not None and subset.largest > len(names):
         raise ConfigError(
             f"pool.subset.largest is {subset.largest}, but {settings.source} has {len(names)} "

@@ -56,6 +56,9 @@ NOT_FOR_OPENINGS: Final = (
 )
 """The keys of `[pool]` without effect where pools are only described."""
 
+PROMPT_KEYS_OF_REWARD: Final = ("fixed_subtasks", "one_worker", "max_steps")
+"""The keys of `[prompt]` without effect where no plan is carried out."""
+
 POOL_KEYS: Final = {
     "file": ("subset", "shuffle"),
     "adapters": ("base",),
@@ -273,6 +276,7 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield from ((f"data.etudes.{key}", f"where {teach} teach") for key in keys)
     if sft is not None:
         described = [f"pool.{key}" for key in NOT_FOR_OPENINGS]
+        described += [f"prompt.{key}" for key in PROMPT_KEYS_OF_REWARD]
         unused = described if teach == "openings" else ["prompt", "pool"]
         yield from ((key, "with [sft]") for key in (*ONLY_GRPO, *unused))
         return
@@ -310,6 +314,11 @@ def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
         yield 'sft.adapters names the specialists where sft.teach = "lessons", and only there'
     if sft.adapters and recipe.model.lora is None:
         yield "sft.adapters needs a table [model.lora]; write one"
+    if sft.teach == "openings":
+        if recipe.prompt.access == "binary" and _is_written(recipe, "prompt.access"):
+            yield 'openings name the steps that are read; write prompt.access = "index"'
+        if not recipe.prompt.mask_names:
+            yield "openings have no names for workers; write prompt.mask_names = true"
 
 
 def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
@@ -325,8 +334,47 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
             f"rollouts of a step cannot be divided by it"
         )
-    if recipe.recursion is not None and recipe.recursion.rounds < 2:
-        yield "recursion.rounds is 1; drop [recursion], or allow 2"
+    stages = recipe.data.etudes.stage
+    lasting = sum(stage.steps or grpo.steps for stage in stages)
+    if stages and lasting < grpo.steps:
+        yield (
+            f"data.etudes.stage: the stages last {lasting} steps, and grpo.steps is {grpo.steps}; "
+            f"leave out the steps of the last one"
+        )
+    if recipe.run.eval_every and recipe.data.kind in ("file", "suite"):
+        yield (
+            f'run.eval_every is {recipe.run.eval_every}, but with data.kind = "{recipe.data.kind}" '
+            f"every task is trained on and none is held out; drop it, and use podium eval run"
+        )
+    yield from _ablation_misfits(recipe)
+    if recipe.recursion is not None:
+        yield from _recursion_misfits(recipe.recursion, grpo)
+
+
+def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
+    if recipe.prompt.fixed_subtasks and recipe.pool.roles:
+        yield (
+            "prompt.fixed_subtasks: the études' workers see their subtask and not the question, "
+            "so each of them needs one of its own; drop it, or lead the workers of a pool.file"
+        )
+    if recipe.prompt.one_worker is not None and recipe.data.etudes.later_round_share:
+        yield (
+            "data.etudes.later_round_share: these rounds were played by many workers, and "
+            "prompt.one_worker leaves one; write 0"
+        )
+
+
+def _recursion_misfits(recursion: RecursionTable, grpo: GrpoTable) -> Iterator[str]:
+    if recursion.rounds != 2:
+        told = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
+        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({told})"
+    second = round(grpo.rollouts * recursion.share)
+    if not 0 < second <= grpo.rollouts - second:
+        yield (
+            f"recursion.share is {recursion.share:g}, which makes {second} of {grpo.rollouts} "
+            f"rollouts second rounds; each goes on from a first one of its own, so there must be "
+            f"at least one and at most half"
+        )
 
 
 def _unknown_names(recipe: Recipe) -> Iterator[str]:

@@ -3,23 +3,33 @@
 The trainer asks twice about one batch, first for completions and then for their rewards; a
 rollout that goes on with a second round needs the reward in between. So scores are kept until
 the batch is over, and nothing is carried out twice.
+
+Of the rollouts of one question some may be second rounds, each of which goes on from a first one.
+The trainer compares all rollouts of a question with each other. Where the recipe wants each round
+compared with its like (`recursion.normalise_per_round`), `advantages` does so here, and the
+trainer is told to leave the numbers as they are.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from statistics import fmean, stdev
+from typing import Any, Final
 
-from podium.conductor.prompt import Prompt
 from podium.local.decoding import Sampling
+from podium.train.ablations import recipe_prompt
 from podium.train.diagnostics import Rollout
 from podium.train.exercises import Exercise
 from podium.train.policy import Policy
 from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
+from podium.train.schema import Scale
 from podium.train.score import Score, Scorer
+
+LEAST_DEVIATION: Final = 1e-4
+"""Added to what advantages are divided by, as TRL does."""
 
 
 @dataclass(slots=True)
@@ -36,9 +46,45 @@ class Attempt:
     later: Attempt | None = None
 
     @property
+    def round(self) -> int:
+        """Which round it plans; 0 is the first."""
+        return len(self.exercise.situation.rounds)
+
+    @property
     def is_later(self) -> bool:
         """Whether it is a second round."""
-        return bool(self.exercise.situation.rounds)
+        return self.round > 0
+
+
+class Asking:
+    """How the policy is asked for a plan: the recipe's prompt, in the policy's tokens."""
+
+    def __init__(self, recipe: Recipe, policy: Policy) -> None:
+        assert recipe.grpo is not None
+        self._policy = policy
+        self._prompt = recipe_prompt(recipe)
+        self._longest = recipe.grpo.max_prompt_tokens
+        self.left_out = 0
+
+    def tokens(self, exercise: Exercise) -> list[int]:
+        """All that the policy reads before it writes."""
+        messages = [
+            {"role": message.role, "content": message.text}
+            for message in self._prompt.messages(exercise.situation)
+        ]
+        return self._policy.encode(messages, self.opener(exercise))
+
+    def opener(self, exercise: Exercise) -> str:
+        """What is written of the reply before the policy goes on with it."""
+        return self._prompt.opener(exercise.situation) if self._prompt.length == "full" else ""
+
+    def fits(self, exercise: Exercise) -> bool:
+        """Whether the prompt is no longer than the recipe allows; those that are longer are
+        counted, and never cut short."""
+        if len(self.tokens(exercise)) <= self._longest:
+            return True
+        self.left_out += 1
+        return False
 
 
 class Rollouts:
@@ -53,9 +99,7 @@ class Rollouts:
         self._policy = policy
         self._scorer = scorer
         self._exercises = exercises
-        self._prompt = Prompt(
-            length=recipe.prompt.length, form="lists", few_shot=recipe.prompt.few_shot
-        )
+        self._asking = Asking(recipe, policy)
         self.batch: list[Attempt] = []
 
     def sample(self, numbers: Sequence[int], loop: asyncio.AbstractEventLoop) -> list[Attempt]:
@@ -76,10 +120,25 @@ class Rollouts:
             self.batch += [*group, *goes_on]
         return self.batch
 
+    @property
+    def cut_short(self) -> int:
+        """How many second rounds there were not, because their prompts were too long."""
+        return self._asking.left_out
+
     async def rewards(self) -> list[float | None]:
-        """What the attempts of the current batch earned."""
+        """What the trainer is to learn from the attempts of the current batch: what each earned,
+        or where rounds are normalised apart, how much more than its like."""
         await self._score_all(self.batch)
-        return [self._reward(attempt) for attempt in self.batch]
+        earned = [self._reward(attempt) for attempt in self.batch]
+        recursion = self._recipe.recursion
+        if recursion is None or not recursion.normalise_per_round:
+            return earned
+        return advantages(
+            earned,
+            [(attempt.number, attempt.round) for attempt in self.batch],
+            [attempt.round for attempt in self.batch],
+            self._grpo.scale_rewards,
+        )
 
     def rollouts(self) -> list[Rollout]:
         """The current batch, for diagnostics."""
@@ -87,7 +146,7 @@ class Rollouts:
 
     async def measure(self, exercises: Sequence[Exercise], temperature: float) -> list[Rollout]:
         """One plan for each exercise, scored; nothing of the current batch is touched."""
-        prompts = [self._asked(exercise) for exercise in exercises]
+        prompts = [self._asking.tokens(exercise) for exercise in exercises]
         sampling = Sampling(self._grpo.max_completion_tokens, temperature)
         completions = await asyncio.to_thread(self._policy.sample, prompts, sampling)
         attempts = [
@@ -101,7 +160,7 @@ class Rollouts:
 
     def _first_rounds(self, groups: Sequence[int], copies: int) -> list[list[Attempt]]:
         exercises = [self._exercises[number] for number in groups]
-        prompts = [self._asked(exercise) for exercise in exercises]
+        prompts = [self._asking.tokens(exercise) for exercise in exercises]
         completions = self._policy.sample(prompts, self._sampling, copies)
         return [
             [
@@ -114,11 +173,12 @@ class Rollouts:
         ]
 
     def _second_rounds(self, first: Sequence[Sequence[Attempt]], count: int) -> list[list[Attempt]]:
-        """For each group as many attempts that go on from its first ones; one whose plan was no
-        plan has nothing to go on from, and is tried again from the beginning."""
+        """For each group as many attempts that go on from its first ones. One whose plan was no
+        plan has nothing to go on from, and one may have had its rounds, or have come to so much
+        that its prompt would be too long: these are tried again from the beginning."""
         begun = [attempt for group in first for attempt in group[:count]]
-        exercises = [_going_on(attempt) for attempt in begun]
-        prompts = [self._asked(exercise) for exercise in exercises]
+        exercises = [self._going_on(attempt) for attempt in begun]
+        prompts = [self._asking.tokens(exercise) for exercise in exercises]
         completions = self._policy.sample(prompts, self._sampling)
         later = [
             self._attempt(attempt.number, exercise, prompt, completion)
@@ -127,7 +187,7 @@ class Rollouts:
             )
         ]
         for attempt, next_one in zip(begun, later, strict=True):
-            attempt.later = next_one if next_one.is_later else None
+            attempt.later = next_one if next_one.round > attempt.round else None
         return [later[place : place + count] for place in range(0, len(later), count)]
 
     @property
@@ -135,23 +195,21 @@ class Rollouts:
         grpo = self._grpo
         return Sampling(grpo.max_completion_tokens, grpo.temperature, grpo.top_p, grpo.top_k)
 
-    def _asked(self, exercise: Exercise) -> list[int]:
-        situation = exercise.situation
-        messages = [
-            {"role": message.role, "content": message.text}
-            for message in self._prompt.messages(situation)
-        ]
-        return self._policy.encode(messages, self._opener(exercise))
-
-    def _opener(self, exercise: Exercise) -> str:
-        if self._recipe.prompt.length == "full":
-            return self._prompt.opener(exercise.situation)
-        return ""
+    def _going_on(self, attempt: Attempt) -> Exercise:
+        """The exercise of the next round; the same once more where there cannot be one."""
+        recursion, score = self._recipe.recursion, attempt.score
+        task, situation = attempt.exercise
+        if recursion is None or score is None or score.run is None:
+            return attempt.exercise
+        if attempt.round + 1 >= recursion.rounds:
+            return attempt.exercise
+        later = Exercise(task, replace(situation, rounds=score.run.rounds))
+        return later if self._asking.fits(later) else attempt.exercise
 
     def _attempt(
         self, number: int, exercise: Exercise, prompt: list[int], completion: Any
     ) -> Attempt:
-        text = self._opener(exercise) + self._policy.decode(completion.tokens)
+        text = self._asking.opener(exercise) + self._policy.decode(completion.tokens)
         return Attempt(number, exercise, prompt, list(completion.tokens), text, completion.ended)
 
     async def _score_all(self, attempts: Sequence[Attempt]) -> None:
@@ -206,15 +264,38 @@ def _as_rollouts(attempts: Sequence[Attempt]) -> list[Rollout]:
     ]
 
 
-def _going_on(attempt: Attempt) -> Exercise:
-    """The exercise of the next round; the same once more where there was no plan."""
-    score = attempt.score
-    if score is None or score.run is None:
-        return attempt.exercise
-    task, situation = attempt.exercise
-    return Exercise(task, replace(situation, rounds=score.run.rounds))
-
-
 def _grouped(numbers: Sequence[int]) -> list[int]:
     """Each number once, in order."""
     return list(dict.fromkeys(numbers))
+
+
+def advantages(
+    rewards: Sequence[float | None],
+    groups: Sequence[Hashable],
+    rounds: Sequence[Hashable],
+    scale: Scale,
+) -> list[float | None]:
+    """How much more each earned than the mean of its group, divided by the deviation within its
+    group, or within its round of the whole batch, or by nothing. None stays None."""
+    means = {group: fmean(values) for group, values in _by(groups, rewards).items()}
+    alike = groups if scale == "group" else rounds
+    deviations = {
+        key: stdev(values) if len(values) > 1 else 0.0
+        for key, values in _by(alike, rewards).items()
+    }
+    return [
+        None
+        if reward is None
+        else (reward - means[group])
+        / (1.0 if scale == "none" else deviations[key] + LEAST_DEVIATION)
+        for reward, group, key in zip(rewards, groups, alike, strict=True)
+    ]
+
+
+def _by(keys: Sequence[Hashable], rewards: Sequence[float | None]) -> dict[Hashable, list[float]]:
+    """The rewards that there are, by key."""
+    found: dict[Hashable, list[float]] = {}
+    for key, reward in zip(keys, rewards, strict=True):
+        if reward is not None:
+            found.setdefault(key, []).append(reward)
+    return found

@@ -27,6 +27,7 @@ Temperature = Annotated[float, Field(ge=0, le=2)]
 Names = Annotated[frozenset[Name], Field(strict=False)]
 
 Schedule = Literal["cosine", "linear", "constant"]
+Scale = Literal["group", "batch", "none"]
 Log = Literal["jsonl", "tensorboard", "wandb"]
 
 LORA_TARGETS = frozenset(
@@ -202,14 +203,17 @@ class PromptTable(Table):
     )
     few_shot: bool = Field(default=True, description="show worked examples")
     fixed_subtasks: bool = Field(
-        default=False, description='every subtask is "Solve the user question"'
+        default=False,
+        description='every worker is told "Solve the user question", whatever subtasks a plan has',
     )
     one_worker: Name | None = Field(
-        default=None, description="this worker of the pool stands in every place of it"
+        default=None,
+        description="this worker of the pool stands in every place of it, described alike",
     )
     access: Literal["binary", "index"] = Field(
         default="binary",
-        description="`binary`: a step reads all before it or nothing; `index`: chosen steps",
+        description="`binary`: a step reads all before it or nothing, and a plan that names steps "
+        "is malformed; `index`: chosen steps",
     )
     mask_names: bool = Field(default=True, description="hide the workers' names")
     max_steps: Count = Field(default=5, description="the most steps that a plan may have")
@@ -263,16 +267,19 @@ class WorkersTable(Table):
 class RecursionTable(Table):
     """Some rollouts are later rounds: the conductor sees a result, and accepts it or replans."""
 
-    rounds: Count = Field(default=2, description="the most rounds of a rollout")
+    rounds: Count = Field(default=2, description="the most rounds of a rollout; 2 are supported")
     share: Share = Field(
-        default=0.5, description="how many rollouts go on from another one of the same question"
+        default=0.5,
+        description="how many rollouts go on from another one of the same question; half at most",
     )
     discount: Share = Field(
         default=0.25,
         description="g in `(1 - g) r0 + g r1`, the reward of a round that another one followed",
     )
     normalise_per_round: bool = Field(
-        default=False, description="advantages within each round, not over all rounds together"
+        default=False,
+        description="a rollout is compared with those of its question in the same round, not with "
+        "all of its question",
     )
 
 
@@ -315,7 +322,12 @@ class GrpoTable(OptimiserTable):
     rollouts: Annotated[int, Field(ge=2)] = Field(description="plans written for each question")
     clip: Share = Field(default=0.2, description="ε: how far the policy may move in one update")
     clip_high: Weight | None = Field(default=None, description="ε upwards; left out: as `clip`")
-    beta: Weight = Field(default=0.0, description="the weight of the KL term; 0: no reference")
+    beta: Weight = Field(
+        default=0.0,
+        description="the weight of the KL term, towards the policy as training began, "
+        "`model.adapter` included; 0: none, as in the paper; 0.01 to 0.04 holds a small model to "
+        "its warm start",
+    )
     entropy: Weight = Field(default=0.0, description="the weight of a bonus for entropy")
     temperature: Annotated[float, Field(gt=0, le=2)] = Field(
         default=1.0, description="with which plans are sampled"
@@ -324,14 +336,15 @@ class GrpoTable(OptimiserTable):
     top_k: Annotated[int, Field(ge=0)] = Field(default=0, description="sampling; 0: all tokens")
     max_completion_tokens: Count = Field(default=1024, description="the longest plan")
     max_prompt_tokens: Count = Field(
-        default=8192, description="a question whose prompt is longer is left out"
+        default=8192,
+        description="a question whose prompt is longer is left out, and the next one trained on",
     )
     loss_type: Literal["bnpo", "grpo", "dr_grpo", "dapo"] = Field(
         default="bnpo",
         description="`bnpo` averages over the tokens of a batch, as the released code does; `grpo` "
         "over rollouts, as the paper writes",
     )
-    scale_rewards: Literal["group", "batch", "none"] = Field(
+    scale_rewards: Scale = Field(
         default="group", description="what advantages are divided by the deviation of"
     )
     mask_truncated: bool = Field(default=False, description="plans that were cut off teach nothing")
@@ -351,6 +364,12 @@ class RunTable(Table):
     eval_tasks: Count = Field(default=256, description="how many questions each of these has")
     eval_temperature: Temperature = Field(
         default=0.2, description="with which plans are sampled in these; 0 is greedy"
+    )
+    references: bool | None = Field(
+        default=None,
+        description="before training, give every worker alone the held-out questions, and carry "
+        "out the ideal plans of études, so that each step tells how far it is from these; left "
+        "out: where all workers are free",
     )
     minutes: Positive | None = Field(
         default=None, description="stop with a checkpoint after so long; `--resume` goes on"

@@ -18,7 +18,7 @@ in words, cut off at its limit of output, or with nothing at all. Such an answer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium import plan
@@ -32,6 +32,9 @@ from podium.task import Task
 from podium.train.rewards import PAPER, Reward
 from podium.worker import Caller, Worker
 from podium.workflow import DEFAULT_MAX_STEPS, Workflow
+
+Amend = Callable[[Workflow], Workflow]
+"""Makes of a plan what is carried out of it, or raises `MalformedPlan`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,9 @@ class Score:
 class Scorer:
     """Scores plans over one set of workers.
 
-    `board` is what calls share (retries, gates, clock); one of its own where none is given.
+    `amend` makes of every plan the one that is carried out instead, or raises `MalformedPlan`
+    for one that is not allowed; plans are carried out as they are where there is none. `board`
+    is what calls share (retries, gates, clock); one of its own where none is given.
     """
 
     def __init__(
@@ -77,10 +82,12 @@ class Scorer:
         *,
         reward: Reward = PAPER,
         max_steps: int = DEFAULT_MAX_STEPS,
+        amend: Amend | None = None,
         board: Switchboard | None = None,
     ) -> None:
         self.reward = reward
         self.max_steps = max_steps
+        self._amend = amend
         self._runner = Runner(_Written(), workers, board=board)
 
     async def score(
@@ -124,13 +131,14 @@ class Scorer:
     ) -> Workflow | None:
         if not ended:
             raise MalformedPlan("plan", "it was cut off at the limit of tokens; write less")
-        return plan.parse(
+        workflow = plan.parse(
             text,
             pool,
             max_steps=self.max_steps,
             strict=True,
             may_accept=best_so_far(rounds) is not None,
         ).workflow
+        return workflow if workflow is None or self._amend is None else self._amend(workflow)
 
     async def _carried_out(
         self,
