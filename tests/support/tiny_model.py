@@ -3,9 +3,12 @@ them: random, always the same, made in a moment and with no network. Needs torch
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
+
+import pytest
 
 HIDDEN, LAYERS, HEADS, KEY_HEADS, CONTEXT = 48, 2, 6, 2, 4096
 END, START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -93,3 +96,14 @@ def tokenizer() -> Any:
         unk_token=END,
         chat_template=CHAT_TEMPLATE,
     )
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """For tests that import this: threads that wait for each other would only slow them down."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from podium.errors import ConfigError
+from podium.files import place, writing
 
 NO_ADAPTER: Final = 0
 """The choice of a row that uses the model as it is."""
@@ -31,6 +34,8 @@ NO_ADAPTER: Final = 0
 CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
 PREFIX: Final = "base_model.model."
+DOWN: Final = "lora_A.weight"
+UP: Final = "lora_B.weight"
 EVERY_LINEAR_LAYER: Final = (
     "q_proj",
     "k_proj",
@@ -78,6 +83,11 @@ class StackedLinear(nn.Module):
         self.down = nn.Parameter(self._zeros(adapters + 1, rank, base.in_features))
         self.up = nn.Parameter(self._zeros(adapters + 1, base.out_features, rank))
         self._choice = choice
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """The number of its inputs and of its outputs."""
+        return self.base.in_features, self.base.out_features
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self.base.weight.device, dtype=torch.float32)
@@ -138,22 +148,37 @@ class AdapterStack:
         return stack
 
     def add(self, name: str, directory: Path) -> None:
-        """Lay one more adapter onto the stack, from its directory."""
-        shape, tensors = _read(directory)
-        self.names = (*self.names, name)
+        """Lay one more adapter onto the stack, from its directory; one that does not fit the
+        model leaves the stack as it was."""
+        pairs = _read(directory)
+        for path, pair in pairs.items():
+            self._check(path, pair, directory)
         for path, layer in self.layers.items():
-            down = tensors.pop(f"{PREFIX}{path}.lora_A.weight", None)
-            up = tensors.pop(f"{PREFIX}{path}.lora_B.weight", None)
-            layer.add(down, up * shape.scale if up is not None else None)
-        if tensors:
+            layer.add(*pairs.get(path, (None, None)))
+        self.names = (*self.names, name)
+
+    def _check(self, path: str, pair: tuple[Tensor, Tensor], directory: Path) -> None:
+        layer = self.layers.get(path)
+        if layer is None:
             raise ConfigError(
-                f"{directory} changes layers that this model does not have, such as "
-                f"{next(iter(tensors))}; was it trained over another base?"
+                f"{directory} changes {path}, which is none of the layers that adapters may "
+                f"change here; was it trained over another base?"
+            )
+        down, up = pair
+        found, wanted = (down.shape[1], up.shape[0]), layer.size
+        if found != wanted:
+            raise ConfigError(
+                f"{directory} was trained over another base: for {path} it has {found[0]} "
+                f"inputs and {found[1]} outputs, and this model has {wanted[0]} and {wanted[1]}"
             )
 
     def index(self, name: str | None) -> int:
         """The number by which a row chooses that adapter."""
-        return NO_ADAPTER if name is None else self.names.index(name) + 1
+        if name is None:
+            return NO_ADAPTER
+        if name not in self.names:
+            raise ConfigError(f"no adapter is called {name!r}; add it first")
+        return self.names.index(name) + 1
 
     @contextmanager
     def using(self, rows: Rows | None) -> Iterator[None]:
@@ -169,21 +194,27 @@ class AdapterStack:
         return [matrix for layer in self.layers.values() for matrix in (layer.down, layer.up)]
 
     def save(self, name: str, directory: Path, shape: LoraShape, base: str) -> None:
-        """Write one adapter in peft's format: into a directory beside, then moved into place."""
-        place = self.index(name)
+        """Write one adapter in peft's format; `shape` is its own, and the stack's may be larger."""
+        number = self.index(name)
         tensors = {}
         for path, layer in self.layers.items():
-            up = layer.up[place].detach() / shape.scale
-            tensors[f"{PREFIX}{path}.lora_A.weight"] = layer.down[place].detach().half().cpu()
-            tensors[f"{PREFIX}{path}.lora_B.weight"] = up.half().cpu()
+            if path.rpartition(".")[2] in shape.targets:
+                down = layer.down[number, : shape.rank].detach()
+                up = layer.up[number, :, : shape.rank].detach() / shape.scale
+                tensors[f"{PREFIX}{path}.{DOWN}"] = down.half().cpu()
+                tensors[f"{PREFIX}{path}.{UP}"] = up.half().cpu()
         write_adapter(directory, tensors, shape, base)
 
 
 def write_adapter(
     directory: Path, tensors: Mapping[str, Tensor], shape: LoraShape, base: str
 ) -> None:
-    """An adapter on disk, whole or not at all."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """An adapter on disk, whole or not at all.
+
+    Both files are written out beside their places first, so that a disk which fills up costs
+    nothing that was there. Then the old config goes before the new weights come, and the new
+    one comes last: at no moment do the files of two adapters pass for one.
+    """
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -195,26 +226,75 @@ def write_adapter(
         "lora_dropout": 0.0,
         "inference_mode": True,
     }
-    unfinished = directory / f"{WEIGHTS_FILE}.partial"
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, unfinished)
-    (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
-    unfinished.replace(directory / WEIGHTS_FILE)
+    weights = serialised({name: tensor.contiguous() for name, tensor in tensors.items()})
+    contents = {
+        WEIGHTS_FILE: weights,
+        CONFIG_FILE: (json.dumps(config, indent=2) + "\n").encode(),
+    }
+    drafts = {name: directory / f"{name}.part" for name in contents}
+    with writing(directory, sum(map(len, contents.values()))):
+        try:
+            for name, content in contents.items():
+                drafts[name].write_bytes(content)
+            (directory / CONFIG_FILE).unlink(missing_ok=True)
+            for name, draft in drafts.items():
+                place(draft, directory / name)
+        finally:
+            for draft in drafts.values():
+                draft.unlink(missing_ok=True)
 
 
-def _read(directory: Path) -> tuple[LoraShape, dict[str, Tensor]]:
+def _read(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """The two matrices that an adapter has for each layer, the second one already scaled."""
+    config = _config(directory)
+    tensors = _tensors(directory)
+    paths = {name.removeprefix(PREFIX).rpartition(".lora_")[0]: None for name in tensors}
+    pairs = {}
+    for path in paths:
+        both = f"{PREFIX}{path}.{DOWN}", f"{PREFIX}{path}.{UP}"
+        if all(name in tensors for name in both):
+            down, up = (tensors.pop(name).float() for name in both)
+            pairs[path] = down, up * _scale(config, rank=down.shape[0])
+    if tensors or not pairs:
+        odd = f"holds {next(iter(tensors))}" if tensors else "is empty"
+        raise ConfigError(
+            f"{directory / WEIGHTS_FILE} {odd}; expected a matrix lora_A and one lora_B for "
+            f"each layer, and nothing else: train without biases, embeddings and DoRA"
+        )
+    return pairs
+
+
+def _config(directory: Path) -> Mapping[str, Any]:
+    path = directory / CONFIG_FILE
     try:
-        config: dict[str, Any] = json.loads((directory / CONFIG_FILE).read_text("utf-8"))
-        tensors = load_file(directory / WEIGHTS_FILE)
+        config: dict[str, Any] = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise ConfigError(
-            f"{directory} is no adapter: {error.filename} is missing; give the directory that "
-            f"holds {CONFIG_FILE} and {WEIGHTS_FILE}"
+            f"{directory} is no adapter: {path} is missing; give the directory that holds "
+            f"{CONFIG_FILE} and {WEIGHTS_FILE}"
         ) from error
-    except ValueError as error:
-        raise ConfigError(f"{directory}/{CONFIG_FILE} is not JSON: {error}") from error
-    shape = LoraShape(
-        rank=int(config["r"]),
-        alpha=float(config["lora_alpha"]),
-        targets=tuple(sorted(config["target_modules"])),
-    )
-    return shape, tensors
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; save the adapter again") from error
+    is_lora = isinstance(config, dict) and config.get("peft_type") == "LORA"
+    if not is_lora or not isinstance(config.get("lora_alpha"), int | float):
+        raise ConfigError(
+            f"{path} is no LoRA adapter: expected peft_type LORA and a number lora_alpha"
+        )
+    if config.get("alpha_pattern"):
+        raise ConfigError(f"{path} has an alpha_pattern; train all layers with one lora_alpha")
+    return config
+
+
+def _tensors(directory: Path) -> dict[str, Tensor]:
+    path = directory / WEIGHTS_FILE
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{directory} is no adapter: {path} is missing") from error
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; save the adapter again") from error
+    return tensors
+
+
+def _scale(config: Mapping[str, Any], rank: int) -> float:
+    return float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank)
