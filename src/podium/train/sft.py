@@ -313,5 +313,6 @@ def _arguments(recipe: Recipe, parts: int, *, clip: bool) -> TrainingArguments:
         report_to=sorted(run.log - {"jsonl"}),
         disable_tqdm=True,
         remove_unused_columns=False,
+        ddp_find_unused_parameters=False,
         label_names=["labels"],
     )

@@ -1,0 +1,99 @@
+"""Trainings that take a moment: recipes over the tiny model, a policy that writes plans now and
+then, and what a training leaves behind. Needs torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.train.recipe import Recipe, read_recipe
+from support.tiny_model import tiny_model
+
+LORA = 'lora = { rank = 2, alpha = 4.0, targets = ["q_proj", "v_proj"] }'
+
+LESSONS = f"""
+[model]
+base = "BASE"
+{LORA}
+[data]
+kind = "etudes"
+[sft]
+teach = "lessons"
+adapters = ["words", "lists"]
+steps = 4
+batch = 2
+examples = 8
+learning_rate = 1e-2
+[run]
+output = "out"
+save_every = 2
+"""
+
+REWARD = f"""
+[model]
+base = "BASE"
+{LORA}
+[data]
+kind = "etudes"
+[data.etudes]
+everyday_share = 0.0
+[pool]
+oracle = true
+[prompt]
+length = "trained"
+few_shot = false
+access = "index"
+[grpo]
+steps = 4
+questions = 2
+rollouts = 4
+learning_rate = 1e-2
+max_completion_tokens = 4
+[run]
+output = "out"
+save_every = 2
+cache_mb = 1
+"""
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Qwen2 of random weights."""
+    import torch
+
+    torch.set_num_threads(1)
+    return tiny_model(tmp_path_factory.mktemp("tiny"), "qwen2")
+
+
+def tiny_recipe(text: str, base: Path, directory: Path, *overrides: str) -> Recipe:
+    """The recipe over that base, with everything that comes out below the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "recipe.toml"
+    path.write_text(text.replace("BASE", str(base)), "utf-8")
+    return read_recipe(path, overrides)
+
+
+def plan_now_and_then(policy: object, tokens: Sequence[int]) -> str:
+    """Stands for a policy's words: what they say follows from the first token, and of three
+    tokens two make a plan. The tiny model cannot write, but it can choose."""
+    if tokens[0] % 3 == 0:
+        return "I would rather not."
+    return f'subtasks = ["What is 2 + 2?"]\nmodel_id = [{tokens[0] % 2}]\naccess_list = [[]]'
+
+
+def adapter_bytes(recipe: Recipe, name: str = "conductor") -> bytes:
+    """The weights of an adapter that was trained."""
+    return (recipe.output / name / "adapter_model.safetensors").read_bytes()
+
+
+def metrics(recipe: Recipe) -> list[dict[str, Any]]:
+    """What the logbook says of each step, without what depends on the clock."""
+    lines = (recipe.output / "metrics.jsonl").read_text("utf-8").splitlines()
+    return [
+        {key: value for key, value in json.loads(line).items() if not key.startswith("seconds")}
+        for line in lines
+    ]
