@@ -222,6 +222,8 @@ def test_keys_are_not_set_inside_what_is_no_table(tmp_path: Path) -> None:
         (GRPO, ["recursion.rounds=3"], "recursion.rounds is 3, and rollouts have two; write 2"),
         (GRPO, ["recursion.share=0.6"], "makes 5 of 8 rollouts second rounds"),
         (GRPO, ["recursion.share=0.01"], "makes 0 of 8 rollouts second rounds"),
+        (GRPO, ["model.adapter=./warm"], "model.adapter needs a table [model.lora]"),
+        (GRPO, ["model.base=x.gguf", "grpo.beta=0.1"], "grpo.beta needs model.base a second time"),
         (GRPO, ["run.eval_every=5"], "every task is trained on and none is held out"),
         (GRPO, ["reward.wrong=2.0"], "they must ascend"),
         (GRPO, ["pool.subset={ smallest = 3, largest = 2 }"], "pool.subset.smallest is 3, above"),

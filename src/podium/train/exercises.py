@@ -85,7 +85,8 @@ def held_out_etudes(recipe: Recipe) -> list[Etude]:
 
 
 def everyday_exercises(recipe: Recipe) -> list[Exercise]:
-    """The everyday questions that are kept for testing, where études are trained on."""
+    """The everyday questions that are kept for testing, where études are trained on; no more of
+    them than there are held-out exercises."""
     if recipe.data.kind != "etudes":
         return []
     rng = Random(f"{recipe.run.seed}/everyday")  # noqa: S311 - repeatable, not secret
@@ -97,7 +98,7 @@ def everyday_exercises(recipe: Recipe) -> list[Exercise]:
             Situation(question=question, pool=pool_profiles(rng, models, split="test")),
             "test",
         )
-        for question in everyday("test")
+        for question in everyday("test")[: recipe.run.eval_tasks]
     ]
 
 

@@ -4,6 +4,10 @@ TRL samples no plans and knows no workers here: it asks `Rollouts` for completio
 one asynchronous reward, for what they earned once our engine has carried out the whole batch.
 What is left to it is the loss, the optimiser, many devices through accelerate, and checkpoints.
 
+With `grpo.beta`, TRL holds the policy to a reference: the policy as it was when training began.
+For an adapter that is a copy of it beside the one that is trained, made anew from the recipe
+each time a training goes on, and written nowhere.
+
 Where this departs from the paper, a recipe says so: the loss (`grpo.loss_type`), the reward
 (`reward`), which pools are asked (`pool`), and whether an adapter or all parameters are trained
 (`model.lora`).
@@ -15,8 +19,10 @@ import asyncio
 import atexit
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any, Final, TypeVar
 
 import torch
 from accelerate.utils import gather_object
@@ -25,25 +31,33 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
-from podium.engine import Switchboard
 from podium.errors import ConfigError
 from podium.providers import Http
-from podium.train import processes
+from podium.train import processes, references
+from podium.train.ablations import recipe_scorer
 from podium.train.callbacks import StopInTime, silence
 from podium.train.cast import Cast, make_cast
 from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
 from podium.train.diagnostics import References, diagnose
-from podium.train.exercises import Exercise, exercises, held_out_exercises
+from podium.train.exercises import (
+    EVERYDAY,
+    Exercise,
+    everyday_exercises,
+    exercises,
+    held_out_exercises,
+)
 from podium.train.logbook import Logbook
-from podium.train.policy import Policy
+from podium.train.policy import ADAPTER, Policy
 from podium.train.recipe import Recipe
-from podium.train.rollouts import Rollouts
-from podium.train.score import Scorer
+from podium.train.references import Measured
+from podium.train.rollouts import Asking, Rollouts
+
+T = TypeVar("T")
 
 CONDUCTOR: Final = "conductor"
 """The directory below the output in which the trained conductor lies."""
 
-ONE_SKILL: Final = frozenset({"one", "everyday"})
+ONE_SKILL: Final = frozenset({"one", EVERYDAY})
 """The kinds of étude that one step can do."""
 
 
@@ -53,15 +67,10 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     torch.manual_seed(recipe.run.seed)
     cast = make_cast(recipe, Http())
-    practice = exercises(recipe, cast.pool)
     policy = Policy(recipe)
-    scorer = Scorer(
-        cast.workers,
-        reward=recipe.reward.reward(),
-        max_steps=recipe.prompt.max_steps,
-        board=Switchboard(),
-    )
-    rollouts = Rollouts(recipe, policy, scorer, practice)
+    asking = Asking(recipe, policy)
+    practice = exercises(recipe, cast.pool, asking.fits)
+    rollouts = Rollouts(recipe, policy, recipe_scorer(recipe, cast.workers), practice)
     begun = last_checkpoint(recipe.output) if resume else None
     with (
         on_a_disk_that_may_be_full(recipe.output),
@@ -69,7 +78,10 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     ):
         loop = _Loop(recipe, rollouts, logbook, held_out_exercises(recipe, cast.pool))
         trainer = loop.trainer(policy, practice)
+        if asking.left_out:
+            logbook.warn(_left_out(asking.left_out, recipe))
         try:
+            loop.find_references(cast, practice, resume=begun is not None)
             trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         finally:
             loop.close(cast)
@@ -80,6 +92,14 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
         if processes.is_first():
             policy.save(recipe.output / CONDUCTOR, weights)
         logbook.finish(_kept(cast))
+
+
+def _left_out(count: int, recipe: Recipe) -> str:
+    assert recipe.grpo is not None
+    return (
+        f"{count} questions were left out and others taken instead, since their prompts are longer "
+        f"than grpo.max_prompt_tokens = {recipe.grpo.max_prompt_tokens}"
+    )
 
 
 def _kept(cast: Cast) -> dict[str, float]:
@@ -104,11 +124,8 @@ class _Loop:
         self._rollouts = rollouts
         self._logbook = logbook
         self._held_out = held_out
-        kinds = {exercise.task.kind for exercise in held_out}
-        self._references = References(
-            max_tokens=recipe.grpo.max_completion_tokens,
-            multi_step_kinds=kinds - ONE_SKILL if recipe.data.kind == "etudes" else None,
-        )
+        self._everyday = everyday_exercises(recipe)
+        self._references = self._held_against(Measured(0, {}))
         self._trainer: Any = None
         self._is_scored = False
 
@@ -127,7 +144,35 @@ class _Loop:
             callbacks=[_EachStep(self), StopInTime(self._recipe.run.minutes, self._logbook)],
         )
         silence(self._trainer)
+        if self._recipe.model.lora is not None:
+            # Otherwise a checkpoint would hold the reference too, and transformers, going on from
+            # one with several adapters, does not read the one that is trained.
+            write = partial(policy.model.save_pretrained, selected_adapters=[ADAPTER])
+            policy.model.save_pretrained = write
         return self._trainer
+
+    def find_references(self, cast: Cast, practice: Sequence[Exercise], *, resume: bool) -> None:
+        """Measure what every step is held against, or read it where a training goes on."""
+        if not references.are_wanted(self._recipe, cast.pool) or not processes.is_first():
+            return
+        found = references.read(self._recipe.output) if resume else None
+        if found is None:
+            asked = self._held_out or practice[: self._recipe.run.eval_tasks]
+            found = self._await(references.measure(self._recipe, cast.workers, cast.pool, asked))
+            references.write(self._recipe.output, found)
+        self._logbook.note(str(found))
+        self._references = self._held_against(found)
+
+    def _held_against(self, measured: Measured) -> References:
+        kinds = {exercise.task.kind for exercise in self._held_out}
+        return measured.references(
+            kinds - ONE_SKILL if self._recipe.data.kind == "etudes" else None,
+            self._grpo.max_completion_tokens,
+        )
+
+    def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine comes to on the trainer's event loop, where all workers live."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._trainer.async_loop).result()
 
     def close(self, cast: Cast) -> None:
         """End the event loop that TRL has started, and let go of what the workers held."""
@@ -141,7 +186,13 @@ class _Loop:
         """Plans for a batch. A prompt is only the number of its exercise."""
         began = time.monotonic()
         numbers = [int(prompt.rpartition(" ")[2]) for prompt in prompts]
+        too_long = self._rollouts.too_long
         attempts = self._rollouts.sample(numbers, trainer.async_loop)
+        if self._rollouts.too_long > too_long:
+            self._logbook.warn(
+                f"{self._rollouts.too_long - too_long} plans have no second round: its prompt "
+                f"would be longer than grpo.max_prompt_tokens = {self._grpo.max_prompt_tokens}"
+            )
         self._logbook.spent("sampling", time.monotonic() - began)
         return {
             "prompt_ids": [attempt.prompt for attempt in attempts],
@@ -173,11 +224,18 @@ class _Loop:
         self._logbook.updated(step)
 
     def measure(self, step: int) -> None:
-        """How the policy does on what it is not trained on, each process with its share of it."""
-        share = self._held_out[processes.index() :: processes.count()]
-        coroutine = self._rollouts.measure(share, self._recipe.run.eval_temperature)
-        rollouts = asyncio.run_coroutine_threadsafe(coroutine, self._trainer.async_loop).result()
-        self._logbook.measured(step, diagnose(gather_object(rollouts), self._references))
+        """How the policy does on what it is not trained on, each process with its share of it.
+        Everyday questions stand by themselves: they say nothing of what was to be learned."""
+        share = [*self._held_out, *self._everyday][processes.index() :: processes.count()]
+        temperature = self._recipe.run.eval_temperature
+        found = gather_object(self._await(self._rollouts.measure(share, temperature)))
+        left_alone = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
+        asked = [rollout for rollout in found if rollout.kind != EVERYDAY]
+        self._logbook.measured(
+            step,
+            diagnose(asked, self._references),
+            everyday=fmean(left_alone) if left_alone else None,
+        )
 
     def is_due(self, step: int) -> bool:
         """Whether a measurement comes after that step."""
@@ -232,6 +290,13 @@ def _arguments(recipe: Recipe) -> GRPOConfig:
             f"the {rows} rollouts of a step, on each of {processes.count()} processes, cannot be "
             f"divided by {micro_batch}; change grpo.micro_batch"
         )
+    recursion = recipe.recursion
+    are_compared_by_us = recursion is not None and recursion.normalise_per_round
+    if are_compared_by_us and rows % grpo.rollouts:
+        raise ConfigError(
+            f"recursion.normalise_per_round needs all {grpo.rollouts} rollouts of a question on "
+            f"one process; use at most {grpo.questions} of them"
+        )
     on_card = torch.cuda.is_available()
     return GRPOConfig(
         output_dir=str(recipe.output / DIRECTORY),
@@ -256,7 +321,7 @@ def _arguments(recipe: Recipe) -> GRPOConfig:
         beta=grpo.beta,
         entropy_coef=grpo.entropy,
         loss_type=grpo.loss_type,
-        scale_rewards=grpo.scale_rewards,
+        scale_rewards="none" if are_compared_by_us else grpo.scale_rewards,
         mask_truncated_completions=grpo.mask_truncated,
         num_iterations=grpo.num_iterations,
         gradient_checkpointing=recipe.model.gradient_checkpointing,

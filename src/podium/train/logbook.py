@@ -107,14 +107,25 @@ class Logbook:
         self._say(step, seconds, seen)
         self._summarise(step)
 
-    def measured(self, step: int, seen: StepDiagnostics) -> None:
-        """What a measurement on held-out exercises showed."""
-        line = {f"held_out/{name}": value for name, value in _rounded(seen.as_metrics()).items()}
+    def note(self, words: str) -> None:
+        """Tell whoever watches what is no reason to worry."""
+        self._print(words)
+
+    def measured(self, step: int, seen: StepDiagnostics, *, everyday: float | None = None) -> None:
+        """What a measurement on held-out exercises showed, and which share of everyday questions
+        was left alone, where those were asked too."""
+        metrics = seen.as_metrics()
+        if everyday is not None:
+            metrics["everyday"] = everyday
+        line = {f"held_out/{name}": value for name, value in _rounded(metrics).items()}
         self._write(self._metrics, {"step": step, **line})
         kinds = ", ".join(
             f"{kind} {value:.2f}" for kind, value in sorted(seen.accuracy_by_kind.items())
         )
-        self._print(f"held out after step {step}: accuracy {seen.accuracy or 0.0:.3f} ({kinds})")
+        beside = "" if everyday is None else f", everyday {everyday:.2f}"
+        self._print(
+            f"held out after step {step}: accuracy {seen.accuracy or 0.0:.3f} ({kinds}){beside}"
+        )
         self._step_began = time.monotonic()
 
     def taught(self, step: int, loss: float) -> None:

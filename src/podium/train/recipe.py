@@ -194,6 +194,11 @@ def is_path(model: str) -> bool:
     return model.startswith((".", "/", "~")) or model.endswith(".gguf")
 
 
+def _is_gguf(model: str) -> bool:
+    """Whether its weights are a GGUF file, as are all that Podium keeps under a name."""
+    return model.endswith(".gguf") or "/" not in model
+
+
 # ---- reading
 
 
@@ -252,6 +257,8 @@ def _misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
     for key, reason in idle_keys(recipe):
         if _is_written(recipe, key):
             yield f"{key} has no effect {reason}; drop it"
+    if recipe.model.adapter is not None and recipe.model.lora is None:
+        yield "model.adapter needs a table [model.lora]; a whole model to go on from is model.base"
     yield from _data_misfits(recipe.data)
     if recipe.sft is not None:
         yield from _sft_misfits(recipe, recipe.sft)
@@ -333,6 +340,11 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
         yield (
             f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
             f"rollouts of a step cannot be divided by it"
+        )
+    if grpo.beta and recipe.model.lora is None and _is_gguf(recipe.model.base):
+        yield (
+            "grpo.beta needs model.base a second time, unchanged, and trainers cannot read that "
+            "from GGUF; train an adapter ([model.lora]), or name the directory of the model"
         )
     stages = recipe.data.etudes.stage
     lasting = sum(stage.steps or grpo.steps for stage in stages)

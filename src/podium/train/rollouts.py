@@ -121,8 +121,8 @@ class Rollouts:
         return self.batch
 
     @property
-    def cut_short(self) -> int:
-        """How many second rounds there were not, because their prompts were too long."""
+    def too_long(self) -> int:
+        """How many second rounds there were not, because their prompts would be too long."""
         return self._asking.left_out
 
     async def rewards(self) -> list[float | None]:

@@ -53,7 +53,7 @@ class ModelTable(Table):
         "directory or a GGUF file; a path begins with `.`, `/` or `~`, or ends with `.gguf`"
     )
     adapter: Name | None = Field(
-        default=None, description="the directory of an adapter, or of a whole model, to go on from"
+        default=None, description="the directory of an adapter to go on from; with `lora`"
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="bfloat16", description="how numbers are held"
