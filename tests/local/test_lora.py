@@ -19,8 +19,7 @@ torch = pytest.importorskip("torch")
 peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from podium.local import lora  # noqa: E402 - it is nothing without these packages
-from podium.local.lora import (  # noqa: E402
+from podium.local.lora import (  # noqa: E402 - it is nothing without these packages
     CONFIG_FILE,
     EQUAL_PARTS,
     EVERY_LINEAR_LAYER,
@@ -158,12 +157,14 @@ def test_what_is_saved_is_loaded_again_by_peft_and_by_a_stack(
     model, stack = trained(("a", "b"), shape)
     with stack.using(torch.tensor([2, 2, 2])):
         taught = logits_of(model)
-    stack.save("b", tmp_path, shape, "the base")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [CONFIG_FILE, WEIGHTS_FILE]
-    torch.testing.assert_close(by_peft(tmp_path), taught, rtol=0.02, atol=0.02)  # in half precision
-    read, again = stacked(b=tmp_path)
+    directory = tmp_path / "new" / "adapter"
+    stack.save("b", directory, shape, "the base")
+    assert sorted(path.name for path in directory.iterdir()) == [CONFIG_FILE, WEIGHTS_FILE]
+    read, again = stacked(b=directory)
     with again.using(torch.tensor([1, 1, 1])):
-        assert_close(logits_of(read), by_peft(tmp_path))
+        assert_close(logits_of(read), by_peft(directory))
+    torch.testing.assert_close(logits_of(read), logits_of(tiny()))
+    torch.testing.assert_close(by_peft(directory), taught, rtol=0.02, atol=0.02)  # halves
 
 
 def test_an_adapter_is_saved_in_its_own_shape_although_it_was_stacked_with_larger_ones(
@@ -183,9 +184,10 @@ def test_a_disk_that_fills_leaves_the_old_adapter_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shape = LoraShape(4)
+    directory = tmp_path / "adapter"
     _, stack = trained(("a", "b"), shape)
-    stack.save("a", tmp_path, shape, "the base")
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    stack.save("a", directory, shape, "the base")
+    before = {path: path.read_bytes() for path in tmp_path.glob("**/*") if path.is_file()}
     written = Path.write_bytes
 
     def write(path: Path, data: bytes) -> int:
@@ -194,33 +196,44 @@ def test_a_disk_that_fills_leaves_the_old_adapter_whole(
 
     monkeypatch.setattr(Path, "write_bytes", write)
     with pytest.raises(StoreError, match="no room in"):
-        stack.save("b", tmp_path, shape, "the base")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        stack.save("b", directory, shape, "the base")
+    after = {path: path.read_bytes() for path in tmp_path.glob("**/*") if path.is_file()}
+    assert after == before
 
 
-@pytest.mark.parametrize("moves", [0, 1])
-def test_a_process_that_dies_while_saving_leaves_no_adapter_of_two_halves(
-    tmp_path: Path, moves: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("renames", [0, 1])
+def test_a_process_that_dies_while_saving_leaves_the_old_adapter_or_none(
+    tmp_path: Path, renames: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, stack = trained(("a",), LoraShape(4))
-    stack.save("a", tmp_path, LoraShape(4), "the base")
-    count = 0
+    directory = tmp_path / "adapter"
+    _, stack = trained(("a", "b"), LoraShape(4))
+    stack.save("a", directory, LoraShape(4), "the base")
+    before = by_peft(directory)
+    left = renames
+    rename = Path.rename
 
     class Died(BaseException):
         """What no code of ours catches, as a signal that kills."""
 
-    def place(draft: Path, target: Path) -> None:
-        nonlocal count
-        if count == moves:
+    def dies(path: Path, target: Path) -> Path:
+        nonlocal left
+        if not left:
             raise Died
-        count += 1
-        draft.replace(target)
+        left -= 1
+        return rename(path, target)
 
-    monkeypatch.setattr(lora, "place", place)
+    monkeypatch.setattr(Path, "rename", dies)
     with pytest.raises(Died):
-        stack.save("a", tmp_path, LoraShape(4, 99.0), "the base")
-    with pytest.raises(ConfigError, match="is no adapter: .*adapter_config.json is missing"):
-        stacked(one=tmp_path)
+        stack.save("b", directory, LoraShape(4, 99.0), "the base")
+    monkeypatch.undo()
+    if renames:
+        with pytest.raises(ConfigError, match="is no adapter: .*adapter_config.json is missing"):
+            stacked(one=directory)
+    else:
+        assert torch.equal(by_peft(directory), before)
+    stack.save("b", directory, LoraShape(4), "the base")
+    assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+    assert not torch.equal(by_peft(directory), before)
 
 
 def test_a_directory_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ class CapturedSteps:
         self, prompts: DynamicCache, mask: Tensor, every: Tensor, max_tokens: int
     ) -> FixedMemory:
         """A batch that goes on from these prompts."""
+        attention = self._model.config._attn_implementation
+        assert attention in (GROUPED_ATTENTION, "sdpa"), f"{attention} takes no mask of yes and no"
         size = (len(every), mask.shape[1] + _rounded(max_tokens))
         memory = self._memories.pop(size, None)
         if memory is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -122,7 +122,7 @@ class Decoder:
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         logits = forward(self, tokens, mask, positions, cache, rows)
         every = torch.arange(len(prompts), device=self._device).repeat_interleave(copies)
-        asked = [one for one in sampling for _ in range(copies)]
+        asked = [_copied(one, copy) for one in sampling for copy in range(copies)]
         memory: Memory
         if captured:
             longest = max(one.max_tokens for one in sampling)
@@ -138,7 +138,7 @@ class Decoder:
             return likeliest
         scaled = logits.float() / sampling.temperature.clamp(min=1e-6)[:, None]
         if sampling.top_k is not None:
-            scaled = _likeliest(scaled, sampling.top_k)
+            scaled = _likeliest(scaled, sampling.top_k, sampling.greatest_top_k)
         chances = scaled.softmax(-1)
         if sampling.top_p is not None:
             chances = _nucleus(chances, sampling.top_p)
@@ -238,6 +238,7 @@ class _Chances:
         self.temperature = torch.tensor([one.temperature for one in sampling], device=device)
         self.top_p = torch.tensor(top_p, device=device) if min(top_p) < 1.0 else None
         self.top_k = torch.tensor(top_k, device=device) if max(top_k) > 0 else None
+        self.greatest_top_k = max(top_k)
         self.thrown = _thrown(sampling, device)
         self.greedy = all(one.temperature == 0.0 for one in sampling)
 
@@ -288,10 +289,10 @@ class _Writing:
         ]
 
 
-def _likeliest(scaled: Tensor, top_k: Tensor) -> Tensor:
+def _likeliest(scaled: Tensor, top_k: Tensor, greatest: int) -> Tensor:
     """Of each row its `top_k` likeliest tokens and those as likely as the last of them; of a row
     with none given, all."""
-    most = min(int(top_k.max()), scaled.shape[1])
+    most = min(greatest, scaled.shape[1])
     last = (top_k.clamp(max=most) - 1).clamp(min=0)
     least = scaled.topk(most).values.gather(1, last[:, None])
     return scaled.masked_fill((scaled < least) & (top_k > 0)[:, None], -torch.inf)
@@ -304,6 +305,11 @@ def _nucleus(chances: Tensor, top_p: Tensor) -> Tensor:
     return torch.zeros_like(chances).scatter_(-1, order, ordered.masked_fill(is_beyond, 0.0))
 
 
+def _copied(sampling: Sampling, copy: int) -> Sampling:
+    """The sampling of one of several copies: a seed of their own is another for each."""
+    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + copy)
+
+
 def _thrown(sampling: Sequence[Sampling], device: torch.device) -> Tensor | None:
     """For rows with a seed of their own, what is thrown at each step: a number from 0 to 1, drawn
     on the processor so that it is the same on every machine. -1 for the other rows."""
@@ -312,7 +318,7 @@ def _thrown(sampling: Sequence[Sampling], device: torch.device) -> Tensor | None
     thrown = torch.full((len(sampling), max(one.max_tokens for one in sampling)), -1.0)
     for row, one in zip(thrown, sampling, strict=True):
         if one.seed is not None:
-            generator = torch.Generator().manual_seed(one.seed)
+            generator = torch.Generator().manual_seed(one.seed % 2**63)
             row[: one.max_tokens] = torch.rand(one.max_tokens, generator=generator)
     return thrown.to(device)
 

@@ -26,7 +26,7 @@ from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from podium.errors import ConfigError
-from podium.files import place, writing
+from podium.files import whole_directory, writing
 
 NO_ADAPTER: Final = 0
 """The choice of a row that uses the model as it is."""
@@ -209,12 +209,7 @@ class AdapterStack:
 def write_adapter(
     directory: Path, tensors: Mapping[str, Tensor], shape: LoraShape, base: str
 ) -> None:
-    """An adapter on disk, whole or not at all.
-
-    Both files are written out beside their places first, so that a disk which fills up costs
-    nothing that was there. Then the old config goes before the new weights come, and the new
-    one comes last: at no moment do the files of two adapters pass for one.
-    """
+    """An adapter on disk, whole or not at all; it takes the place of one that is there."""
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -227,21 +222,9 @@ def write_adapter(
         "inference_mode": True,
     }
     weights = serialised({name: tensor.contiguous() for name, tensor in tensors.items()})
-    contents = {
-        WEIGHTS_FILE: weights,
-        CONFIG_FILE: (json.dumps(config, indent=2) + "\n").encode(),
-    }
-    drafts = {name: directory / f"{name}.part" for name in contents}
-    with writing(directory, sum(map(len, contents.values()))):
-        try:
-            for name, content in contents.items():
-                drafts[name].write_bytes(content)
-            (directory / CONFIG_FILE).unlink(missing_ok=True)
-            for name, draft in drafts.items():
-                place(draft, directory / name)
-        finally:
-            for draft in drafts.values():
-                draft.unlink(missing_ok=True)
+    with writing(directory.parent, len(weights)), whole_directory(directory) as draft:
+        (draft / WEIGHTS_FILE).write_bytes(weights)
+        (draft / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", "utf-8")
 
 
 def _read(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
