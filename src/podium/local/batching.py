@@ -4,7 +4,8 @@ Whoever asks waits for a completion of their own; a thread beside them takes all
 by now, and completes them together. While it works, the next ones gather. So a thousand
 workflows run at once over one model, and none of them knows of the others.
 
-Needs torch, through `podium.local.decoding`.
+The thread also loads the model, and torch with it: nothing heavy is imported before the first
+request. What a completion is, is `podium.local.decoding`.
 """
 
 from __future__ import annotations
@@ -12,138 +13,255 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from podium.local import pretrained
-from podium.local.decoding import Completion, Decoder, Sampling
-from podium.local.lora import EVERY_LINEAR_LAYER, AdapterStack
+if TYPE_CHECKING:
+    from podium.local.decoding import Completion, Decoder, Sampling
+    from podium.local.pretrained import Pretrained
 
 QUIET_SECONDS: Final = 0.004
 """A batch is closed when nobody has asked for this long: requests that come of one event, such
 as the first steps of a thousand workflows, come within microseconds of each other."""
 
+LONGEST_GATHERING: Final = 1.0
+"""A batch is closed after so many seconds although others keep asking."""
+
 MOST_ROWS: Final = 2048
 MOST_TOKENS: Final = 600_000
-"""Rows times their greatest length: what the keys and values of a batch may take."""
+"""Rows times their greatest length, where memory allows so many."""
+
+PROCESSOR_BYTES: Final = 2 * 2**30
+"""What the keys and values of a batch may take of a processor's memory; of a graphics card's,
+they may take half of what is free once the model is loaded."""
+
+
+class ModelName(NamedTuple):
+    """Which model, and how it is loaded: `podium.local.pretrained` has the forms."""
+
+    name: str
+    dtype: str = "auto"
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    prompt: list[int]
+class Asked:
+    """One prompt that waits for its completion; `adapter` is the directory of one."""
+
+    prompt: Sequence[int]
     sampling: Sampling
     adapter: str | None
-    loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Completion]
 
     @property
     def size(self) -> int:
+        """The most tokens that it may come to."""
         return len(self.prompt) + self.sampling.max_tokens
 
 
 class BatchingModel:
-    """One model in memory, with any number of adapters, for everybody in this process."""
+    """One model in memory, with any number of adapters, for everybody in this process. Safe to
+    use from several event loops and threads."""
 
-    def __init__(self, name: str, dtype: str, device: str) -> None:
-        self._name = name
-        self._dtype = dtype
-        self._device = device
-        self._adapters: dict[str, Path] = {}
-        self._asked: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
-        self._loading = threading.Lock()
-        self._pretrained: pretrained.Pretrained | None = None
-        self._decoder: Decoder | None = None
-        self._stack: AdapterStack | None = None
-        self._thread: threading.Thread | None = None
+    def __init__(self, model: ModelName) -> None:
+        self._model = model
+        self._users = 0
+        self._changing = threading.Lock()
+        self._thread: _BatchThread | None = None
+        self._end: weakref.finalize[Any, BatchingModel] | None = None
 
-    def hold(self, adapter: str, directory: Path) -> None:
-        """Have that adapter ready when it is asked for."""
-        self._adapters[adapter] = directory
+    def hold(self) -> None:
+        """Count one more user of this model."""
+        with self._changing:
+            self._users += 1
 
-    def load(self) -> pretrained.Pretrained:
-        """The model and its tokenizer; loaded when this is called first, which takes a while."""
-        with self._loading:
-            if self._pretrained is None:
-                self._pretrained = pretrained.load(
-                    self._name, dtype=pretrained.data_type(self._dtype), device=self._device
-                )
-                self._start(self._pretrained)
-            return self._pretrained
+    async def release(self) -> None:
+        """Count one user less; the last one to leave unloads the model."""
+        with self._changing:
+            self._users -= 1
+            is_last = not self._users
+        if is_last:
+            await asyncio.to_thread(self.close)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is in memory now."""
+        thread = self._thread
+        return thread is not None and not thread.is_over and thread.loaded.done()
+
+    async def load(self) -> Pretrained:
+        """The model and its tokenizer; the first call takes a while."""
+        loaded = self._running().loaded
+        return loaded.result() if loaded.done() else await asyncio.wrap_future(loaded)
 
     async def complete(
-        self, prompt: list[int], sampling: Sampling, adapter: str | None = None
+        self, prompt: Sequence[int], sampling: Sampling, adapter: str | None = None
     ) -> Completion:
         """Complete the prompt, together with whoever else asks at this time."""
-        if self._pretrained is None:
-            await asyncio.to_thread(self.load)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Completion] = loop.create_future()
-        self._asked.put(_Asked(prompt, sampling, adapter, loop, future))
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        asked = Asked(prompt, sampling, adapter, future)
+        while not self._running().ask(asked):
+            pass  # it has just ended: the next one is begun
         return await future
 
     def close(self) -> None:
-        """End the thread, once it has done what was asked."""
-        if self._thread is not None:
-            self._asked.put(None)
-            self._thread.join()
-            self._thread = None
+        """Unload the model, once it has done what was asked. It is loaded again when it is next
+        used."""
+        with self._changing:
+            thread, self._thread = self._thread, None
+            end, self._end = self._end, None
+        if thread is not None and end is not None:
+            end()
+            thread.join()
 
-    def _start(self, loaded: pretrained.Pretrained) -> None:
-        self._stack = AdapterStack(loaded.model, targets=EVERY_LINEAR_LAYER)
-        self._decoder = Decoder(
-            loaded.model,
-            end_tokens=loaded.end_tokens,
-            padding=loaded.tokenizer.pad_token_id,
-            adapters=self._stack,
-        )
-        self._thread = threading.Thread(target=self._serve, name="podium-batches", daemon=True)
-        self._thread.start()
+    def _running(self) -> _BatchThread:
+        with self._changing:
+            if self._thread is None or self._thread.is_over:
+                if self._end is not None:
+                    self._end.detach()
+                self._thread = _BatchThread(self._model)
+                # The thread knows nothing of this object, and ends with it.
+                self._end = weakref.finalize(self, self._thread.end)
+                self._thread.start()
+            return self._thread
 
-    def _serve(self) -> None:
-        while (first := self._asked.get()) is not None:
-            gathered, is_last = self._gather(first)
-            for batch in in_batches(gathered):
-                try:
-                    self._answer(batch)
-                except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-                    _tell(batch, error)
-            if is_last:
-                return
 
-    def _gather(self, first: _Asked) -> tuple[list[_Asked], bool]:
-        gathered = [first]
-        while len(gathered) < MOST_ROWS:
+class _BatchThread(threading.Thread):
+    """Loads a model, then completes what it is asked, batch by batch, until it is ended."""
+
+    def __init__(self, model: ModelName) -> None:
+        super().__init__(name="podium-batches", daemon=True)
+        self.loaded: Future[Pretrained] = Future()
+        self.loaded.set_running_or_notify_cancel()  # whoever stops waiting stops for themselves
+        self.is_over = False
+        self._model = model
+        self._asked: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
+        self._ending = threading.RLock()
+
+    def ask(self, asked: Asked) -> bool:
+        """Have it completed; False where the thread takes nothing more."""
+        with self._ending:
+            if not self.is_over:
+                self._asked.put(asked)
+            return not self.is_over
+
+    def end(self) -> None:
+        """Take nothing more, and end after what was asked before."""
+        with self._ending:
+            if not self.is_over:
+                self.is_over = True
+                self._asked.put(None)
+
+    def run(self) -> None:
+        """What the thread does."""
+        try:
+            completing = _Completing(self._model)
+        except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
+            self.end()
+            self.loaded.set_exception(error)
+            _tell(list(iter(self._asked.get, None)), error)
+            return
+        self.loaded.set_result(completing.pretrained)
+        is_last = False
+        while not is_last:
+            gathered, is_last = self._gather()
+            completing.answer(gathered)
+
+    def _gather(self) -> tuple[list[Asked], bool]:
+        """All that ask at about this time, and whether they are the last."""
+        gathered: list[Asked] = []
+        another = self._asked.get()
+        latest = time.monotonic() + LONGEST_GATHERING
+        while another is not None:
+            gathered.append(another)
+            if len(gathered) == MOST_ROWS or time.monotonic() > latest:
+                return gathered, False
             try:
                 another = self._asked.get(timeout=QUIET_SECONDS)
             except queue.Empty:
-                break
-            if another is None:
-                return gathered, True
-            gathered.append(another)
-        return gathered, False
+                return gathered, False
+        return gathered, True
 
-    def _answer(self, batch: Sequence[_Asked]) -> None:
-        assert self._decoder is not None
-        assert self._stack is not None
-        for adapter, directory in self._adapters.items():
-            if adapter not in self._stack.names:
-                self._stack.add(adapter, directory)
-        completions = self._decoder.complete(
+
+class _Completing:
+    """A loaded model and the adapters that were asked for so far."""
+
+    def __init__(self, model: ModelName) -> None:
+        from podium.local import pretrained
+        from podium.local.decoding import Decoder
+
+        self.pretrained = pretrained.load(
+            model.name, dtype=pretrained.data_type(model.dtype), device=model.device
+        )
+        self._decoder: Decoder = Decoder(
+            self.pretrained.model,
+            end_tokens=self.pretrained.end_tokens,
+            padding=self.pretrained.tokenizer.pad_token_id,
+        )
+        self._most_tokens = most_tokens(self.pretrained.model)
+
+    def answer(self, gathered: Sequence[Asked]) -> None:
+        """Complete what was asked; a fault is told to those whose batch it was, and to no one
+        else."""
+        waiting = [asked for asked in gathered if not asked.future.cancelled()]
+        able = [asked for asked in waiting if self._has_adapter(asked)]
+        for batch in in_batches(able, self._most_tokens):
+            try:
+                _tell(batch, self._completions(batch))
+            except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
+                _tell(batch, error)
+
+    def _completions(self, batch: Sequence[Asked]) -> list[Completion]:
+        adapters = self._decoder.adapters
+        return self._decoder.complete(
             [asked.prompt for asked in batch],
             [asked.sampling for asked in batch],
-            choices=[self._stack.index(asked.adapter) for asked in batch],
+            choices=[adapters.index(asked.adapter) for asked in batch] if adapters else None,
         )
-        _tell(batch, completions)
+
+    def _has_adapter(self, asked: Asked) -> bool:
+        """Whether the adapter is on the model, and was laid on if need be. A model that nobody
+        wants an adapter for need not be of a kind that takes one."""
+        if asked.adapter is None:
+            return True
+        from podium.local.lora import EVERY_LINEAR_LAYER, AdapterStack
+
+        try:
+            if self._decoder.adapters is None:
+                stack = AdapterStack(self.pretrained.model, targets=EVERY_LINEAR_LAYER)
+                self._decoder.adapters = stack
+            if asked.adapter not in self._decoder.adapters.names:
+                self._decoder.adapters.add(asked.adapter, Path(asked.adapter))
+        except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
+            _tell([asked], error)
+            return False
+        return True
 
 
-def in_batches(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+def most_tokens(model: Any) -> int:
+    """How many tokens' keys and values there is room for."""
+    import torch
+
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    bytes_each: int = 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
+    room: int = PROCESSOR_BYTES
+    if model.device.type == "cuda":
+        room = torch.cuda.mem_get_info(model.device)[0] // 2
+    return min(MOST_TOKENS, room // bytes_each)
+
+
+def in_batches(asked: Sequence[Asked], most_tokens: int = MOST_TOKENS) -> Iterator[list[Asked]]:
     """Those of about one length together, no more at a time than memory holds."""
-    batch: list[_Asked] = []
+    batch: list[Asked] = []
     for one in sorted(asked, key=lambda one: one.size):
-        if batch and (len(batch) + 1) * one.size > MOST_TOKENS:
+        if batch and (len(batch) + 1) * one.size > most_tokens:
             yield batch
             batch = []
         batch.append(one)
@@ -151,17 +269,17 @@ def in_batches(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
         yield batch
 
 
-def _tell(batch: Sequence[_Asked], outcome: Sequence[Completion] | Exception) -> None:
+def _tell(batch: Sequence[Asked], outcome: Sequence[Completion] | Exception) -> None:
     """Hand the outcome to those who wait, all of one event loop at a time."""
-    loops = {asked.loop for asked in batch}
-    for loop in loops:
-        waiting = [
-            (asked.future, outcome if isinstance(outcome, Exception) else outcome[place])
-            for place, asked in enumerate(batch)
-            if asked.loop is loop
-        ]
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle, waiting)
+    waiting: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
+    for place, asked in enumerate(batch):
+        own = outcome if isinstance(outcome, Exception) else outcome[place]
+        waiting.setdefault(asked.future.get_loop(), []).append((asked.future, own))
+    for loop, settled in waiting.items():
+        try:
+            loop.call_soon_threadsafe(_settle, settled)
+        except RuntimeError:
+            continue  # the loop is closed, and nobody waits there any more
 
 
 def _settle(waiting: Sequence[tuple[asyncio.Future[Completion], Completion | Exception]]) -> None:
@@ -174,15 +292,16 @@ def _settle(waiting: Sequence[tuple[asyncio.Future[Completion], Completion | Exc
             future.set_result(outcome)
 
 
-_SHARED: Final[weakref.WeakValueDictionary[tuple[str, str, str], BatchingModel]] = (
+_shared: Final[weakref.WeakValueDictionary[ModelName, BatchingModel]] = (
     weakref.WeakValueDictionary()
 )
+_sharing: Final = threading.Lock()
 
 
-def shared_batching_model(name: str, dtype: str = "auto", device: str = "") -> BatchingModel:
-    """The one model of that name in this process."""
-    key = (name, dtype, device)
-    model = _SHARED.get(key)
-    if model is None:
-        model = _SHARED[key] = BatchingModel(name, dtype, device)
-    return model
+def shared_batching_model(model: ModelName) -> BatchingModel:
+    """The one model of this process that is named and loaded so."""
+    with _sharing:
+        shared = _shared.get(model)
+        if shared is None:
+            shared = _shared[model] = BatchingModel(model)
+        return shared

@@ -1,18 +1,22 @@
 """A transformers model and its tokenizer, from wherever the weights are.
 
-A model is named by a directory, by a GGUF file, by a name that Podium keeps weights under, or by
-its name on the hub. Needs torch and transformers.
+A model is named by a directory (`file:PATH`, or just the path), by a GGUF file as
+`podium.local.sources` has it, or by its name on the hub, `owner/name`. Needs torch and
+transformers.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from gguf import GGUFReader
+from jinja2 import TemplateError
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -45,42 +49,75 @@ class Pretrained:
     tokenizer: Any
     end_tokens: tuple[int, ...]
     turn_end: int
+    _tokenizing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Tokenizers are not for two threads at once."""
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens the model reads and writes at most, where it says so."""
+        limit: int | None = getattr(self.model.config, "max_position_embeddings", None)
+        return limit
 
     def encode(self, messages: list[dict[str, str]], prefill: str = "") -> list[int]:
         """The conversation as tokens, up to where the assistant's turn begins, or has begun."""
-        text = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
-        tokens: list[int] = self.tokenizer(text + prefill, add_special_tokens=False)["input_ids"]
+        try:
+            with self._tokenizing:
+                text = self.tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True
+                )
+                encoded = self.tokenizer(text + prefill, add_special_tokens=False)
+        except TemplateError as error:
+            raise ConfigError(
+                f"the model's chat template refuses this conversation: {error}"
+            ) from (error)
+        tokens: list[int] = encoded["input_ids"]
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The words of a completion."""
-        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        with self._tokenizing:
+            text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
         return text
 
 
 def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> Pretrained:
     """The model of that name, in memory."""
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    place = _place(device)
     folder, file = _located(name)
-    options = {"gguf_file": file} if file else {}
+    options: dict[str, Any] = {"gguf_file": file} if file else {}
+    options["local_files_only"] = os.environ.get(weights.OFFLINE_VARIABLE, "") not in ("", "0")
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **options)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
-    except OSError as error:
+    except Exception as error:  # whatever transformers makes of what it finds there
         raise ConfigError(f"the model {name!r} cannot be loaded: {error}") from error
     if file:
         model = _as_plain_weights(model)
         _split_digits_as(Path(folder) / file, tokenizer)
     model.to(place).eval()
+    return _with_turns(name, model, tokenizer)
+
+
+def _with_turns(name: str, model: Any, tokenizer: Any) -> Pretrained:
+    """The model, once it is known how a conversation is written and where a turn ends."""
+    if not tokenizer.chat_template:
+        raise ConfigError(
+            f"the model {name!r} has no chat template, so it was not made to converse; use one "
+            f"that was, often called instruct"
+        )
     turn_end = tokenizer.eos_token_id
-    if CHATML_MARK in (tokenizer.chat_template or ""):
+    known = tokenizer.get_vocab()
+    if CHATML_MARK in tokenizer.chat_template and CHATML_END in known:
         tokenizer.chat_template = CHATML
-        turn_end = tokenizer.convert_tokens_to_ids(CHATML_END)
+        turn_end = known[CHATML_END]
+    if turn_end is None:
+        raise ConfigError(f"the tokenizer of {name!r} has no token that ends a turn (eos_token)")
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return Pretrained(model, tokenizer, _end_tokens(model, tokenizer, turn_end), turn_end)
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(turn_end)
+    configured = model.generation_config.eos_token_id
+    ends = {turn_end, tokenizer.eos_token_id}
+    ends.update(configured if isinstance(configured, list) else [configured])
+    return Pretrained(model, tokenizer, tuple(sorted(ends - {None})), turn_end)
 
 
 def data_type(name: str) -> torch.dtype:
@@ -88,23 +125,50 @@ def data_type(name: str) -> torch.dtype:
     if name == "auto":
         return torch.bfloat16 if torch.cuda.is_available() else torch.float32
     found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
+    if not (isinstance(found, torch.dtype) and found.is_floating_point):
         raise ConfigError(f"dtype is {name!r}; use auto, bfloat16, float16 or float32")
     return found
 
 
+def _place(device: str) -> torch.device:
+    """The device of that name; where none is named, the graphics card if there is one."""
+    has_card = torch.cuda.is_available()
+    try:
+        place = torch.device(device or ("cuda" if has_card else "cpu"))
+    except RuntimeError as error:
+        raise ConfigError(f"device is {device!r}; use cpu, cuda, or cuda:0 and so on") from error
+    if place.type == "cuda" and not has_card:
+        raise ConfigError(
+            f"device is {device!r}, and torch finds no graphics card here; leave it out, or "
+            f"install a build of torch for the card"
+        )
+    return place
+
+
 def _located(name: str) -> tuple[str, str]:
     """The directory or hub name, and the file in it where the weights are GGUF."""
-    path = Path(name).expanduser()
+    path = _path(name)
     if path.is_dir():
         return str(path), ""
-    if path.suffix != ".gguf":
-        if "/" in name:
-            return name, ""
-        path = weights.find(name).path
-    if not path.is_file():
-        raise ConfigError(f"there is no file {path}; podium models pull fetches weights")
-    return str(path.parent), path.name
+    if _is_on_hub(name):
+        return name, ""
+    found = weights.find(f"file:{path}" if name.startswith((".", "~", "/")) else name)
+    if not found.path.is_file():
+        raise ConfigError(f"the model {name!r} is not at {found.path}; {found.remedy}")
+    return str(found.path.parent), found.path.name
+
+
+def _path(name: str) -> Path:
+    return Path(name.removeprefix("file:")).expanduser()
+
+
+def _is_on_hub(name: str) -> bool:
+    """Whether it is `owner/name`; other names and all files are known to `podium.local.sources`."""
+    return (
+        name.count("/") == 1
+        and not name.startswith((".", "~", "/", "file:", "hf:"))
+        and not name.endswith(".gguf")
+    )
 
 
 def _as_plain_weights(model: Any) -> Any:
@@ -133,10 +197,3 @@ def _split_digits_as(file: Path, tokenizer: Any) -> None:
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
             ]
         )
-
-
-def _end_tokens(model: Any, tokenizer: Any, turn_end: int) -> tuple[int, ...]:
-    ends = {tokenizer.eos_token_id, turn_end}
-    configured = model.generation_config.eos_token_id
-    ends.update(configured if isinstance(configured, list) else [configured])
-    return tuple(sorted(end for end in ends if end is not None and end != tokenizer.unk_token_id))

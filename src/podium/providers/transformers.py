@@ -3,7 +3,7 @@
 For a graphics card and many workflows at once, such as training and measuring; for one question
 at a time on a processor, llama.cpp is several times faster. `profile.model` is a directory, a
 GGUF file or a name on the hub. All workers of one base model share one loaded copy, and each may
-have an adapter over it.
+have an adapter over it. A batch is completed as a whole, so a streamed reply comes in one piece.
 
 Every option of the endpoint is a setting:
 
@@ -15,22 +15,25 @@ Every option of the endpoint is a setting:
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.errors import ConfigError, RequestRefused, WorkerCrashed
+from podium.errors import ConfigError, RequestRefused, StoreError, WorkerCrashed
+from podium.local import weights
+from podium.local.batching import ModelName, shared_batching_model
 from podium.pool import WorkerProfile
 from podium.providers.base import Endpoint
-from podium.providers.parts import with_system
-from podium.request import Message, Reply, Request
-from podium.usage import Usage
+from podium.providers.parts import unsupported, with_system
+from podium.request import Message, Reply, Request, Text, Thinking
+from podium.usage import Number, Usage
 from podium.worker import Worker
 
 if TYPE_CHECKING:
-    from podium.local.batching import BatchingModel
+    from podium.local.decoding import Sampling
+    from podium.local.pretrained import Pretrained
     from podium.providers.http import Http
 
 SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
@@ -45,43 +48,41 @@ SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
 
 DEFAULT_MAX_TOKENS: Final = 512
 
+PACKAGES: Final = ("torch", "transformers", "gguf", "safetensors")
+"""What runs the models, and comes with the extra `train`."""
+
 
 class TransformersWorker(Worker):
-    """A worker over a model in this process. The model is loaded with the first call."""
+    """A worker over a model in this process. The model is loaded with the first call, and its
+    weights are fetched before if they are not here yet."""
 
     def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
-        self.profile = profile
+        _check_packages(profile)
         options = _checked(profile, endpoint.options)
+        self.profile = profile
         self._system: str = options.get("system", "")
         self._temperature = float(options.get("temperature", 0.0))
         self._top_p = float(options.get("top_p", 1.0))
-        self._max_tokens = profile.limits.max_output_tokens or DEFAULT_MAX_TOKENS
-        self._adapter: str | None = options.get("adapter")
-        self._model = _shared(profile, options)
-        if self._adapter is not None:
-            self._model.hold(self._adapter, Path(self._adapter).expanduser())
+        self._adapter = _directory(options["adapter"]) if options.get("adapter") else None
+        self._model = shared_batching_model(
+            ModelName(profile.model, options.get("dtype", "auto"), options.get("device", ""))
+        )
+        self._model.hold()
+        self._closed = False
 
     async def reply(self, request: Request) -> Reply:
         """Answer the request, in one batch with those that come at the same time."""
-        from podium.local.decoding import Sampling
-
         _refuse_what_is_not_possible(self.profile, request)
+        messages = with_system(self._system, request.messages)
+        said = [_plain(message, self.profile) for message in messages]
         try:
-            loaded = await asyncio.to_thread(self._model.load)
-            prompt = loaded.encode(
-                [_plain(message) for message in with_system(self._system, request.messages)],
-                request.prefill,
-            )
+            await self._fetch()
+            loaded = await self._model.load()
+            prompt = loaded.encode(said, request.prefill)
             completion = await self._model.complete(
-                prompt,
-                Sampling(
-                    max_tokens=request.max_tokens or self._max_tokens,
-                    temperature=_given(request.temperature, self._temperature),
-                    top_p=_given(request.top_p, self._top_p),
-                ),
-                self._adapter,
+                prompt, self._sampling(request, loaded, len(prompt)), self._adapter
             )
-        except ConfigError as error:
+        except (ConfigError, StoreError) as error:
             raise RequestRefused(f"worker {self.profile.name!r}: {error}") from error
         except (RuntimeError, OSError) as error:
             raise WorkerCrashed(f"worker {self.profile.name!r}: {error}") from error
@@ -92,33 +93,75 @@ class TransformersWorker(Worker):
             model=self.profile.model,
         )
 
+    async def close(self) -> None:
+        """Give the model up; it is unloaded when no worker uses it any more."""
+        if not self._closed:
+            self._closed = True
+            await self._model.release()
 
-def _shared(profile: WorkerProfile, options: Mapping[str, Any]) -> BatchingModel:
-    missing = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"worker {profile.name!r} needs the package {missing[0]}; "
-            f"pip install 'podium-conductor[train]'"
-        )
-    from podium.local.batching import shared_batching_model
+    async def _fetch(self) -> None:
+        """Have the weights here, where they are of those that Podium keeps."""
+        if not self._model.is_loaded and _is_kept(self.profile.model):
+            await weights.locate(self.profile.model)
 
-    return shared_batching_model(
-        profile.model, options.get("dtype", "auto"), options.get("device", "")
-    )
+    def _sampling(self, request: Request, loaded: Pretrained, taken: int) -> Sampling:
+        """How the request is completed, within the tokens that its prompt leaves of the model's."""
+        from podium.local.decoding import Sampling
+
+        usual = self.profile.limits.max_output_tokens or DEFAULT_MAX_TOKENS
+        most = _given(request.max_tokens, usual)
+        if loaded.context is not None:
+            if taken >= loaded.context:
+                raise ConfigError(
+                    f"the request has {taken} tokens and the model reads {loaded.context}; "
+                    f"shorten it, or ask another worker"
+                )
+            most = min(most, loaded.context - taken)
+        try:
+            return Sampling(
+                max_tokens=most,
+                temperature=_given(request.temperature, self._temperature),
+                top_p=_given(request.top_p, self._top_p),
+                seed=request.seed,
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+
+def _check_packages(profile: WorkerProfile) -> None:
+    for package in PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(
+                f"worker {profile.name!r} needs the package {package}; "
+                f"pip install 'podium-conductor[train]'"
+            )
 
 
 def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
     for name, value in options.items():
         kind = SETTINGS.get(name)
         if kind is None:
+            close = get_close_matches(name, SETTINGS, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it takes {', '.join(SETTINGS)}"
             raise ConfigError(
-                f"worker {profile.name!r} has the unknown option {name!r}; "
-                f"transformers takes {', '.join(SETTINGS)}"
+                f"worker {profile.name!r} has the option {name!r}, which transformers does not "
+                f"know; {hint}"
             )
         if not isinstance(value, kind) or isinstance(value, bool):
             wanted = "text" if kind is str else "a number"
-            raise ConfigError(f"worker {profile.name!r} has {name} = {value!r}; give {wanted}")
+            raise ConfigError(
+                f"worker {profile.name!r} has {name} = {value!r} in its options; give {wanted}"
+            )
     return options
+
+
+def _directory(adapter: str) -> str:
+    return str(Path(adapter.removeprefix("file:")).expanduser())
+
+
+def _is_kept(model: str) -> bool:
+    """Whether the model is one of those that Podium fetches by itself and keeps."""
+    return model.startswith("hf:") or ("/" not in model and not Path(model).exists())
 
 
 def _refuse_what_is_not_possible(profile: WorkerProfile, request: Request) -> None:
@@ -136,9 +179,13 @@ def _refuse_what_is_not_possible(profile: WorkerProfile, request: Request) -> No
             )
 
 
-def _plain(message: Message) -> dict[str, str]:
+def _plain(message: Message, profile: WorkerProfile) -> dict[str, str]:
+    """The message in words; what was thought before it is nobody else's."""
+    for part in message.parts:
+        if not isinstance(part, Text | Thinking):
+            raise unsupported(part, message, profile)
     return {"role": message.role, "content": message.text}
 
 
-def _given(one: float | None, other: float) -> float:
+def _given(one: Number | None, other: Number) -> Number:
     return other if one is None else one
