@@ -63,9 +63,7 @@ cache_mb = 1
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Qwen2 of random weights."""
-    import torch
-
-    torch.set_num_threads(1)
+    pytest.importorskip("torch").set_num_threads(1)
     return tiny_model(tmp_path_factory.mktemp("tiny"), "qwen2")
 
 
