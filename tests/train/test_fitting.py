@@ -1,0 +1,105 @@
+"""Exercises that are left out because their prompts are too long, and what takes their places."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from podium.errors import ConfigError
+from podium.etudes import everyday
+from podium.train.exercises import (
+    MOST_LEFT_OUT,
+    everyday_exercises,
+    everyday_task,
+    exercises,
+)
+from podium.train.pools import recipe_pool
+from podium.train.recipe import Recipe
+from support.recipes import GRPO, make_recipe
+
+ETUDES = """
+[model]
+base = "owner/model-7B"
+[data]
+kind = "etudes"
+[[data.etudes.stage]]
+steps = 2
+shapes = { one = 1 }
+[[data.etudes.stage]]
+shapes = { chain-3 = 1 }
+[data.etudes]
+everyday_share = 0.0
+[pool]
+oracle = true
+[grpo]
+steps = 5
+questions = 8
+rollouts = 4
+learning_rate = 1e-6
+[run]
+output = "out"
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    return make_recipe(tmp_path, ETUDES)
+
+
+def test_the_next_exercise_takes_the_place_of_one_that_is_too_long(recipe: Recipe) -> None:
+    every = exercises(recipe, recipe_pool(recipe))
+    left_out = {exercise.task.id for exercise in every[1::3]}
+    fitting = exercises(recipe, recipe_pool(recipe), lambda e: e.task.id not in left_out)
+    assert len(every) == len(fitting) == 40
+    stayed = [exercise for exercise in every[:16] if exercise.task.id not in left_out]
+    assert 0 < len(stayed) < 16
+    assert fitting[: len(stayed)] == stayed
+    assert not left_out & {exercise.task.id for exercise in fitting}
+
+
+def test_a_stage_lasts_as_long_however_many_are_left_out(recipe: Recipe) -> None:
+    turn = iter(range(10_000))
+    drawn = exercises(recipe, recipe_pool(recipe), lambda _: next(turn) % 3 == 0)
+    assert [exercise.task.kind for exercise in drawn] == ["one"] * 16 + ["chain-3"] * 24
+
+
+def test_where_none_fits_it_is_said(recipe: Recipe, tmp_path: Path) -> None:
+    own = make_recipe(tmp_path, GRPO)
+    for endless in (recipe, own):
+        turn = iter(range(MOST_LEFT_OUT))
+        with pytest.raises(ConfigError, match="1,000 questions in a row have a prompt that is"):
+            exercises(endless, recipe_pool(endless), lambda _, turn=turn: next(turn) < 0)  # type: ignore[misc]
+
+
+def test_a_curriculum_that_ends_before_the_training_is_refused(tmp_path: Path) -> None:
+    short = ETUDES.replace("shapes = { chain-3 = 1 }", "steps = 2\nshapes = { chain-3 = 1 }")
+    with pytest.raises(ConfigError, match=r"the stages last 4 steps, and grpo\.steps is 5"):
+        make_recipe(tmp_path, short)
+    shorter = make_recipe(tmp_path, short, ["grpo.steps=3"])
+    assert len(exercises(shorter, recipe_pool(shorter))) == 24
+
+
+# ---- everyday questions
+
+
+def test_an_everyday_task_has_the_same_id_in_every_process() -> None:
+    code = (
+        "from podium.train.exercises import everyday_task;"
+        "print(everyday_task('What is the capital of Japan?').id)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == everyday_task("What is the capital of Japan?").id
+
+
+def test_everyday_questions_are_measured_where_etudes_are(recipe: Recipe, tmp_path: Path) -> None:
+    asked = everyday_exercises(recipe)
+    assert [exercise.task.question for exercise in asked] == list(everyday("test"))
+    assert {exercise.task.kind for exercise in asked} == {"everyday"}
+    assert any(one.situation.pool != other.situation.pool for one, other in pairwise(asked))
+    few = make_recipe(tmp_path, ETUDES, ["run.eval_tasks=3"])
+    assert len(everyday_exercises(few)) == 3
+    assert everyday_exercises(make_recipe(tmp_path, GRPO)) == []
