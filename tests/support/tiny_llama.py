@@ -68,7 +68,7 @@ def write_gguf(model: Any, path: Path, architecture: str = "llama") -> Path:
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(len(vocabulary) - 1)
     for name, tensor in model.state_dict().items():
-        writer.add_tensor(_named(name), _turned(name, tensor).float().contiguous().numpy())
+        writer.add_tensor(gguf_name(name), _turned(name, tensor).float().contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -109,7 +109,7 @@ def read_gguf(reader: Any) -> Any:
     for name in model.state_dict():
         if name == "lm_head.weight":
             continue
-        tensor = tensors[_named(name)]
+        tensor = tensors[gguf_name(name)]
         matrix = torch.tensor(dequantize(tensor.data, tensor.tensor_type))
         turned = heads.get(name.split(".")[-2])
         if turned is not None:
@@ -129,7 +129,8 @@ def _vocabulary() -> list[str]:
     return [*map(chr, range(33, 127)), "Ġ", "Ċ", "ab", "<|end|>"]
 
 
-def _named(name: str) -> str:
+def gguf_name(name: str) -> str:
+    """What GGUF calls a matrix of transformers'."""
     outside = {
         "model.embed_tokens.weight": "token_embd.weight",
         "model.norm.weight": "output_norm.weight",

@@ -3,12 +3,15 @@ them: random, always the same, made in a moment and with no network. Needs torch
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import pytest
+
+from support.tiny_llama import gguf_name, rotary_order
 
 HIDDEN, LAYERS, HEADS, KEY_HEADS, CONTEXT = 48, 2, 6, 2, 4096
 END, START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -65,6 +68,46 @@ def model(architecture: Architecture = "llama") -> Any:
             if name.endswith("bias"):  # transformers begins with zeros, as no trained model has
                 torch.nn.init.normal_(parameter, std=0.2)
         return made
+
+
+def tiny_gguf(path: Path) -> Path:
+    """The Llama and its tokenizer in one file, as llama.cpp wants them, in single precision."""
+    from gguf import GGUFWriter, TokenType
+
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(2 * HIDDEN)
+    writer.add_block_count(LAYERS)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KEY_HEADS)
+    writer.add_vocab_size(TOKENS)
+    writer.add_layer_norm_rms_eps(1e-6)
+    writer.add_rope_dimension_count(HIDDEN // HEADS)
+    writer.add_rope_freq_base(10_000.0)
+    vocabulary = sorted(tokenizer().get_vocab(), key=tokenizer().get_vocab().__getitem__)
+    merges = json.loads(tokenizer().backend_tokenizer.to_str())["model"]["merges"]
+    marks = {END, START, TURN_END}
+    kinds = [TokenType.CONTROL if token in marks else TokenType.NORMAL for token in vocabulary]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(vocabulary)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([" ".join(pair) for pair in merges])
+    writer.add_bos_token_id(vocabulary.index(START))
+    writer.add_eos_token_id(vocabulary.index(TURN_END))
+    writer.add_pad_token_id(vocabulary.index(END))
+    writer.add_unk_token_id(vocabulary.index(END))
+    writer.add_chat_template(CHAT_TEMPLATE)
+    for name, tensor in model().state_dict().items():
+        heads = {"q_proj": HEADS, "k_proj": KEY_HEADS}.get(name.split(".")[-2])
+        turned = tensor if heads is None else tensor[rotary_order(tensor.shape[0], heads)]
+        writer.add_tensor(gguf_name(name), turned.float().contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
 
 
 @cache

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from gguf import GGUFReader
 from jinja2 import TemplateError
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from podium.errors import ConfigError
 from podium.local import weights
@@ -67,9 +69,8 @@ class Pretrained:
                 )
                 encoded = self.tokenizer(text + prefill, add_special_tokens=False)
         except TemplateError as error:
-            raise ConfigError(
-                f"the model's chat template refuses this conversation: {error}"
-            ) from (error)
+            problem = f"the model's chat template refuses this conversation: {error}"
+            raise ConfigError(problem) from error
         tokens: list[int] = encoded["input_ids"]
         return tokens
 
@@ -87,8 +88,9 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
     options: dict[str, Any] = {"gguf_file": file} if file else {}
     options["local_files_only"] = os.environ.get(weights.OFFLINE_VARIABLE, "") not in ("", "0")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
+        with _nothing_drawn():
+            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
     except Exception as error:  # whatever transformers makes of what it finds there
         raise ConfigError(f"the model {name!r} cannot be loaded: {error}") from error
     if file:
@@ -96,6 +98,18 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
         _split_digits_as(Path(folder) / file, tokenizer)
     model.to(place).eval()
     return _with_turns(name, model, tokenizer)
+
+
+@contextmanager
+def _nothing_drawn() -> Iterator[None]:
+    """The terminal is not transformers': a plan may be drawn there."""
+    was_drawing = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_drawing:
+            logging.enable_progress_bar()
 
 
 def _with_turns(name: str, model: Any, tokenizer: Any) -> Pretrained:
