@@ -11,16 +11,22 @@ import pytest
 from podium.train.rewards import PAPER, RELEASED, Reward
 from podium.train.score import Score
 
-PAGE = (Path(__file__).parents[2] / "docs" / "scoring.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "scoring.md").read_text("utf-8")
 
 
-def test_the_examples_print_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_print_what_the_page_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     examples = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.M)
-    assert len(examples) == 4
+    assert len(examples) == 5
+    monkeypatch.chdir(ROOT)
     exec("\n".join(examples), {})
     printed = capsys.readouterr().out.splitlines()
     promised = re.findall(r"^ *print\(.*\)  # (.+)$", PAGE, re.M)
     assert printed[: len(promised)] == promised
+    for line in printed[-3:]:
+        assert re.fullmatch(r"[a-z0-9-]+ True -?0\.0", line), "a group of plans, each of them valid"
 
 
 @pytest.mark.parametrize(("name", "reward"), [("PAPER", PAPER), ("RELEASED", RELEASED)])
