@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +76,23 @@ def tiny_recipe(text: str, base: Path, directory: Path, *overrides: str) -> Reci
     return read_recipe(path, overrides)
 
 
-def plan_now_and_then(policy: object, tokens: Sequence[int]) -> str:
-    """Stands for a policy's words: what they say follows from the first token, and of three
-    tokens two make a plan. The tiny model cannot write, but it can choose."""
-    if tokens[0] % 3 == 0:
-        return "I would rather not."
-    return f'subtasks = ["What is 2 + 2?"]\nmodel_id = [{tokens[0] % 2}]\naccess_list = [[]]'
+def let_it_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tiny model write a plan now and then: it has no words, but it can choose. What it
+    says follows from its first token, and of three tokens two make a plan."""
+    from podium.train.policy import Policy
+
+    sample = Policy.sample
+
+    def ended(policy: Policy, *arguments: Any, **options: Any) -> list[Any]:
+        return [replace(one, ended=True) for one in sample(policy, *arguments, **options)]
+
+    def said(policy: Policy, tokens: Sequence[int]) -> str:
+        if tokens[0] % 3 == 0:
+            return "I would rather not."
+        return f'subtasks = ["What is 2 + 2?"]\nmodel_id = [{tokens[0] % 2}]\naccess_list = [[]]'
+
+    monkeypatch.setattr(Policy, "sample", ended)
+    monkeypatch.setattr(Policy, "decode", said)
 
 
 def adapter_bytes(recipe: Recipe, name: str = "conductor") -> bytes:

@@ -1,0 +1,321 @@
+"""Learning from reward over a tiny model: that it learns at all, from which rewards, and that a
+training which stopped comes to the same end."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.errors import ConfigError, StoreError
+from podium.train.recipe import Recipe
+from podium.train.score import Score
+from support.recipes import POOL, TASK
+from support.trainings import REWARD, adapter_bytes, base, let_it_plan, metrics, tiny_recipe
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from trl import GRPOTrainer  # noqa: E402 - nothing without these packages
+
+from podium.train import grpo  # noqa: E402
+from podium.train.checkpoints import last_checkpoint  # noqa: E402
+from podium.train.policy import Policy  # noqa: E402
+from podium.train.rollouts import Rollouts  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+__all__ = ["base"]
+
+BANDIT = """
+[model]
+base = "BASE"
+lora = { rank = 8, alpha = 16.0 }
+[data]
+kind = "file"
+file = { path = "tasks.jsonl" }
+[pool]
+file = "pool.toml"
+[prompt]
+length = "trained"
+few_shot = false
+access = "index"
+[grpo]
+steps = 25
+questions = 2
+rollouts = 16
+learning_rate = 3e-2
+schedule = "constant"
+max_completion_tokens = 1
+[run]
+output = "out"
+references = false
+save_every = 100
+"""
+
+Earned = Callable[[str], float | None]
+
+
+class Judge:
+    """Stands for the scorer: what a text earns is what the test says."""
+
+    def __init__(self, earned: Earned) -> None:
+        self.earned = earned
+        self.asked: list[str] = []
+
+    async def score(self, text: str, task: Any, pool: Any, **_: Any) -> Score:
+        self.asked.append(text)
+        reward = self.earned(text)
+        return Score(reward, right=reward == 1.0, question=task.question, text=text)
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[[Earned], Judge]:
+    """Let texts be the numbers of their tokens, and earn what the test says."""
+
+    def install(earned: Earned) -> Judge:
+        judge = Judge(earned)
+        monkeypatch.setattr(grpo, "recipe_scorer", lambda *_: judge)
+        monkeypatch.setattr(Policy, "decode", lambda _, tokens: " ".join(map(str, tokens)))
+        return judge
+
+    return install
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tiny model write a plan now and then."""
+    let_it_plan(monkeypatch)
+
+
+# ---- learning
+
+
+def test_what_is_rewarded_is_done_more_often(
+    base: Path, tmp_path: Path, judge: Callable[[Earned], Judge]
+) -> None:
+    judge(lambda text: 1.0 if int(text) % 2 else 0.0)
+    (tmp_path / "pool.toml").write_text(POOL, "utf-8")
+    (tmp_path / "tasks.jsonl").write_text(TASK, "utf-8")
+    recipe = tiny_recipe(BANDIT, base, tmp_path)
+    grpo.train(recipe)
+    accuracy = [line["accuracy"] for line in metrics(recipe)]
+    assert len(accuracy) == 25
+    assert sum(accuracy[:3]) / 3 < 0.75
+    assert sum(accuracy[-3:]) / 3 > 0.95
+
+
+def test_what_earned_nothing_of_itself_teaches_nothing(
+    base: Path, tmp_path: Path, judge: Callable[[Earned], Judge]
+) -> None:
+    """Dropped rollouts neither move the policy nor count in the mean of the others."""
+    judge(lambda text: None if int(text.split()[0]) % 2 else 1.0)
+    recipe = tiny_recipe(REWARD, base, tmp_path, "grpo.steps=2", "run.references=false")
+    torch.manual_seed(recipe.run.seed)
+    before = Policy(recipe).model.state_dict()
+    grpo.train(recipe)
+    assert 0 < metrics(recipe)[0]["dropped"] < 1
+    for name, weights in trained_weights(recipe).items():
+        assert torch.equal(weights, before[name]), name
+
+
+def test_every_completion_gets_its_own_reward(
+    base: Path,
+    tmp_path: Path,
+    judge: Callable[[Earned], Judge],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What TRL learns from, row by row: tokens beside the advantage of just these tokens."""
+    judge(lambda text: float(text.split()[0]))
+    seen: list[tuple[list[int], float]] = []
+    compute_loss = GRPOTrainer._compute_loss
+
+    def spy(trainer: Any, model: Any, inputs: dict[str, Any]) -> Any:
+        rows = zip(inputs["completion_ids"].tolist(), inputs["advantages"].tolist(), strict=True)
+        seen.extend(rows)
+        return compute_loss(trainer, model, inputs)
+
+    monkeypatch.setattr(GRPOTrainer, "_compute_loss", spy)
+    settings = ("grpo.steps=1", "grpo.questions=3", "grpo.rollouts=4", "grpo.micro_batch=2")
+    recipe = tiny_recipe(
+        REWARD, base, tmp_path, *settings, "grpo.scale_rewards=none", "run.references=false"
+    )
+    batches: list[list[int]] = []
+    sample = Rollouts.sample
+
+    def remember(rollouts: Rollouts, numbers: Sequence[int], loop: Any) -> Any:
+        attempts = sample(rollouts, numbers, loop)
+        batches.append([attempt.tokens[0] for attempt in attempts])
+        return attempts
+
+    monkeypatch.setattr(Rollouts, "sample", remember)
+    grpo.train(recipe)
+    (first_tokens,) = batches
+    groups = [first_tokens[place : place + 4] for place in (0, 4, 8)]
+    expected = sorted((token, token - sum(group) / 4) for group in groups for token in group)
+    found = sorted((tokens[0], advantage) for tokens, advantage in seen)
+    assert [token for token, _ in found] == [token for token, _ in expected]
+    assert [value for _, value in found] == pytest.approx([value for _, value in expected])
+
+
+def test_a_gradient_that_is_no_number_leaves_the_step_out(
+    base: Path,
+    tmp_path: Path,
+    plans: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    compute_loss = GRPOTrainer._compute_loss
+    monkeypatch.setattr(
+        GRPOTrainer,
+        "_compute_loss",
+        lambda trainer, model, inputs: compute_loss(trainer, model, inputs) * float("nan"),
+    )
+    recipe = tiny_recipe(REWARD, base, tmp_path, "grpo.steps=1", "run.references=false")
+    grpo.train(recipe)
+    assert "a gradient is not finite; the step was left out" in capsys.readouterr().err
+    assert all(weights.isfinite().all() for weights in trained_weights(recipe).values())
+
+
+def trained_weights(recipe: Recipe) -> dict[str, Any]:
+    """The adapter that was written, by the names that peft has for it in memory."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(recipe.output / "conductor" / "adapter_model.safetensors")
+    return {name.replace(".weight", ".default.weight"): one for name, one in tensors.items()}
+
+
+# ---- one training
+
+
+@pytest.fixture(scope="module")
+def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A training that nothing happened to."""
+    recipe = tiny_recipe(REWARD, base, tmp_path_factory.mktemp("whole"), *MEASURED)
+    with pytest.MonkeyPatch.context() as patched:
+        let_it_plan(patched)
+        grpo.train(recipe)
+    return recipe
+
+
+MEASURED = ("run.eval_every=2", "run.eval_tasks=2", "run.eval_temperature=1.0")
+
+
+def test_a_training_has_a_line_for_every_step_and_every_measurement(whole: Recipe) -> None:
+    lines = [(line["step"], "reward" in line) for line in metrics(whole)]
+    assert lines == [(1, True), (2, True), (2, False), (3, True), (4, True), (4, False)]
+    assert all(line["rollouts"] == 8 for line in metrics(whole) if "reward" in line)
+    assert any(0 < line["valid_rate"] < 1 for line in metrics(whole) if "reward" in line)
+    summary = read_summary(whole)
+    assert (summary["step"], summary["rollouts"], summary["finished"]) == (4, 32, True)
+    assert summary["cache_misses"] > 0
+
+
+def test_a_recipe_and_its_seed_give_the_same_conductor_each_time(
+    whole: Recipe, base: Path, tmp_path: Path, plans: None
+) -> None:
+    again = tiny_recipe(REWARD, base, tmp_path / "again", *MEASURED)
+    other = tiny_recipe(REWARD, base, tmp_path / "other", *MEASURED, "run.seed=43")
+    for recipe in (again, other):
+        grpo.train(recipe)
+    assert adapter_bytes(again) == adapter_bytes(whole) != adapter_bytes(other)
+    assert metrics(again) == metrics(whole) != metrics(other)
+
+
+def test_nothing_of_a_training_is_left_behind_in_the_process(whole: Recipe) -> None:
+    assert not [thread for thread in threading.enumerate() if "trl" in thread.name.lower()]
+
+
+# ---- stopped, and gone on with
+
+
+def test_a_training_that_stopped_in_time_goes_on_to_the_same_conductor(
+    whole: Recipe, base: Path, tmp_path: Path, plans: None
+) -> None:
+    stopped = tiny_recipe(REWARD, base, tmp_path, *MEASURED, "run.minutes=1e-9")
+    grpo.train(stopped)
+    assert read_summary(stopped)["step"] == 1
+    assert "finished" not in read_summary(stopped)
+    assert not (stopped.output / "conductor").exists()
+    gone_on = tiny_recipe(REWARD, base, tmp_path, *MEASURED)
+    grpo.train(gone_on, resume=True)
+    assert metrics(gone_on) == metrics(whole)
+    assert adapter_bytes(gone_on) == adapter_bytes(whole)
+    assert read_summary(gone_on)["rollouts"] == 32
+
+
+def test_a_training_that_broke_goes_on_from_its_last_checkpoint(
+    whole: Recipe, base: Path, tmp_path: Path, plans: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = tiny_recipe(REWARD, base, tmp_path, *MEASURED)
+    sample = Rollouts.sample
+
+    def break_at_the_fourth(rollouts: Rollouts, numbers: Sequence[int], loop: Any) -> Any:
+        if 6 in numbers:
+            raise RuntimeError("the machine is on fire")
+        return sample(rollouts, numbers, loop)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Rollouts, "sample", break_at_the_fourth)
+        with pytest.raises(RuntimeError, match="on fire"):
+            grpo.train(recipe)
+    checkpoint = last_checkpoint(recipe.output)
+    assert checkpoint is not None
+    assert checkpoint.step == 2
+    assert metrics(recipe)[-1]["step"] == 3
+    grpo.train(recipe, resume=True)
+    assert metrics(recipe) == metrics(whole)  # step 3 is told once
+    assert adapter_bytes(recipe) == adapter_bytes(whole)
+    assert read_summary(recipe)["rollouts"] == 40  # it was done twice, and took its time twice
+
+
+def test_a_full_disk_is_said_in_words_and_leaves_the_checkpoint_before(
+    whole: Recipe, base: Path, tmp_path: Path, plans: None
+) -> None:
+    recipe = tiny_recipe(REWARD, base, tmp_path, *MEASURED)
+    no_room = recipe.output / "checkpoints" / "checkpoint-4" / "optimizer.pt"
+    no_room.parent.mkdir(parents=True)
+    no_room.symlink_to("/dev/full")
+    with pytest.raises(StoreError, match=r"no room in .*the checkpoint of step 2 is whole"):
+        grpo.train(recipe)
+    assert not (recipe.output / "conductor").exists()
+    no_room.unlink()
+    grpo.train(recipe, resume=True)
+    assert adapter_bytes(recipe) == adapter_bytes(whole)
+
+
+def read_summary(recipe: Recipe) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((recipe.output / "summary.json").read_text("utf-8"))
+    return found
+
+
+# ---- what the trainer is told
+
+
+def test_rollouts_are_divided_among_processes_by_whole_questions_or_parts_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for processes, rows in ((1, 256), (2, 128), (4, 64), (8, 32)):
+        monkeypatch.setenv("WORLD_SIZE", str(processes))
+        assert grpo.rows_of_this_process(4, 64) == rows
+    for processes, questions, rollouts in ((2, 3, 4), (3, 4, 4), (8, 1, 4)):
+        monkeypatch.setenv("WORLD_SIZE", str(processes))
+        with pytest.raises(ConfigError, match=f"cannot be divided among {processes} processes"):
+            grpo.rows_of_this_process(questions, rollouts)
+
+
+def test_a_step_may_go_through_the_model_in_several_passes(base: Path, tmp_path: Path) -> None:
+    arguments = grpo._arguments(tiny_recipe(REWARD, base, tmp_path, "grpo.micro_batch=2"))
+    assert arguments.per_device_train_batch_size == 2
+    assert arguments.gradient_accumulation_steps == 4
+    assert arguments.generation_batch_size == 8
+
+
+def test_metrics_also_go_where_the_recipe_says(base: Path, tmp_path: Path) -> None:
+    recipe = tiny_recipe(REWARD, base, tmp_path, 'run.log=["jsonl", "tensorboard"]')
+    assert grpo._arguments(recipe).report_to == ["tensorboard"]
+    assert grpo._arguments(tiny_recipe(REWARD, base, tmp_path)).report_to == []
