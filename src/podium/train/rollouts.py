@@ -145,7 +145,10 @@ class Rollouts:
         return _as_rollouts(self.batch)
 
     async def measure(self, exercises: Sequence[Exercise], temperature: float) -> list[Rollout]:
-        """One plan for each exercise, scored; nothing of the current batch is touched."""
+        """One plan for each exercise, scored; nothing of the current batch is touched. There may
+        be none at all, where many processes share few."""
+        if not exercises:
+            return []
         prompts = [self._asking.tokens(exercise) for exercise in exercises]
         sampling = Sampling(self._grpo.max_completion_tokens, temperature)
         completions = await asyncio.to_thread(self._policy.sample, prompts, sampling)
