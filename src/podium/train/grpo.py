@@ -51,11 +51,12 @@ from podium.train.policy import ADAPTER, Policy
 from podium.train.recipe import Recipe
 from podium.train.references import Measured
 from podium.train.rollouts import Asking, Rollouts
+from podium.train.sft import MODEL
 
 T = TypeVar("T")
 
 CONDUCTOR: Final = "conductor"
-"""The directory below the output in which the trained conductor lies."""
+"""The directory below the output in which the adapter of the trained conductor lies."""
 
 ONE_SKILL: Final = frozenset({"one", EVERYDAY})
 """The kinds of étude that one step can do."""
@@ -90,7 +91,8 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
             return
         weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
         if processes.is_first():
-            policy.save(recipe.output / CONDUCTOR, weights)
+            name = CONDUCTOR if recipe.model.lora is not None else MODEL
+            policy.save(recipe.output / name, weights)
         logbook.finish(_kept(cast))
 
 

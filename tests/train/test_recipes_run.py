@@ -1,0 +1,142 @@
+"""Every recipe that comes with Podium, two steps of each, through the command line: the same
+tables and the same code, over a tiny Qwen2 of random weights. What would take hours is replaced:
+sizes, the base, benchmarks from the hub, and workers with keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.cli import main
+from podium.train.recipe import read_recipe
+from support.recipes import RECIPES
+from support.trainings import base, let_it_plan
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+pytestmark = pytest.mark.torch
+
+__all__ = ["base"]
+
+DATA = Path(__file__).parents[1] / "tasks" / "data"
+FAMILIES = ("arithmetic", "calendar", "codes", "facts", "lists", "translation", "words")
+SMALL = ("run.eval_tasks=2", "run.cache_mb=1")
+SMALL_LORA = ("model.lora.rank=2",)
+FEW_EXAMPLES = ("sft.batch=2", "sft.examples=4")
+FEW_PLANS = ("grpo.rollouts=2", "grpo.max_completion_tokens=4", "grpo.max_prompt_tokens=100_000")
+FIXTURES = (
+    f"data.mix.path={DATA}",
+    "data.mix.each=1",
+    'data.mix.sources=["math500", "rlpr", "livecodebench"]',
+    "pool.file=../pools/scripted.toml",
+    "workers.max_tokens=8",
+    "grpo.questions=1",
+    "grpo.micro_batch=1",
+)
+
+
+class Trained:
+    """A directory in which recipes are run one after another, as they build on each other."""
+
+    def __init__(self, directory: Path, base: Path) -> None:
+        self.directory = directory
+        self.base = base
+
+    def run(self, kind: str, name: str, *settings: str) -> Path:
+        output = self.directory / name
+        overrides = (f"model.base={self.base}", f"run.output={output}", *SMALL, *settings)
+        told = [part for override in overrides for part in ("--set", override)]
+        assert main(["train", kind, str(RECIPES / f"{name}.toml"), "--steps", "2", *told]) == 0
+        return output
+
+    def specialists(self) -> list[str]:
+        workers = self.directory / "etudes-workers"
+        return [f"pool.adapters.{family}={workers / family}" for family in FAMILIES]
+
+
+@pytest.fixture(scope="module")
+def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """The specialists and the warm start of the études, which other recipes need."""
+    trained = Trained(tmp_path_factory.mktemp("trained"), base)
+    trained.run("sft", "etudes-workers", *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
+    trained.run("sft", "etudes-warm-start", *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
+    return trained
+
+
+@pytest.fixture(autouse=True)
+def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PODIUM_HOME", str(tmp_path / "home"))
+    let_it_plan(monkeypatch)
+
+
+def lines(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / "metrics.jsonl").read_text("utf-8").splitlines()]
+
+
+def is_finished(output: Path) -> bool:
+    summary = json.loads((output / "summary.json").read_text("utf-8"))
+    return summary["step"] == 2 and summary["finished"] is True
+
+
+def test_the_specialists(trained: Trained) -> None:
+    output = trained.directory / "etudes-workers"
+    assert is_finished(output)
+    assert all((output / family / "adapter_model.safetensors").exists() for family in FAMILIES)
+    recited = next(line for line in lines(output) if "recited/words" in line)
+    assert {f"recited/{family}" for family in FAMILIES} <= set(recited)
+
+
+def test_the_warm_start(trained: Trained) -> None:
+    output = trained.directory / "etudes-warm-start"
+    assert is_finished(output)
+    assert (output / "conductor" / "adapter_model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("etudes", ["grpo.micro_batch=2"]), ("etudes-recursion", [])],
+    ids=["etudes", "recursion"],
+)
+def test_the_etudes_conductor(trained: Trained, name: str, settings: list[str]) -> None:
+    adapter = trained.directory / "etudes-warm-start" / "conductor"
+    output = trained.run(
+        "grpo",
+        name,
+        *(f"model.adapter={adapter}", *trained.specialists(), *SMALL_LORA, *FEW_PLANS, *settings),
+        *("grpo.questions=2", "grpo.rollouts=4", "workers.max_tokens=2", "run.eval_every=2"),
+    )
+    assert is_finished(output)
+    assert (output / "conductor" / "adapter_model.safetensors").exists()
+    steps = [line for line in lines(output) if "valid_rate" in line]
+    assert [line["step"] for line in steps] == [1, 2]
+    assert any(line["valid_rate"] > 0 for line in steps)
+    assert any(line["largest_worker_share"] > 0 for line in steps)
+    assert "held_out/accuracy" in lines(output)[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("conductor-7b", []),
+        ("conductor-7b-recursion", ["prompt.few_shot=false"]),
+        ("conductor-7b-random-pools", ["prompt.few_shot=false", "pool.subset.largest=4"]),
+    ],
+    ids=["conductor-7b", "recursion", "random-pools"],
+)
+def test_the_papers_conductor(trained: Trained, name: str, settings: list[str]) -> None:
+    output = trained.run("grpo", name, *FEW_PLANS, *FIXTURES, *settings)
+    assert is_finished(output)
+    assert (output / "model" / "model.safetensors").exists()
+    assert any(line["valid_rate"] > 0 for line in lines(output))
+
+
+def test_no_recipe_is_left_out() -> None:
+    run = {"etudes-workers", "etudes-warm-start", "etudes", "etudes-recursion"}
+    run |= {"conductor-7b", "conductor-7b-recursion", "conductor-7b-random-pools"}
+    assert {path.stem for path in RECIPES.glob("*.toml")} == run
+    for name in run:
+        read_recipe(RECIPES / f"{name}.toml")
