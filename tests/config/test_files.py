@@ -12,7 +12,7 @@ from podium.conductor import KINDS, Length
 from podium.config import Settings, load
 from podium.config.schema import ConductorKind, PromptLength
 from podium.engine.retry import RetryPolicy
-from podium.errors import UnknownWorker
+from podium.errors import ConfigError, UnknownWorker
 from podium.pool import CONDUCTOR_PROVIDER
 from podium.usage import FREE, Price
 
@@ -145,7 +145,7 @@ def test_a_money_budget_over_an_unknown_price_can_be_allowed(write: Write) -> No
     assert load(write(text)).budget.allow_unpriced
 
 
-@pytest.mark.parametrize("provider", ["ollama", "vllm", "llamacpp", "scripted"])
+@pytest.mark.parametrize("provider", ["ollama", "vllm", "llamacpp", "transformers", "scripted"])
 def test_nobody_bills_for_a_model_on_ones_own_machine(write: Write, provider: str) -> None:
     text = f'[budget]\nusd = 1\n[[worker]]\nname = "a"\nprovider = "{provider}"'
     assert load(write(text)).pool["a"].price == FREE
@@ -268,6 +268,61 @@ def test_weights_are_counted_from_the_file_that_names_them(
 def test_weights_that_are_not_beside_the_file_keep_their_name(write: Write, model: str) -> None:
     text = f'[[worker]]\nname = "a"\nprovider = "llamacpp"\nmodel = "{model}"'
     assert load(write(text))["a"].profile.model == model
+
+
+def test_directories_of_weights_are_counted_from_the_file_that_names_them(
+    write: Write, tmp_path: Path
+) -> None:
+    text = """
+    [conductor]
+    model = "transformers/file:base"
+    options = { adapter = "../trained/conductor", temperature = 0.5 }
+    [[worker]]
+    name = "specialist"
+    provider = "transformers"
+    model = "owner/name"
+    options = { adapter = "file:trained/one" }
+    [[worker]]
+    name = "plain"
+    provider = "transformers"
+    model = "file:base"
+    """
+    settings = load(write(text))
+    assert settings["specialist"].profile.model == "owner/name"
+    assert settings["specialist"].options == {"adapter": f"{tmp_path}/trained/one"}
+    assert settings["plain"].profile.model == f"file:{tmp_path}/base"
+    assert settings["plain"].options == {}
+    assert settings["plain"].profile.capabilities == {"sampling", "prefill"}
+    planner = settings.conductor.worker
+    assert planner is not None
+    assert planner.profile.model == f"file:{tmp_path}/base"
+    assert planner.options == {"adapter": f"{tmp_path}/../trained/conductor", "temperature": 0.5}
+
+
+def test_options_of_a_conductor_that_is_a_worker_are_refused(write: Write) -> None:
+    text = """
+    [conductor]
+    model = "a"
+    options = { temperature = 0.5 }
+    [[worker]]
+    name = "a"
+    provider = "ollama"
+    """
+    with pytest.raises(ConfigError, match="conductor.options has no effect on 'a', which has its"):
+        load(write(text))
+
+
+def test_a_key_among_the_conductors_options_is_refused(write: Write) -> None:
+    text = """
+    [conductor]
+    model = "ollama/a"
+    options = { api_key = "sk-1" }
+    [[worker]]
+    name = "a"
+    provider = "ollama"
+    """
+    with pytest.raises(ConfigError, match="conductor.options.api_key"):
+        load(write(text))
 
 
 def test_a_retired_model_is_worth_a_warning_from_the_day_it_is_gone(write: Write) -> None:

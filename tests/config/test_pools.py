@@ -9,11 +9,13 @@ import pytest
 
 from podium.catalogue import Catalogue
 from podium.conductor.rules import PROOF_OF_CONCEPT
-from podium.config import Settings, load
+from podium.config import Settings, WorkerSettings, load
+from podium.config.current import EMBEDDED_POOL
+from podium.config.files import read
 from podium.config.resolve import PROVIDERS
 from podium.errors import ConfigError
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.providers import KNOWN_ENDPOINTS, Endpoint, Http, connect
+from podium.providers import KNOWN_ENDPOINTS, Endpoint, Http, connect, transformers
 from podium.request import Request, user
 
 POOLS = Path(__file__).parents[2] / "pools"
@@ -29,12 +31,15 @@ pools = pytest.mark.parametrize("path", sorted(POOLS.glob("*.toml")), ids=lambda
 
 
 @pools
-def test_every_pool_loads_and_every_worker_can_be_reached(path: Path) -> None:
+def test_every_pool_loads_and_every_worker_can_be_reached(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers, "PACKAGES", ())  # connecting needs none of them
     settings = load(path, today=TODAY)
     assert len(settings.workers) >= 3
     for worker in settings.workers:
         endpoint = worker.endpoint(KEYS)
-        assert endpoint.base_url or worker.profile.provider == "scripted"
+        assert endpoint.base_url or worker.profile.provider in ("scripted", "transformers")
         assert connect(worker.profile, endpoint, Http()).profile is worker.profile
 
 
@@ -128,6 +133,30 @@ def test_the_frontier_is_three_vendors_and_a_planner_of_its_own() -> None:
     assert settings.conductor.worker.profile.name not in settings.pool.names
 
 
+def test_the_trained_etudes_are_the_embedded_pool_over_what_training_wrote() -> None:
+    trained = loaded("etudes-transformers")
+    embedded = read(EMBEDDED_POOL.with_name("embedded_etudes.toml"))
+    directory = POOLS.parent / "trained"
+    assert trained.conductor.worker is not None
+    assert trained.conductor.worker.profile.provider == "transformers"
+    assert adapter_of(trained.conductor.worker) == directory / "etudes" / "conductor"
+    assert (trained.conductor.prompt, trained.conductor.fallback) == ("trained", "generalist")
+    assert (trained.pool.mask_names, trained.pool.share_question) == (True, False)
+    for worker, table in zip(trained.workers, embedded.worker, strict=True):
+        profile = worker.profile
+        assert (profile.name, profile.description) == (table.name, table.description)
+        assert (profile.provider, profile.model) == ("transformers", table.model)
+        assert profile.limits.max_output_tokens == table.limits.max_output_tokens
+        assert worker.options.get("system") == table.options.get("system")
+        specialist = directory / "etudes-workers" / profile.name
+        assert adapter_of(worker) == (specialist if "adapter" in table.options else None)
+
+
+def adapter_of(worker: WorkerSettings) -> Path | None:
+    adapter = worker.options.get("adapter")
+    return None if adapter is None else Path(adapter).resolve()
+
+
 async def test_the_scripted_pool_answers_with_no_key_and_no_network() -> None:
     for worker in loaded("scripted").workers:
         connected = connect(worker.profile, worker.endpoint({}), Http())
@@ -143,7 +172,10 @@ def test_a_scripted_worker_without_a_script_is_refused(options: dict[str, object
 
 
 # A conductor is no connection, and local weights are connected in tests that have them.
-@pytest.mark.parametrize("provider", sorted({*PROVIDERS} - {CONDUCTOR_PROVIDER, "llamacpp"}))
+UNCONNECTED = {CONDUCTOR_PROVIDER, "llamacpp", "transformers"}
+
+
+@pytest.mark.parametrize("provider", sorted({*PROVIDERS} - UNCONNECTED))
 def test_every_provider_that_a_file_may_name_can_be_connected(provider: str) -> None:
     profile = WorkerProfile(name="a", provider=provider, model="m")
     endpoint = Endpoint("http://127.0.0.1:1/v1", "key", options={"reply": "hello"})

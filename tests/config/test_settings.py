@@ -78,7 +78,7 @@ def test_ollama_is_where_its_variable_says() -> None:
     assert endpoint.base_url == "http://big-machine:11434/v1"
 
 
-@pytest.mark.parametrize("provider", ["scripted", "podium", "llamacpp"])
+@pytest.mark.parametrize("provider", ["scripted", "podium", "llamacpp", "transformers"])
 def test_a_worker_that_is_not_reached_by_network_has_no_address(provider: str) -> None:
     endpoint = worker(provider, reply="hello").endpoint({})
     assert (endpoint.base_url, endpoint.api_key) == ("", "")

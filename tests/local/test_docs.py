@@ -6,11 +6,14 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
 from podium.config import load
+from podium.local import batching
 from podium.local.adapters import ShippedAdapter
 from podium.local.serving import ModelSettings
 from podium.local.sources import packaged_models, source
-from podium.providers import Endpoint, Http, connect
+from podium.providers import Endpoint, Http, connect, transformers
 from podium.providers.llamacpp import SETTINGS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -19,12 +22,32 @@ ADAPTERS = (DOCS / "adapters.md").read_text("utf-8")
 
 
 def test_the_documented_worker_connects(tmp_path: Path) -> None:
-    (block,) = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.S | re.M)
+    block, _ = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.S | re.M)
     file = tmp_path / "podium.toml"
     file.write_text(block, "utf-8")
     (worker,) = load(file).workers
     endpoint = Endpoint(options=worker.options)
     assert connect(worker.profile, endpoint, Http()).profile.name == "local"
+
+
+def test_the_documented_worker_in_batches_connects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers, "PACKAGES", ())  # connecting needs none of them
+    _, block = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.S | re.M)
+    file = tmp_path / "podium.toml"
+    file.write_text(block, "utf-8")
+    (worker,) = load(file).workers
+    assert worker.options == {"adapter": f"{tmp_path}/trained/adder"}
+    assert connect(worker.profile, Endpoint(options=worker.options), Http())
+
+
+def test_every_option_of_transformers_is_documented() -> None:
+    (table,) = re.findall(r"^\| option \|.*?\n\n", PAGE, re.S | re.M)
+    first_cells = [row.split("|")[1] for row in table.strip().splitlines()]
+    assert re.findall(r"`(\w+)`", " ".join(first_cells)) == list(transformers.SETTINGS)
+    assert batching.QUIET_SECONDS == 0.004
+    assert "nobody has asked for four thousandths of a second" in PAGE
 
 
 def test_the_documented_names_are_names_of_models() -> None:

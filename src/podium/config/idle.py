@@ -17,6 +17,7 @@ from podium.pool import CONDUCTOR_PROVIDER
 _NESTED: Final = "its steps are nested runs, whose calls have the models, prices and limits"
 _SCRIPT: Final = "it says what options.reply holds, and reaches nothing"
 _LOCAL: Final = "its weights run on this machine, in a process that Podium starts"
+_WITHIN: Final = "its weights run within Podium"
 
 IDLE_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     CONDUCTOR_PROVIDER: dict.fromkeys(
@@ -24,6 +25,7 @@ IDLE_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     ),
     "scripted": dict.fromkeys(("base_url", "key_env"), _SCRIPT),
     "llamacpp": dict.fromkeys(("base_url", "key_env"), _LOCAL),
+    "transformers": dict.fromkeys(("base_url", "key_env"), _WITHIN),
 }
 """By provider: the keys that it has no use for, and why."""
 
@@ -32,6 +34,7 @@ ONLY_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {"scripted": ("reply",)}
 
 KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
     "model": "model",
+    "options": "model",
     "temperature": "model",
     "prompt": "model",
     "few_shot": "model",

@@ -39,10 +39,17 @@ from podium.usage import FREE, Price
 OWN_ADDRESS: Final = "openai-compatible"
 """The provider that is nobody in particular, so that its address must be given."""
 
-LOCAL_PROVIDERS: Final = ("ollama", "vllm", "llamacpp", "scripted")
+LOCAL_PROVIDERS: Final = ("ollama", "vllm", "llamacpp", "transformers", "scripted")
 """Providers whose tokens nobody bills."""
 
-PROVIDERS: Final = (*KNOWN_ENDPOINTS, OWN_ADDRESS, "llamacpp", "scripted", CONDUCTOR_PROVIDER)
+PROVIDERS: Final = (
+    *KNOWN_ENDPOINTS,
+    OWN_ADDRESS,
+    "llamacpp",
+    "transformers",
+    "scripted",
+    CONDUCTOR_PROVIDER,
+)
 """Everything that a worker's `provider` may say in a file."""
 
 
@@ -121,14 +128,34 @@ class _Resolver:
             raise ConfigError('conductor.workflow is missing; kind = "fixed" needs one')
         _check_fallback(table.fallback, pool)
         return ConductorSettings(
-            worker=self._planner(table.model, pool, workers) if table.kind == "model" else None,
+            worker=self._planner(table, pool, workers) if table.kind == "model" else None,
             workflow=Path(table.workflow) if table.workflow else None,
-            **table.model_dump(exclude={"model", "workflow"}),
+            **table.model_dump(exclude={"model", "options", "workflow"}),
         )
 
     def _planner(
-        self, model: str | None, pool: Pool, workers: Sequence[WorkerSettings]
+        self, table: ConductorTable, pool: Pool, workers: Sequence[WorkerSettings]
     ) -> WorkerSettings:
+        if secret := secret_in(table.options, "conductor.options"):
+            raise ConfigError(secret_problem(secret))
+        named = self._named_planner(table.model, pool, workers)
+        if named is None:
+            provider, _, model = (table.model or "").partition("/")
+            described = WorkerTable(
+                name=table.model or "", provider=provider, model=model, options=table.options
+            )
+            return worker_settings(described, self.catalogue)
+        if table.options:
+            raise ConfigError(
+                f"conductor.options has no effect on {named.profile.name!r}, which has its own; "
+                f"drop it, or name the model as provider/model"
+            )
+        return named
+
+    def _named_planner(
+        self, model: str | None, pool: Pool, workers: Sequence[WorkerSettings]
+    ) -> WorkerSettings | None:
+        """The worker that is called so, or None where it is `provider/model`."""
         if model is None:
             return best_planner(workers, self.catalogue)
         if model in pool.names:
@@ -137,14 +164,13 @@ class _Resolver:
             return worker_settings(self.planner, self.catalogue)
         if model.startswith(SHIPPED):
             return worker_settings(_shipped(model), self.catalogue)
-        provider, slash, vendor_id = model.partition("/")
+        provider, slash, _ = model.partition("/")
         if not slash or provider not in PROVIDERS:
             raise ConfigError(
                 f"conductor.model: {model!r} is neither a worker of this pool nor provider/model; "
                 f"{nearest(model, pool.names)}"
             )
-        described = WorkerTable(name=model, provider=provider, model=vendor_id)
-        return worker_settings(described, self.catalogue)
+        return None
 
     def _retired(self, workers: Sequence[WorkerSettings]) -> tuple[str, ...]:
         known = (

@@ -16,7 +16,10 @@ from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, T
 from podium.workflow import DEFAULT_MAX_STEPS
 
 WEIGHTS_PROVIDER: Final = "llamacpp"
-"""The provider whose models may be files."""
+"""The provider of the weights that Podium ships and keeps."""
+
+BATCHING_PROVIDER: Final = "transformers"
+"""The provider whose models may be directories, as their adapters are."""
 
 ConductorKind = Literal["model", "rules", "router", "fixed"]
 PromptLength = Literal["full", "compact", "trained"]
@@ -44,6 +47,10 @@ class ConductorTable(Table):
     workflow: Name | None = Field(
         default=None, description="with `fixed`: the workflow's JSON file, relative to this one"
     )
+    options: dict[str, Any] = Field(
+        default={},
+        description="with a `model` that is `provider/model`: what a worker's `options` would be",
+    )
     max_steps: Count = Field(
         default=DEFAULT_MAX_STEPS, description="the most steps that a plan may have"
     )
@@ -70,12 +77,14 @@ class ConductorTable(Table):
 
     def anchored(self, directory: Path) -> ConductorTable:
         """This table with its files counted from that directory."""
-        changes: dict[str, str] = {}
+        changes: dict[str, Any] = {}
         if self.workflow is not None:
             changes["workflow"] = _anchored(self.workflow, directory)
         provider, slash, weights = (self.model or "").partition("/")
-        if slash and provider == WEIGHTS_PROVIDER:
+        if slash and provider in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
             changes["model"] = f"{provider}/{_anchored_weights(weights, directory)}"
+            if "options" in self.model_fields_set:
+                changes["options"] = _anchored_options(self.options, provider, directory)
         return self.model_copy(update=changes)
 
 
@@ -163,8 +172,8 @@ class WorkerTable(Table):
     name: Name = Field(description="how plans and people call it; unique in the pool")
     provider: Name = Field(
         description="who serves it: a vendor's name (`openai`, `anthropic`, `google`, "
-        "`openrouter`, `ollama`, …), `openai-compatible`, `llamacpp`, `scripted`, or `podium` for "
-        "the conductor itself, whose steps are nested runs"
+        "`openrouter`, `ollama`, …), `openai-compatible`, `llamacpp`, `transformers`, `scripted`, "
+        "or `podium` for the conductor itself, whose steps are nested runs"
     )
     model: Name | None = Field(
         default=None,
@@ -199,15 +208,14 @@ class WorkerTable(Table):
 
     def anchored(self, directory: Path) -> WorkerTable:
         """This worker with the files of its weights counted from that directory."""
-        if self.provider != WEIGHTS_PROVIDER:
+        if self.provider not in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
             return self
-        model, adapter = self.model or self.name, self.options.get("adapter")
+        model = self.model or self.name
         changes: dict[str, Any] = {}
         if (anchored := _anchored_weights(model, directory)) != model:
             changes["model"] = anchored
-        if isinstance(adapter, str):
-            anchored = _anchored_weights(adapter, directory)
-            changes["options"] = {**self.options, "adapter": anchored}
+        if "options" in self.model_fields_set:
+            changes["options"] = _anchored_options(self.options, self.provider, directory)
         return self.model_copy(update=changes)
 
 
@@ -261,6 +269,16 @@ def _anchored_weights(name: str, directory: Path) -> str:
     if name.startswith("hf:") or (not name.startswith("file:") and not name.endswith(".gguf")):
         return name
     return f"file:{_anchored(name.removeprefix('file:'), directory)}"
+
+
+def _anchored_options(options: dict[str, Any], provider: str, directory: Path) -> dict[str, Any]:
+    """A worker's options with its adapter counted from that directory."""
+    adapter = options.get("adapter")
+    if not isinstance(adapter, str):
+        return options
+    if provider == BATCHING_PROVIDER:
+        return {**options, "adapter": _anchored(adapter.removeprefix("file:"), directory)}
+    return {**options, "adapter": _anchored_weights(adapter, directory)}
 
 
 def table_in(annotation: Any) -> type[BaseModel] | None:

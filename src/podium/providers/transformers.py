@@ -16,6 +16,7 @@ Every option of the endpoint is a setting:
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -45,6 +46,11 @@ SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "device": str,
 }
 """The options, and what each must be."""
+
+_RANGES: Final = {
+    "temperature": ((0.0, math.inf), "0 or more"),
+    "top_p": ((math.ulp(0.0), 1.0), "more than 0, and at most 1"),
+}
 
 DEFAULT_MAX_TOKENS: Final = 512
 
@@ -147,8 +153,12 @@ def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str,
                 f"worker {profile.name!r} has the option {name!r}, which transformers does not "
                 f"know; {hint}"
             )
-        if not isinstance(value, kind) or isinstance(value, bool):
-            wanted = "text" if kind is str else "a number"
+        wanted = "text" if kind is str else "a number"
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if fits and name in _RANGES:
+            (lowest, highest), wanted = _RANGES[name]
+            fits = lowest <= value <= highest
+        if not fits:
             raise ConfigError(
                 f"worker {profile.name!r} has {name} = {value!r} in its options; give {wanted}"
             )
