@@ -10,7 +10,8 @@ import pytest
 from podium.cli.app import COMMANDS
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "pools").glob("*.md")])
+PLACES = ("*.md", "docs/*.md", "pools/*.md", "results/*.md", "examples/**/*.md")
+PAGES = sorted(page for place in PLACES for page in ROOT.glob(place))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

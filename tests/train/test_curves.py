@@ -8,9 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from podium.errors import ConfigError
-from podium.train.course import Course
+from podium.train.course import Course, read_courses
 from podium.train.curves import DARK, LIGHT, MOST_POINTS, draw, plots, write_curves
 
+REPOSITORY = Path(__file__).parents[2]
+TRIALS, PICTURES = REPOSITORY / "results" / "trials", REPOSITORY / "docs" / "pictures"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -61,6 +63,11 @@ def test_every_series_is_a_line_in_the_plot_of_its_name() -> None:
     }
     assert set(lines_of(plot_of(picture, "seconds a step"))) == {"two"}
     assert len(plots([first, second])) == 2, "what nobody has is not drawn"
+
+
+def test_what_is_only_measured_is_drawn_too() -> None:
+    (plot,) = plots([course(**{"held_out/everyday": {20: 0.9, 40: 0.95}})])
+    assert [(line.label, line.is_measured) for line in plot.lines] == [("a, held out", True)]
 
 
 def test_points_stand_where_the_scales_say() -> None:
@@ -179,3 +186,10 @@ def test_nothing_to_draw_is_said() -> None:
 def test_another_format_than_svg_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="ends in .svg"):
         write_curves([tmp_path], tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize("trial", sorted(TRIALS.glob("*.jsonl")), ids=lambda trial: trial.stem)
+def test_the_pictures_of_the_notebook_are_those_of_the_trials(trial: Path) -> None:
+    picture = (PICTURES / f"{trial.stem}.svg").read_text("utf-8")
+    command = f"podium train curves results/trials/{trial.name} -o docs/pictures/{trial.stem}.svg"
+    assert picture == draw(read_courses([trial])), f"run: {command}"
