@@ -31,6 +31,16 @@ def test_cost_is_calls_times_the_mean_price_of_one(tmp_path: Path) -> None:
     assert taken.usd_most == pytest.approx(640 * 0.004)
 
 
+def test_to_measure_the_workers_alone_takes_a_call_of_each_for_every_question(
+    tmp_path: Path,
+) -> None:
+    without = make_recipe(tmp_path, overrides=ASSUMED)
+    alone = make_recipe(tmp_path, overrides=[*ASSUMED, "run.references=true", "run.eval_tasks=30"])
+    pool = recipe_pool(alone)
+    more = estimate(alone, pool).worker_calls - estimate(without, pool).worker_calls
+    assert more == 30 * len(pool)
+
+
 def test_one_worker_in_every_place_is_the_only_one_that_costs(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, overrides=[*ASSUMED, "prompt.one_worker=one"])
     assert estimate(recipe, recipe_pool(recipe)).usd == pytest.approx(640 * 0.002)
@@ -48,8 +58,9 @@ def test_an_unknown_price_makes_the_cost_unknown(tmp_path: Path) -> None:
 
 
 def test_measurements_on_the_way_are_counted(tmp_path: Path) -> None:
+    mix = ["data.kind=mix", "data.file=", 'data.mix.sources=["rlpr"]']
     measured = ["run.eval_every=4", "run.eval_tasks=100"]
-    recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *measured])
+    recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *mix, *measured])
     taken = estimate(recipe, recipe_pool(recipe))
     assert taken.measured == 2 * 100
     assert taken.worker_calls == (320 + 200) * 2

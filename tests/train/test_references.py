@@ -20,9 +20,9 @@ from podium.train.exercises import (
     held_out_etudes,
     held_out_exercises,
 )
-from podium.train.pools import recipe_pool
+from podium.train.pools import recipe_pool, wants_references
 from podium.train.recipe import Recipe
-from podium.train.references import Accuracy, Measured, are_wanted, measure
+from podium.train.references import Accuracy, Measured, measure
 from support.recipes import GRPO, make_recipe
 from support.stage import Actor
 
@@ -131,15 +131,15 @@ async def test_a_worker_that_cannot_be_reached_is_left_out_and_others_have_no_ce
 
 def test_they_are_measured_where_that_costs_nothing_or_is_wanted(tmp_path: Path) -> None:
     etudes = make_recipe(tmp_path, ETUDES)
-    assert are_wanted(etudes, recipe_pool(etudes))
+    assert wants_references(etudes, recipe_pool(etudes))
     off = make_recipe(tmp_path, ETUDES, ["run.references=false"])
-    assert not are_wanted(off, recipe_pool(off))
+    assert not wants_references(off, recipe_pool(off))
     paid = make_recipe(tmp_path)
-    assert not are_wanted(paid, recipe_pool(paid))
+    assert not wants_references(paid, recipe_pool(paid))
     wanted = make_recipe(tmp_path, GRPO, ["run.references=true"])
-    assert are_wanted(wanted, recipe_pool(wanted))
+    assert wants_references(wanted, recipe_pool(wanted))
     unpriced = Pool((WorkerProfile(name="one"),))
-    assert not are_wanted(paid, unpriced), "an unknown price may be a high one"
+    assert not wants_references(paid, unpriced), "an unknown price may be a high one"
 
 
 # ---- for diagnostics, and on disk

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from podium.pool import Pool, WorkerProfile
+from podium.train.pools import wants_references
 from podium.train.recipe import Recipe
 from podium.train.schema import GrpoTable, SftTable
 from podium.usage import Usage
@@ -57,8 +58,10 @@ def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
     questions = grpo.steps * grpo.questions // grpo.num_iterations
     rollouts = questions * grpo.rollouts
     measured = grpo.steps // every * recipe.run.eval_tasks if every else 0
-    calls = round((rollouts + measured) * assumed.steps)
     workers = [worker for worker in pool if recipe.prompt.one_worker in (None, worker.name)]
+    calls = round((rollouts + measured) * assumed.steps)
+    if wants_references(recipe, pool):
+        calls += recipe.run.eval_tasks * len(workers)
     costs = [_cost_of_a_call(recipe, worker) for worker in workers]
     known = [cost for cost in costs if cost is not None]
     usd_known = calls * sum(known) / len(workers)

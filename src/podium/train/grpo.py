@@ -48,6 +48,7 @@ from podium.train.exercises import (
 )
 from podium.train.logbook import Logbook
 from podium.train.policy import ADAPTER, Policy
+from podium.train.pools import wants_references
 from podium.train.recipe import Recipe
 from podium.train.references import Measured
 from podium.train.rollouts import Asking, Rollouts
@@ -155,7 +156,7 @@ class _Loop:
 
     def find_references(self, cast: Cast, practice: Sequence[Exercise], *, resume: bool) -> None:
         """Measure what every step is held against, or read it where a training goes on."""
-        if not references.are_wanted(self._recipe, cast.pool) or not processes.is_first():
+        if not wants_references(self._recipe, cast.pool) or not processes.is_first():
             return
         found = references.read(self._recipe.output) if resume else None
         if found is None:

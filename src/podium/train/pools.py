@@ -72,6 +72,14 @@ def pool_settings(recipe: Recipe) -> Settings:
     return settings
 
 
+def wants_references(recipe: Recipe, pool: Pool) -> bool:
+    """Whether the workers are measured alone before training: as the recipe says, else where
+    that costs nothing."""
+    if recipe.run.references is not None:
+        return recipe.run.references
+    return all(worker.price is not None and worker.price.is_free for worker in pool)
+
+
 async def check_pool(settings: Settings, environment: Mapping[str, str]) -> None:
     """Reach every worker once; `Unavailable` names those that do not answer."""
     async with AsyncExitStack() as stack:

@@ -75,13 +75,6 @@ class Measured:
         return f"on {self.tasks} questions: {'; '.join(told) or 'no worker answered'}"
 
 
-def are_wanted(recipe: Recipe, pool: Pool) -> bool:
-    """Whether the recipe wants them: as it says, else where they cost nothing."""
-    if recipe.run.references is not None:
-        return recipe.run.references
-    return all(worker.price is not None and worker.price.is_free for worker in pool)
-
-
 async def measure(
     recipe: Recipe, workers: Sequence[Worker], pool: Pool, exercises: Sequence[Exercise]
 ) -> Measured:
