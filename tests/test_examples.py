@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podium.cli import main
-from podium.config import load
+from podium.config import Settings, current_settings
 from podium.tasks import suite
 from podium.train.recipe import read_recipe
 from support.recipes import POOL
@@ -57,15 +57,31 @@ def test_the_training_on_own_tasks_is_estimated_without_a_key(
     assert told["estimate"]["usd"] > 0
 
 
-def test_a_trained_conductor_is_named_as_the_page_says(tmp_path: Path) -> None:
+def over_the_pool(conductor: Path) -> Settings:
+    """The settings of a file that names a conductor, over the workers of the example."""
+    return asyncio.run(current_settings({}, config=conductor, pool=OWN_TASKS / "pool.toml"))
+
+
+def test_the_trained_conductor_is_the_one_that_the_recipe_makes() -> None:
+    recipe, settings = read_recipe(RECIPE), over_the_pool(OWN_TASKS / "podium.toml")
+    worker = settings.conductor.worker
+    assert worker is not None
+    assert worker.profile.name == f"transformers/{recipe.model.base}"
+    assert Path(worker.options["adapter"]).resolve() == recipe.output.resolve() / "conductor"
+    assert settings.conductor.max_steps == recipe.prompt.max_steps
+    assert settings.conductor.prompt == recipe.prompt.length
+    assert settings.pool.mask_names == recipe.prompt.mask_names
+    assert len(settings.pool) == 3
+
+
+def test_a_conductor_on_a_server_is_named_as_the_page_says(tmp_path: Path) -> None:
     page = (OWN_TASKS / "README.md").read_text("utf-8")
-    table = page.partition("```toml\n")[2].partition("```")[0]
-    pool = tmp_path / "pool.toml"
-    pool.write_text(table + (OWN_TASKS / "pool.toml").read_text("utf-8"), "utf-8")
-    settings = load(pool)
-    assert settings.conductor.worker is not None
-    assert settings.conductor.worker.profile.name == "vllm/conductor"
-    assert "vllm/conductor" not in settings.pool.names
+    assert f"vllm serve {read_recipe(RECIPE).model.base} " in page
+    conductor = tmp_path / "podium.toml"
+    conductor.write_text(page.partition("```toml\n")[2].partition("```")[0], "utf-8")
+    worker = over_the_pool(conductor).conductor.worker
+    assert worker is not None
+    assert (worker.profile.provider, worker.profile.model) == ("vllm", "conductor")
 
 
 @pytest.mark.torch
@@ -80,13 +96,6 @@ def test_two_steps_of_the_training_on_own_tasks_leave_a_conductor(tmp_path: Path
     lines = (output / "metrics.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [1, 2]
     assert (output / "conductor" / "adapter_model.safetensors").exists()
-
-
-def test_the_recipe_says_what_the_page_says() -> None:
-    recipe = read_recipe(RECIPE)
-    page = (OWN_TASKS / "README.md").read_text("utf-8")
-    assert f"vllm serve {recipe.model.base} " in page
-    assert recipe.output == EXAMPLES.parent / "trained" / "own-tasks"
 
 
 def test_a_trainer_of_ones_own_gets_rewards() -> None:
