@@ -1,0 +1,159 @@
+"""Plans that are sampled, carried out and scored: each with its own question, none twice. What
+second rounds go on from is in `test_rounds`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.conductor import Situation
+from podium.plan import write
+from podium.pool import Pool
+from podium.task import Task
+from podium.train.exercises import Exercise
+from podium.train.recipe import Recipe
+from podium.train.score import Score
+from podium.workflow import Step, Workflow
+from support.recipes import make_recipe
+from support.stage import Actor
+
+pytest.importorskip("torch")
+
+from podium.local.decoding import Completion, Sampling
+from podium.train.rollouts import Rollouts
+
+pytestmark = pytest.mark.torch
+
+SOLVER = Actor("solver")
+POOL = Pool((SOLVER.profile,))
+
+
+async def never(answer: str) -> bool:
+    return False
+
+
+def exercise(name: str) -> Exercise:
+    return Exercise(
+        Task(id=name, question=name, grader=never, kind=name), Situation(question=name, pool=POOL)
+    )
+
+
+EXERCISES = [exercise("alpha"), exercise("beta"), exercise("gamma")]
+
+
+class Reading:
+    """A policy whose plan says which question it read, and how often it was asked for one."""
+
+    def __init__(self, say: Callable[[str, int], str]) -> None:
+        self._say = say
+        self.sampling: list[Sampling] = []
+
+    def encode(self, messages: list[dict[str, str]], opener: str = "") -> list[int]:
+        text = "\n".join(message["content"] for message in messages)
+        return [place for place, one in enumerate(EXERCISES) if one.task.question in text]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(map(chr, tokens))
+
+    def sample(
+        self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int = 1
+    ) -> list[Completion]:
+        self.sampling.append(sampling)
+        return [
+            Completion(tuple(map(ord, self._say(EXERCISES[prompt[0]].task.question, copy))), True)
+            for prompt in prompts
+            for copy in range(copies)
+        ]
+
+
+class Judge:
+    """Scores by the words, later ones sooner, and remembers what it was asked."""
+
+    def __init__(self, reward: Callable[[str, str], float | None]) -> None:
+        self._reward = reward
+        self.asked: list[tuple[str, str]] = []
+
+    async def score(self, text: str, task: Task, pool: Pool, **_: Any) -> Score:
+        self.asked.append((task.id, text))
+        for _turn in range(10 - len(self.asked) % 10):
+            await asyncio.sleep(0)
+        return Score(self._reward(task.id, text), question=task.question, text=text)
+
+
+def made(tmp_path: Path, policy: Any, judge: Any, *settings: str) -> Rollouts:
+    overrides = ["prompt.length=trained", "prompt.few_shot=false", "prompt.access=index"]
+    recipe: Recipe = make_recipe(tmp_path, overrides=[*overrides, *settings])
+    return Rollouts(recipe, policy, judge, EXERCISES)
+
+
+async def test_every_plan_is_scored_for_the_question_that_it_was_written_for(
+    tmp_path: Path,
+) -> None:
+    policy = Reading(lambda question, copy: f"{question} {copy}")
+    values = {"alpha": 0, "beta": 10, "gamma": 20}
+    judge = Judge(lambda task, text: values[task] + float(text.split()[1]))
+    rollouts = made(tmp_path, policy, judge)
+    attempts = rollouts.sample([2, 2, 2, 0, 0, 0], asyncio.get_running_loop())
+    assert [attempt.text for attempt in attempts] == [
+        *("gamma 0", "gamma 1", "gamma 2"),
+        *("alpha 0", "alpha 1", "alpha 2"),
+    ]
+    assert [attempt.prompt for attempt in attempts] == [[2]] * 3 + [[0]] * 3
+    assert await rollouts.rewards() == [20, 21, 22, 0, 1, 2]
+    assert [(one.group, one.kind, one.score.text) for one in rollouts.rollouts()][:4] == [
+        (2, "gamma", "gamma 0"),
+        (2, "gamma", "gamma 1"),
+        (2, "gamma", "gamma 2"),
+        (0, "alpha", "alpha 0"),
+    ]
+
+
+async def test_the_same_plan_for_the_same_question_is_carried_out_once(tmp_path: Path) -> None:
+    policy = Reading(lambda question, copy: "same" if copy < 3 else "other")
+    judge = Judge(lambda task, text: 1.0 if text == "same" else None)
+    rollouts = made(tmp_path, policy, judge)
+    rollouts.sample([0] * 4 + [1] * 4, asyncio.get_running_loop())
+    assert await rollouts.rewards() == [1.0, 1.0, 1.0, None] * 2
+    assert sorted(judge.asked) == [
+        ("alpha", "other"),
+        ("alpha", "same"),
+        ("beta", "other"),
+        ("beta", "same"),
+    ]
+    await rollouts.rewards()
+    assert len(judge.asked) == 4  # nor is it carried out again when it is asked about again
+
+
+async def test_a_measurement_asks_once_and_leaves_the_batch_alone(tmp_path: Path) -> None:
+    policy = Reading(lambda question, copy: question)
+    rollouts = made(tmp_path, policy, Judge(lambda task, text: 1.0), "grpo.temperature=0.9")
+    rollouts.sample([0, 0], asyncio.get_running_loop())
+    measured = await rollouts.measure(EXERCISES[1:], 0.25)
+    assert [one.score.text for one in measured] == ["beta", "gamma"]
+    assert [attempt.text for attempt in rollouts.batch] == ["alpha", "alpha"]
+    assert [one.temperature for one in policy.sampling] == [0.9, 0.25]
+    assert await rollouts.measure([], 0.25) == []
+
+
+async def test_plans_are_carried_out_by_the_real_engine_all_at_once(tmp_path: Path) -> None:
+    from podium.train.score import Scorer
+
+    solver = Actor("solver")
+    solver.gate = asyncio.Event()
+    policy = Reading(
+        lambda question, copy: write(Workflow((Step("solver", f"{question} {copy}"),)), POOL)
+    )
+    rollouts = made(tmp_path, policy, Scorer([solver]))
+    rollouts.sample([0, 0, 1, 1], asyncio.get_running_loop())
+    waiting = asyncio.create_task(rollouts.rewards())
+    for _ in range(1000):
+        await asyncio.sleep(0)
+        if solver.in_flight == 4:
+            break
+    solver.gate.set()
+    assert await waiting == [0.5, 0.5, 0.5, 0.5]
+    assert solver.most_in_flight == 4
