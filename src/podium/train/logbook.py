@@ -108,8 +108,9 @@ class Logbook:
         self._summarise(step)
 
     def note(self, words: str) -> None:
-        """Tell whoever watches what is no reason to worry."""
+        """Tell whoever watches what came before the next step, whose time begins now."""
         self._print(words)
+        self._step_began = time.monotonic()
 
     def measured(self, step: int, seen: StepDiagnostics, *, everyday: float | None = None) -> None:
         """What a measurement on held-out exercises showed, and which share of everyday questions
