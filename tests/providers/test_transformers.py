@@ -216,6 +216,15 @@ async def test_a_streamed_reply_comes_in_one_piece(hire: Hire) -> None:
     assert reply == await worker.reply(QUESTION)
 
 
+async def test_a_directory_may_be_named_from_where_one_is(
+    hire: Hire, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(directory.parent)
+    reply = await hire().reply(QUESTION)
+    for name in (directory.name, f"file:{directory.name}"):
+        assert (await hire(model=name).reply(QUESTION)).text == reply.text
+
+
 async def test_weights_in_one_file_answer_too(hire: Hire, tmp_path: Path) -> None:
     file = tiny_gguf(tmp_path / "tiny.gguf")
     from_file = await hire(model=f"file:{file}").reply(QUESTION)

@@ -171,7 +171,8 @@ def _directory(adapter: str) -> str:
 
 def _is_kept(model: str) -> bool:
     """Whether the model is one of those that Podium fetches by itself and keeps."""
-    return model.startswith("hf:") or ("/" not in model and not Path(model).exists())
+    is_file = model.startswith("file:") or model.endswith(".gguf") or Path(model).exists()
+    return model.startswith("hf:") or not ("/" in model or is_file)
 
 
 def _refuse_what_is_not_possible(profile: WorkerProfile, request: Request) -> None:
