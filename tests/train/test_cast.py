@@ -1,77 +1,153 @@
-"""The workers of a training are asked as its recipe says."""
+"""The workers of a training: who they are, how they are asked, and which replies are kept."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from podium.providers import Http
-from podium.request import Request, user
-from podium.train.ablations import recipe_scorer
-from podium.train.cast import make_cast
-from podium.train.exercises import held_out_exercises
+from podium.etudes import ROLES
+from podium.etudes.vocabulary import UNSURE
+from podium.pool import WorkerProfile
+from podium.providers import Endpoint, Http
+from podium.request import Reply, Request, user
+from podium.train import cast as module
+from podium.train.cast import MISLEADING_SYSTEM, Cast, make_cast
 from podium.train.recipe import Recipe
+from podium.worker import Worker
 from support.recipes import make_recipe
-from support.tiny_model import tiny_model
+from support.stage import Actor
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
-
-RECIPE = """
+ETUDES = """
 [model]
-base = "./model"
+base = "owner/model-7B"
 [data]
 kind = "etudes"
 [pool]
-adapters = { generalist = "", misleading = "" }
+POOL
 [workers]
-max_tokens = 3
+max_tokens = 40
 temperature = 0.0
 [grpo]
-steps = 1
-questions = 1
-rollouts = 2
+steps = 10
+questions = 8
+rollouts = 4
 learning_rate = 1e-6
 [run]
 output = "out"
-cache_mb = 0
-eval_tasks = 1
+cache_mb = 1
 """
+ORACLE = ETUDES.replace("POOL", "oracle = true")
+ADAPTERS = ETUDES.replace(
+    "POOL", 'adapters = { words = "./words", generalist = "", misleading = "" }'
+)
 
 
-def etudes(directory: Path, *overrides: str) -> Recipe:
-    tiny_model(directory / "model")
-    return make_recipe(directory, RECIPE, overrides)
-
-
-async def replies(recipe: Recipe, count: int) -> list[str]:
-    http = Http()
-    (generalist, _) = make_cast(recipe, http).workers
-    found = [await generalist.reply(Request((user("Which day is it?"),))) for _ in range(count)]
-    await http.close()
-    assert all(reply.usage.output_tokens == recipe.workers.max_tokens for reply in found)
-    return [reply.text for reply in found]
-
-
-async def test_the_etudes_workers_say_no_more_than_the_recipe_allows(tmp_path: Path) -> None:
-    (short,) = await replies(etudes(tmp_path), 1)
-    (longer,) = await replies(etudes(tmp_path, "workers.max_tokens=9"), 1)
-    assert longer.startswith(short)
-    assert len(longer) > len(short)
-
-
-async def test_they_are_as_random_as_the_recipe_says(tmp_path: Path) -> None:
-    assert len(set(await replies(etudes(tmp_path), 3))) == 1
-    assert len(set(await replies(etudes(tmp_path, "workers.temperature=2.0"), 3))) > 1
-
-
-async def test_the_bound_holds_for_plans_too(tmp_path: Path) -> None:
-    recipe = etudes(tmp_path)
+@asynccontextmanager
+async def on_stage(recipe: Recipe) -> AsyncIterator[Cast]:
     cast = make_cast(recipe, Http())
-    task, situation = held_out_exercises(recipe, cast.pool)[0]
-    plan = "model_id = [0]\nsubtasks = ['Which day is it?']\naccess_list = [[]]"
-    score = await recipe_scorer(recipe, cast.workers).score(plan, task, situation.pool)
-    (step,) = score.steps
-    assert step.usage.output_tokens == 3
+    yield cast
     await cast.close()
+
+
+def ask(text: str) -> Request:
+    return Request((user(text),), max_tokens=7, temperature=0.9)
+
+
+async def test_perfect_workers_stand_for_every_role(tmp_path: Path) -> None:
+    async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
+        assert tuple(worker.profile.name for worker in cast.workers) == ROLES
+        assert cast.pool.names == ROLES
+
+
+@pytest.fixture
+def connected(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[WorkerProfile, Endpoint]]:
+    """What workers were connected with, by name; none of them loads anything."""
+    found: dict[str, tuple[WorkerProfile, Endpoint]] = {}
+
+    def connect(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> Worker:
+        found[profile.name] = (profile, endpoint)
+        worker = Actor(profile.name)
+        worker.profile = profile
+        return worker
+
+    monkeypatch.setattr(module, "connect", connect)
+    return found
+
+
+async def test_the_etudes_workers_are_adapters_over_one_base(
+    tmp_path: Path, connected: dict[str, tuple[WorkerProfile, Endpoint]]
+) -> None:
+    async with on_stage(make_recipe(tmp_path, ADAPTERS)):
+        pass
+    assert {profile.model for profile, _ in connected.values()} == {"owner/model-7B"}
+    assert {profile.limits.max_output_tokens for profile, _ in connected.values()} == {40}
+    assert {name: dict(endpoint.options) for name, (_, endpoint) in connected.items()} == {
+        "words": {"temperature": 0.0, "adapter": str(tmp_path / "words")},
+        "generalist": {"temperature": 0.0},
+        "misleading": {"temperature": 0.0, "system": MISLEADING_SYSTEM},
+    }
+
+
+async def test_an_adapter_that_was_trained_again_is_asked_again(
+    tmp_path: Path, connected: dict[str, tuple[WorkerProfile, Endpoint]]
+) -> None:
+    recipe = make_recipe(tmp_path, ADAPTERS)
+    weights = tmp_path / "words" / "adapter_model.safetensors"
+    weights.parent.mkdir()
+    misses = []
+    for content in (b"first", b"first", b"second"):
+        weights.write_bytes(content)
+        async with on_stage(recipe) as cast:
+            for worker in cast.workers:
+                await worker.reply(ask("hello"))
+            assert cast.cache is not None
+            misses.append(cast.cache.misses)
+    assert misses == [3, 0, 1]  # everybody, nobody, and the one that is another
+
+
+async def test_replies_are_kept_below_the_output_where_the_recipe_has_room(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, ORACLE)
+    async with on_stage(recipe) as cast:
+        await cast.workers[0].reply(ask("hello"))
+    assert (recipe.output / "replies.sqlite3").exists()
+    async with on_stage(make_recipe(tmp_path, ORACLE, ["run.cache_mb=0"])) as cast:
+        assert cast.cache is None
+
+
+async def test_a_worker_of_a_pool_file_is_asked_as_the_recipe_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ["workers.max_tokens=12", "workers.temperature=0.5", "run.cache_mb=0"]
+    asked: list[Request] = []
+
+    async def reply(self: Worker, request: Request) -> Reply:
+        asked.append(request)
+        return Reply("ok")
+
+    monkeypatch.setattr("podium.providers.scripted.ScriptedWorker.reply", reply)
+    async with on_stage(make_recipe(tmp_path, overrides=settings)) as cast:
+        assert cast.pool.names == ("one", "two")
+        assert (await cast.workers[1].reply(ask("hello"))).text == "ok"
+    assert [(request.max_tokens, request.temperature) for request in asked] == [(12, 0.5)]
+
+
+async def test_forgetful_workers_forget_before_their_replies_are_kept(tmp_path: Path) -> None:
+    """A kept reply must not make a worker forgetful for good, nor reliable."""
+    always = make_recipe(tmp_path, ORACLE, ["pool.flaky=1.0"])
+    async with on_stage(always) as cast:
+        assert cast.cache is not None
+        assert {(await worker.reply(ask("hello"))).text for worker in cast.workers} == {UNSURE}
+        assert cast.cache.misses == 0
+    async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
+        said = {worker.profile.name: await worker.reply(ask("hello")) for worker in cast.workers}
+    assert said["misleading"].text == "7"
+
+
+async def test_what_the_workers_held_is_closed(tmp_path: Path) -> None:
+    async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
+        assert cast.cache is not None
+        assert cast.cache._file is not None
+    assert cast.cache._file is None
