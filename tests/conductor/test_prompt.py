@@ -125,7 +125,7 @@ def test_a_trained_model_is_told_the_pool_and_the_question_and_no_more() -> None
     situation = replace(SITUATION, pool=replace(POOL, mask_names=True))
     asked_for, question = TRAINED.messages(situation)
     assert asked_for == system(
-        "Plan who does what.\nModels:\n0: strongest at code; slow\n1: writes well\n2"
+        "Plan who does what.\nModels:\nstrongest at code; slow = 0\nwrites well = 1\n2"
     )
     assert question == user(QUESTION)
     assert TRAINED.opener(situation) == ""

@@ -50,15 +50,15 @@ def test_a_worker_that_conducts_is_said_to() -> None:
 
 def test_the_short_list_gives_ids_and_descriptions_alone() -> None:
     assert short_model_list(replace(POOL, mask_names=True)).splitlines() == [
-        "0: strongest at code; slow",
-        "1: writes well",
+        "strongest at code; slow = 0",
+        "writes well = 1",
         "2",
     ]
 
 
 def test_the_short_list_has_names_where_they_are_not_masked() -> None:
     assert short_model_list(POOL).splitlines() == [
-        "0: gpt-5 — strongest at code; slow",
-        "1: claude-sonnet-4 — writes well",
-        "2: unknown-model",
+        "gpt-5 — strongest at code; slow = 0",
+        "claude-sonnet-4 — writes well = 1",
+        "unknown-model = 2",
     ]
