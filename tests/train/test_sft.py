@@ -120,7 +120,7 @@ def trained_stack(
         Taught(loaded.model, stack),
         plan,
         0,
-        args=sft._arguments(recipe, 1, clip=False),
+        args=sft._arguments(recipe, 1),
         callbacks=[EachByItself(stack, recipe.sft.max_grad_norm)],
     )
     silence(trainer)
@@ -285,6 +285,6 @@ def test_processes_divide_the_rows_of_every_adapter(monkeypatch: pytest.MonkeyPa
 
 def test_metrics_also_go_where_the_recipe_says(base: Path, tmp_path: Path) -> None:
     recipe = tiny_recipe(LESSONS, base, tmp_path, 'run.log=["jsonl", "tensorboard"]')
-    assert sft._arguments(recipe, 1, clip=False).report_to == ["tensorboard"]
+    assert sft._arguments(recipe, 1).report_to == ["tensorboard"]
     plain = tiny_recipe(LESSONS, base, tmp_path)
-    assert sft._arguments(plain, 1, clip=False).report_to == []
+    assert sft._arguments(plain, 1).report_to == []

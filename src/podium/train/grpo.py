@@ -67,6 +67,8 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Train the recipe's conductor, from the beginning or from its last checkpoint."""
     assert recipe.grpo is not None, "checked as it was read"
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    arguments = _arguments(recipe)
+    processes.wait_for_all()  # the first one has made sure of the output before anybody writes
     torch.manual_seed(recipe.run.seed)
     cast = make_cast(recipe, Http())
     policy = Policy(recipe)
@@ -79,7 +81,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
         Logbook(recipe, after=begun.step if begun else 0) as logbook,
     ):
         loop = _Loop(recipe, rollouts, logbook, held_out_exercises(recipe, cast.pool))
-        trainer = loop.trainer(policy, practice)
+        trainer = loop.trainer(policy, practice, arguments)
         if asking.left_out:
             logbook.warn(_left_out(asking.left_out, recipe))
         try:
@@ -132,14 +134,16 @@ class _Loop:
         self._trainer: Any = None
         self._is_scored = False
 
-    def trainer(self, policy: Policy, practice: list[Exercise]) -> GRPOTrainer:
+    def trainer(
+        self, policy: Policy, practice: list[Exercise], arguments: GRPOConfig
+    ) -> GRPOTrainer:
         """TRL's trainer for this recipe."""
         rows = [
             {"prompt": f"exercise {number}", "number": number} for number in range(len(practice))
         ]
         self._trainer = GRPOTrainer(
             model=policy.model,
-            args=_arguments(self._recipe),
+            args=arguments,
             processing_class=policy.tokenizer,
             train_dataset=Dataset.from_list(rows),
             reward_funcs=self.reward,
@@ -341,4 +345,5 @@ def _arguments(recipe: Recipe) -> GRPOConfig:
         report_to=sorted(run.log - {"jsonl"}),
         disable_tqdm=True,
         remove_unused_columns=False,
+        ddp_find_unused_parameters=False,
     )

@@ -42,8 +42,9 @@ class Logbook:
 
     def __init__(self, recipe: Recipe, *, after: int = 0, console: Console | None = None) -> None:
         self._output = recipe.output
-        self._output.mkdir(parents=True, exist_ok=True)
         self._is_kept = processes.is_first()
+        if self._is_kept:
+            self._output.mkdir(parents=True, exist_ok=True)
         self._console = console or Console(stderr=True, quiet=not self._is_kept)
         self._steps_in_all = recipe.training.steps
         self._watch = Watch()

@@ -148,6 +148,9 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     the whole model."""
     sft = recipe.sft
     assert sft is not None, "checked as it was read"
+    parts = _parts_of_a_step(recipe)
+    arguments = _arguments(recipe, parts)
+    processes.wait_for_all()  # the first one has made sure of the output before anybody writes
     written = taught_examples(recipe, "train", sft.examples)
     tested = taught_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
     torch.manual_seed(recipe.run.seed)
@@ -160,7 +163,6 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     place = stack.index if stack is not None else lambda name: NO_ADAPTER
     encoded = {name: encode(loaded, group, place(name)) for name, group in written.items()}
     test = {name: encode(loaded, group, place(name)) for name, group in tested.items()}
-    parts = _parts_of_a_step(recipe, len(encoded))
     rows, steps = sft.batch // parts, sft.steps * parts
     planned = batches(list(encoded.values()), rows, steps, recipe.run.seed)
     plan = [own_share(batch, len(encoded)) for batch in planned]
@@ -177,7 +179,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
             Taught(loaded.model, stack),
             plan,
             loaded.tokenizer.pad_token_id,
-            args=_arguments(recipe, parts, clip=stack is None),
+            args=arguments,
             callbacks=[*_bounds(stack, sft.max_grad_norm), *watchers],
         )
         silence(trainer)
@@ -248,10 +250,11 @@ def lora_shape(recipe: Recipe) -> LoraShape:
     return LoraShape(lora.rank, lora.alpha, tuple(sorted(lora.targets)))
 
 
-def _parts_of_a_step(recipe: Recipe, adapters: int) -> int:
+def _parts_of_a_step(recipe: Recipe) -> int:
     """In how many passes the rows of a step go through the model."""
     sft = recipe.sft
     assert sft is not None
+    adapters = max(1, len(sft.adapters))
     if sft.micro_batch is None:
         return 1
     rows = max(1, sft.micro_batch // adapters)
@@ -289,7 +292,7 @@ class _EachStep(TrainerCallback):
             self._logbook.recited(state.global_step, self._recitals())
 
 
-def _arguments(recipe: Recipe, parts: int, *, clip: bool) -> TrainingArguments:
+def _arguments(recipe: Recipe, parts: int) -> TrainingArguments:
     sft, run = recipe.sft, recipe.run
     assert sft is not None
     return TrainingArguments(
@@ -303,7 +306,7 @@ def _arguments(recipe: Recipe, parts: int, *, clip: bool) -> TrainingArguments:
         adam_epsilon=sft.adam_epsilon,
         weight_decay=sft.weight_decay,
         gradient_accumulation_steps=parts,
-        max_grad_norm=sft.max_grad_norm if clip else 0.0,
+        max_grad_norm=sft.max_grad_norm if recipe.model.lora is None else 0.0,
         optim="adamw_torch_fused" if torch.cuda.is_available() else "adamw_torch",
         use_cpu=not torch.cuda.is_available(),
         logging_steps=min(10, sft.steps),
