@@ -172,6 +172,37 @@ def test_a_bar_that_is_not_met_says_so(
     assert bar(replace(measured, rows=rows).document(), name)["met"] is False
 
 
+def test_exactly_three_points_is_within_three_points(measured: EtudesTable) -> None:
+    """In floating point, 0.9 less 0.87 is a little more than 0.03."""
+    few = replace(measured.conductor, samples=measured.conductor.samples[:1] * 100)
+    rows = {**dict.fromkeys(measured.rows, _right(few, 70)), "conductor": _right(few, 90)}
+    table = replace(measured, rows=rows, shuffled=_right(few, 87), subset=_right(few, 86))
+    document = table.document()
+    assert bar(document, "shuffled") | {"demand": ""} == {
+        "name": "shuffled",
+        "demand": "",
+        "reached": 0.03,
+        "met": True,
+    }
+    assert bar(document, "subset")["met"] is False
+    assert bar(document, "moa")["met"] is True
+
+
+def test_more_than_nothing_is_any_number_of_times_as_much(measured: EtudesTable) -> None:
+    alone = _wrong(measured.rows["best-single"])
+    document = replace(measured, rows={**measured.rows, "best-single": alone}).document()
+    json.dumps(document, allow_nan=False)
+    assert bar(document, "best_single")["met"] is True
+
+
+def test_every_bar_stays_in_where_not_even_ideal_plans_are_right(measured: EtudesTable) -> None:
+    rows = {name: _wrong(row) for name, row in measured.rows.items()}
+    document = replace(measured, rows=rows).document()
+    assert len(document["bars"]) == len(measured.document()["bars"])
+    for name in ("ceiling", "conductor", "by_shape", "best_single"):
+        assert bar(document, name)["met"] is False, name
+
+
 def test_the_table_can_be_read_as_text(measured: EtudesTable) -> None:
     rows = rows_table(measured.all_rows()).splitlines()
     assert len({len(line) for line in rows}) == 1
@@ -189,6 +220,12 @@ def _wrong(row: Row, *, every: int = 1, kind: str | None = None) -> Row:
         for place, sample in enumerate(row.samples)
     )
     return replace(row, samples=samples)
+
+
+def _right(row: Row, count: int) -> Row:
+    """The row with so many of its first tasks right, and no other."""
+    samples = (replace(sample, right=place < count) for place, sample in enumerate(row.samples))
+    return replace(row, samples=tuple(samples))
 
 
 def _done_by_one(row: Row) -> Row:

@@ -7,6 +7,7 @@ word for word; a bar that is not met stays in the table.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from podium.evals.case import Variant, etude_cases
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
 from podium.evals.row import Row, difference_document
-from podium.evals.statistics import shares
+from podium.evals.statistics import rounded, shares
 from podium.evals.training import NOT_MEASURED, TrainingFigures
 from podium.tasks.etude import LONGER as LONGER_SHAPES
 
@@ -34,7 +35,8 @@ LONGER_SHARE: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One thing that must be shown. `met` is None where it was not measured."""
+    """One thing that must be shown: `met` by the figure itself and not by its interval, and None
+    where it was not measured."""
 
     name: str
     demand: str
@@ -43,7 +45,8 @@ class Bar:
 
     def document(self) -> dict[str, Any]:
         """The bar as JSON."""
-        reached = None if self.reached is None else round(self.reached, 6)
+        told = self.reached is not None and math.isfinite(self.reached)  # JSON has no infinity
+        reached = rounded(self.reached) if told and self.reached is not None else None
         return {"name": self.name, "demand": self.demand, "reached": reached, "met": self.met}
 
 
@@ -121,7 +124,7 @@ class EtudesTable:
 
     def _best_single_beside(self, row: Row) -> Row | None:
         """The best single worker, for a row over the same cases."""
-        return self.rows["best-single"] if row in self.rows.values() else None
+        return self.rows["best-single"] if any(row is one for one in self.rows.values()) else None
 
     def bars(self) -> Iterator[Bar]:
         """Everything that must be shown, one after the other."""
@@ -134,21 +137,19 @@ class EtudesTable:
     def _accuracy_bars(self) -> Iterator[Bar]:
         ceiling = self.rows[CEILING].accuracy.value
         conductor = self.conductor.accuracy.value
-        yield _at_least("ceiling", "ideal plans on the same workers: at least 0.95", ceiling, 0.95)
-        if not ceiling:
-            return
-        yield _at_least(
-            "conductor", "at least 0.90 of the ceiling overall", conductor / ceiling, 0.90
-        )
         worst = min(share.value for share in self.conductor.by_kind.values())
-        yield _at_least(
-            "by_shape", "at least 0.80 of the ceiling in every shape", worst / ceiling, 0.80
-        )
         best = self.rows["best-single"].accuracy.value
+        yield _at_least("ceiling", "ideal plans on the same workers: at least 0.95", ceiling, 0.95)
+        yield _at_least(
+            "conductor", "at least 0.90 of the ceiling overall", _ratio(conductor, ceiling), 0.90
+        )
+        yield _at_least(
+            "by_shape", "at least 0.80 of the ceiling in every shape", _ratio(worst, ceiling), 0.80
+        )
         yield _at_least(
             "best_single",
             "at least 2.5 times the accuracy of the best single worker",
-            conductor / best if best else None,
+            _ratio(conductor, best),
             2.5,
         )
         for name in BEATEN:
@@ -156,9 +157,12 @@ class EtudesTable:
             yield _at_least(name, f"at least 0.20 more than {name}", lead, 0.20)
 
     def _generality_bars(self) -> Iterator[Bar]:
-        for name, row in (("shuffled", self.shuffled), ("subset", self.subset)):
+        for name, where, row in (
+            ("shuffled", "in pools of another order", self.shuffled),
+            ("subset", "in pools less a worker that is not needed", self.subset),
+        ):
             change = abs(row.accuracy.value - self.conductor.accuracy.value)
-            yield _at_most(name, f"within 0.03 with pools {name}", change, 0.03)
+            yield _at_most(name, f"within 0.03 {where}", change, 0.03)
         counts: Counter[str] = self.conductor.worker_counts
         yield _at_least(
             "entropy_bits", "worker entropy at least 1.5 bits", self.conductor.entropy_bits, 1.5
@@ -169,7 +173,7 @@ class EtudesTable:
 
     def _economy_bars(self) -> Iterator[Bar]:
         own, mixture = self.conductor.worker_tokens, self.rows["moa"].worker_tokens
-        ratio = own / mixture if own is not None and mixture else None
+        ratio = None if own is None or mixture is None else _ratio(own, mixture)
         yield _at_most("worker_tokens", "at most 1/3 of MoA's worker tokens", ratio, 1 / 3)
         yield _at_most(
             "steps_one_skill", "at most 1.2 steps for one skill", self.conductor.steps(1), 1.2
@@ -239,9 +243,20 @@ async def measure_etudes(
     )
 
 
+def _ratio(one: float, other: float) -> float:
+    """How many times the other the one is: endlessly many times where only the other is 0."""
+    if other:
+        return one / other
+    return math.inf if one else 0.0
+
+
 def _at_least(name: str, demand: str, reached: float | None, least: float) -> Bar:
-    return Bar(name, demand, reached, None if reached is None else reached >= least)
+    return Bar(
+        name, demand, reached, None if reached is None else rounded(reached) >= rounded(least)
+    )
 
 
 def _at_most(name: str, demand: str, reached: float | None, most: float) -> Bar:
-    return Bar(name, demand, reached, None if reached is None else reached <= most)
+    return Bar(
+        name, demand, reached, None if reached is None else rounded(reached) <= rounded(most)
+    )

@@ -14,6 +14,7 @@ from podium.evals.statistics import (
     entropy_bits,
     mean,
     paired_difference,
+    rounded,
     shares,
     wilson,
 )
@@ -94,12 +95,12 @@ class Row:
         document: dict[str, Any] = {
             "strategy": self.strategy,
             "n": len(self.samples),
-            "accuracy": round(accuracy.value, 6),
+            "accuracy": rounded(accuracy.value),
             "interval": interval(accuracy),
             "by_kind": {
                 kind: {
                     "n": sum(sample.kind == kind for sample in self.samples),
-                    "accuracy": round(share.value, 6),
+                    "accuracy": rounded(share.value),
                     "interval": interval(share),
                 }
                 for kind, share in self.by_kind.items()
@@ -142,7 +143,7 @@ def outcomes(samples: Sequence[Sample]) -> list[bool]:
 
 def interval(share: Share) -> list[float]:
     """The two ends of a share's interval."""
-    return [round(share.low, 6), round(share.high, 6)]
+    return [rounded(share.low), rounded(share.high)]
 
 
 def difference_document(difference: Difference) -> dict[str, float]:
@@ -156,8 +157,8 @@ def difference_document(difference: Difference) -> dict[str, float]:
 
 
 def _rounded(number: float | None) -> float | None:
-    return None if number is None else round(number, 6)
+    return None if number is None else rounded(number)
 
 
 def _all_rounded(numbers: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(number, 6) for name, number in numbers.items()}
+    return {name: rounded(number) for name, number in numbers.items()}

@@ -14,6 +14,10 @@ Z_95: Final = 1.959963984540054
 """How many standard errors hold 95 % of a normal distribution."""
 
 
+DIGITS: Final = 6
+"""How many of them figures are written with after the point."""
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """A share, or a difference of shares, with its 95 % interval."""
@@ -24,7 +28,7 @@ class Share:
 
     def document(self) -> dict[str, float]:
         """The share as it is written into tables."""
-        return {name: round(getattr(self, name), 6) for name in ("value", "low", "high")}
+        return {name: rounded(getattr(self, name)) for name in ("value", "low", "high")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,12 @@ class Difference:
     gained: int
     lost: int
     p_value: float
+
+
+def rounded(number: float) -> float:
+    """The number as it is written, and as it is held against a bar: 0.93 less 0.9 is 0.03, and
+    not a little more."""
+    return round(number, DIGITS)
 
 
 def wilson(successes: int, trials: int) -> Share:
