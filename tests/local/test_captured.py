@@ -5,6 +5,7 @@ A graphics card records the step and repeats it, which is tested where there is 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from podium.local import captured  # noqa: E402 - it is nothing without these packages
-from podium.local.captured import GRAIN, GROUPED_ATTENTION, MOST_GRAPHS  # noqa: E402
+from podium.local.captured import GRAIN, GROUPED_ATTENTION, Size, bytes_a_token  # noqa: E402
 from podium.local.decoding import Completion, Decoder, Sampling  # noqa: E402
+from podium.local.lora import EVERY_LINEAR_LAYER, AdapterStack, LoraShape  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -68,16 +70,56 @@ def test_a_batch_that_comes_again_knows_nothing_of_the_one_before(
         assert fixed.complete(prompts, sampling, captured=True) == growing.complete(
             prompts, sampling
         )
-    assert made == [(4, 2 * GRAIN)]
+    assert made == [(Size(4, 2 * GRAIN, 0), None)]
 
 
-def test_only_the_last_few_sizes_are_remembered() -> None:
+def test_no_more_sizes_are_remembered_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fixed, growing = decoder(grouped(tiny())), decoder(tiny())
-    for rows in (4, 3, 2, 1, 4):
+    room = 6 * 2 * GRAIN * bytes_a_token(fixed.model)
+    monkeypatch.setattr(captured, "MOST_BYTES", room)
+    for rows, remembered in ((4, [4]), (2, [4, 2]), (4, [2, 4]), (1, [4, 1]), (3, [1, 4])):
         sampling = [Sampling(3)] * rows
         found = fixed.complete(PROMPTS[:rows], sampling, captured=True)
         assert found == growing.complete(PROMPTS[:rows], sampling)
-        assert len(fixed._captured._memories) <= MOST_GRAPHS
+        assert [size.rows for size in fixed._captured._memories] == remembered
+
+
+def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = decoder(grouped(tiny()))
+    monkeypatch.setattr(captured, "MOST_BYTES", GRAIN * bytes_a_token(fixed.model))
+    sampling = [Sampling(3)] * 4
+    found = fixed.complete(PROMPTS, sampling, captured=True)
+    assert found == decoder(tiny()).complete(PROMPTS, sampling)
+    assert not fixed._captured._memories
+
+
+def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_added(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(1)
+    made = AdapterStack.fresh(tiny(), ("one", "other"), LoraShape(4))
+    with torch.no_grad():
+        for layer in made.layers.values():
+            layer.up[1:].normal_(std=0.2)
+    for name in made.names:
+        made.save(name, tmp_path / name, LoraShape(4), "the base")
+
+    def completed(*, is_captured: bool) -> list[list[Completion]]:
+        model = grouped(tiny())
+        stack = AdapterStack(model, targets=EVERY_LINEAR_LAYER)
+        stack.add("one", tmp_path / "one")
+        one = decoder(model, adapters=stack)
+        sampling = [Sampling(8)] * 3
+        first = one.complete(PROMPTS[:3], sampling, choices=[1, 0, 1], captured=is_captured)
+        stack.add("other", tmp_path / "other")
+        second = one.complete(PROMPTS[:3], sampling, choices=[2, 1, 0], captured=is_captured)
+        return [first, second]
+
+    fixed = completed(is_captured=True)
+    assert fixed == completed(is_captured=False)
+    assert fixed[0][0] != fixed[1][0]
 
 
 def test_sampled_from_one_seed_both_draw_the_same() -> None:

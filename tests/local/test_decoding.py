@@ -267,11 +267,6 @@ def test_a_prompt_of_nothing_is_refused_and_no_prompts_are_completed_at_once() -
     assert decoder().complete([], []) == []
 
 
-def test_adapters_are_chosen_only_where_there_are_some(tmp_path: Path) -> None:
+def test_adapters_are_chosen_only_where_there_are_some() -> None:
     with pytest.raises(ValueError, match="can choose them"):
         decoder().complete(PROMPTS[:1], [Sampling(1)], choices=[0])
-    model, stack = adapted(tmp_path)
-    with pytest.raises(ValueError, match="can choose them"):
-        decoder(model, adapters=stack).complete(
-            PROMPTS[:1], [Sampling(1)], choices=[1], captured=True
-        )

@@ -82,10 +82,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[Any, ...]]]:
     batches: list[list[tuple[Any, ...]]] = []
     complete = Decoder.complete
 
-    def seen(decoder: Decoder, prompts: Any, sampling: Any, choices: Any) -> list[Completion]:
+    def seen(
+        decoder: Decoder, prompts: Any, sampling: Any, choices: Any, captured: bool
+    ) -> list[Completion]:
         rows = choices or [0] * len(prompts)
         batches.append(list(zip(prompts, sampling, rows, strict=True)))
-        return complete(decoder, prompts, sampling, choices=choices)
+        return complete(decoder, prompts, sampling, choices=choices, captured=captured)
 
     monkeypatch.setattr(Decoder, "complete", seen)
     return batches

@@ -193,6 +193,7 @@ class _Completing:
 
     def __init__(self, model: ModelName) -> None:
         from podium.local import pretrained
+        from podium.local.captured import GROUPED_ATTENTION, can_be_captured
         from podium.local.decoding import Decoder
 
         self.pretrained = pretrained.load(
@@ -204,6 +205,9 @@ class _Completing:
             padding=self.pretrained.tokenizer.pad_token_id,
         )
         self._most_tokens = most_tokens(self.pretrained.model)
+        self._captured = can_be_captured(self.pretrained.model)
+        if self._captured:
+            self.pretrained.model.config._attn_implementation = GROUPED_ATTENTION
 
     def answer(self, gathered: Sequence[Asked]) -> None:
         """Complete what was asked; a fault is told to those whose batch it was, and to no one
@@ -222,6 +226,7 @@ class _Completing:
             [asked.prompt for asked in batch],
             [asked.sampling for asked in batch],
             choices=[adapters.index(asked.adapter) for asked in batch] if adapters else None,
+            captured=self._captured,
         )
 
     def _has_adapter(self, asked: Asked) -> bool:
@@ -247,14 +252,12 @@ def most_tokens(model: Any) -> int:
     """How many tokens' keys and values there is room for."""
     import torch
 
-    config = model.config.get_text_config()
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    bytes_each: int = 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
+    from podium.local.captured import bytes_a_token
+
     room: int = PROCESSOR_BYTES
     if model.device.type == "cuda":
         room = torch.cuda.mem_get_info(model.device)[0] // 2
-    return min(MOST_TOKENS, room // bytes_each)
+    return min(MOST_TOKENS, room // bytes_a_token(model))
 
 
 def in_batches(asked: Sequence[Asked], most_tokens: int = MOST_TOKENS) -> Iterator[list[Asked]]:

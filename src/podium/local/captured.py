@@ -11,7 +11,8 @@ Needs torch, and a model whose layers are those of Llama or Qwen2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from contextlib import nullcontext
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +20,17 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicCache
 from transformers.masking_utils import sdpa_mask
 
+from podium.local.lora import AdapterStack
+
 GRAIN: Final = 64
 """Sizes are rounded up to multiples of this, so that few are different."""
 
-MOST_GRAPHS: Final = 2
-"""How many sizes are remembered; each holds the keys and values of a whole batch."""
+MOST_BYTES: Final = 24_000_000_000
+"""What the keys and values of all remembered sizes may take together; of more, the sizes that
+were not used for the longest time are forgotten."""
+
+KINDS: Final = ("llama", "qwen2")
+"""The kinds of model that are known to work like this, by the name that transformers has."""
 
 GROUPED_ATTENTION: Final = "podium_grouped"
 """The name under which transformers knows `grouped_attention`."""
@@ -59,11 +66,18 @@ class FixedCache:
 
 
 class FixedMemory:
-    """A batch of fixed size, whose step is recorded when it is first taken."""
+    """A batch of fixed size, whose step is recorded when it is first taken. It may have fewer
+    rows than there is room for; the others do what the last one does."""
 
-    def __init__(self, model: Any, like: DynamicCache, rows: int, width: int) -> None:
+    def __init__(
+        self, model: Any, like: DynamicCache, size: Size, adapters: AdapterStack | None
+    ) -> None:
+        rows, width = size.rows, size.width
         device = like.layers[0].keys.device
         self._model = model
+        self._adapters = adapters
+        self._used = rows
+        self._choices = torch.zeros(rows, dtype=torch.long, device=device)
         self._cache = FixedCache(like, rows, width)
         self._tokens = torch.zeros((rows, 1), dtype=torch.long, device=device)
         self._positions = torch.zeros((rows, 1), dtype=torch.long, device=device)
@@ -71,8 +85,14 @@ class FixedMemory:
         self._logits: Tensor | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def begin(self, prompts: DynamicCache, mask: Tensor, every: Tensor) -> None:
-        """Forget the batch before; go on from these prompts."""
+    def begin(
+        self, prompts: DynamicCache, mask: Tensor, every: Tensor, choices: Tensor | None
+    ) -> None:
+        """Forget the batch before; go on from these prompts, each row with its adapter."""
+        self._used = len(every)
+        every = self._filled_up(every)
+        if choices is not None:
+            self._choices.copy_(choices[every])
         self._cache.fill(prompts, every)
         self._mask.zero_()
         self._mask[:, 0, 0, : mask.shape[1]] = mask[every].bool()
@@ -80,7 +100,7 @@ class FixedMemory:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Take the next token of every row; return the logits after it."""
-        self._tokens.copy_(tokens[:, None])
+        self._tokens.copy_(self._filled_up(tokens)[:, None])
         self._positions += 1
         self._mask.index_fill_(3, self._cache.position, True)
         if self._tokens.is_cuda:
@@ -89,21 +109,26 @@ class FixedMemory:
             self._logits = self._forward()
         self._cache.position += 1
         assert self._logits is not None
-        return self._logits
+        return self._logits[: self._used]
+
+    def _filled_up(self, values: Tensor) -> Tensor:
+        missing = len(self._choices) - len(values)
+        return torch.cat([values, values[-1:].expand(missing)]) if missing else values
 
     def keep(self, rows: Tensor) -> bool:
         """A batch of fixed size keeps all its rows."""
         return False
 
     def _forward(self) -> Tensor:
-        logits: Tensor = self._model(
-            input_ids=self._tokens,
-            attention_mask=self._mask,
-            position_ids=self._positions,
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        ).logits[:, -1]
+        with self._adapters.using(self._choices) if self._adapters else nullcontext():
+            logits: Tensor = self._model(
+                input_ids=self._tokens,
+                attention_mask=self._mask,
+                position_ids=self._positions,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits[:, -1]
         return logits
 
     def _replay(self) -> None:
@@ -126,32 +151,86 @@ class FixedMemory:
             self._logits = self._forward()
 
 
+class Size(NamedTuple):
+    """What makes one recorded step another than the next: how many rows, how wide, and over how
+    many adapters."""
+
+    rows: int
+    width: int
+    adapters: int
+
+
 class CapturedSteps:
     """The recorded steps of one model, by the size of their batch."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._memories: dict[tuple[int, int], FixedMemory] = {}
+        self._memories: dict[Size, FixedMemory] = {}
 
     def width_for(self, prompts: Sequence[Sequence[int]]) -> int:
         """The width to which these prompts are padded."""
         return _rounded(max(map(len, prompts)))
 
+    def has_room_for(self, rows: int, prompt: int, max_tokens: int) -> bool:
+        """Whether so many rows, of prompts and completions so long, can be of fixed size."""
+        size = Size(_next_power_of_two(rows), _rounded(prompt) + _rounded(max_tokens), 0)
+        return self._bytes(size) <= MOST_BYTES
+
     def memory(
-        self, prompts: DynamicCache, mask: Tensor, every: Tensor, max_tokens: int
+        self,
+        prompts: DynamicCache,
+        mask: Tensor,
+        every: Tensor,
+        max_tokens: int,
+        adapters: AdapterStack | None = None,
+        choices: Tensor | None = None,
     ) -> FixedMemory:
         """A batch that goes on from these prompts."""
         attention = self._model.config._attn_implementation
         assert attention in (GROUPED_ATTENTION, "sdpa"), f"{attention} takes no mask of yes and no"
-        size = (len(every), mask.shape[1] + _rounded(max_tokens))
+        size = Size(
+            _next_power_of_two(len(every)),
+            mask.shape[1] + _rounded(max_tokens),
+            len(adapters.names) if adapters is not None else 0,
+        )
         memory = self._memories.pop(size, None)
         if memory is None:
-            while len(self._memories) >= MOST_GRAPHS:
-                self._memories.pop(next(iter(self._memories)))
-            memory = FixedMemory(self._model, prompts, *size)
+            self._make_room_for(size)
+            memory = FixedMemory(self._model, prompts, size, adapters)
         self._memories[size] = memory
-        memory.begin(prompts, mask, every)
+        memory.begin(prompts, mask, every, choices)
         return memory
+
+    def _make_room_for(self, size: Size) -> None:
+        """Forget what is over other adapters, and then the oldest, as far as need be."""
+        self._memories = {
+            other: memory
+            for other, memory in self._memories.items()
+            if other.adapters == size.adapters
+        }
+        while self._memories and sum(map(self._bytes, (*self._memories, size))) > MOST_BYTES:
+            self._memories.pop(next(iter(self._memories)))
+
+    def _bytes(self, size: Size) -> int:
+        return size.rows * size.width * bytes_a_token(self._model)
+
+
+def bytes_a_token(model: Any) -> int:
+    """What the keys and values of one token take."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    taken: int = 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
+    return taken
+
+
+def can_be_captured(model: Any) -> bool:
+    """Whether recording steps of this model, where it is, works and helps."""
+    return model.device.type == "cuda" and model.config.model_type in KINDS
+
+
+def _next_power_of_two(rows: int) -> int:
+    return 1 << max(0, rows - 1).bit_length()
 
 
 def _rounded(size: int) -> int:

@@ -107,15 +107,19 @@ class Decoder:
     ) -> list[Completion]:
         """One completion of every prompt, or `copies` of each, those of one prompt together.
 
-        `captured` is for batches of a size that comes again and again, without adapters.
+        `captured` is for batches of a size that comes again and again.
         """
-        if choices is not None and (captured or self.adapters is None):
-            raise ValueError("only a decoder with adapters, whose steps grow, can choose them")
+        if choices is not None and self.adapters is None:
+            raise ValueError("only a decoder with adapters can choose them")
         if not all(prompts):
             raise ValueError("a prompt has no tokens; there is nothing to complete")
         if not prompts:
             return []
-        width = self._captured.width_for(prompts) if captured else max(map(len, prompts))
+        longest = max(one.max_tokens for one in sampling)
+        width = max(map(len, prompts))
+        captured = captured and self._captured.has_room_for(len(prompts) * copies, width, longest)
+        if captured:
+            width = self._captured.width_for(prompts)
         rows = self._tensor(choices) if choices is not None else None
         tokens, mask = self._padded(prompts, width)
         cache = DynamicCache(config=self.model.config)
@@ -125,8 +129,7 @@ class Decoder:
         asked = [_copied(one, copy) for one in sampling for copy in range(copies)]
         memory: Memory
         if captured:
-            longest = max(one.max_tokens for one in sampling)
-            memory = self._captured.memory(cache, mask, every, longest)
+            memory = self._captured.memory(cache, mask, every, longest, self.adapters, rows)
         else:
             memory = Growing(self, cache, mask, rows, every)
         return _Writing(self, memory, asked).until_all_have_ended(logits[every])
