@@ -20,6 +20,7 @@ import atexit
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from statistics import fmean
 from typing import Any, Final, TypeVar
@@ -29,6 +30,7 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
+from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium.errors import ConfigError
@@ -177,6 +179,18 @@ class _Loop:
             self._grpo.max_completion_tokens,
         )
 
+    def _whole_model(self) -> AbstractContextManager[Any]:
+        """For as long as plans are sampled, all of the model on every device, where DeepSpeed has
+        spread it over them; everywhere else, the model as it is."""
+        trainer = self._trainer
+        whole: AbstractContextManager[Any] = unwrap_model_for_generation(
+            trainer.model_wrapped,
+            trainer.accelerator,
+            gather_deepspeed3_params=trainer.args.ds3_gather_for_generation,
+            gradient_checkpointing_kwargs=trainer.args.gradient_checkpointing_kwargs,
+        )
+        return whole
+
     def _await(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine comes to on the trainer's event loop, where all workers live."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._trainer.async_loop).result()
@@ -194,7 +208,8 @@ class _Loop:
         began = time.monotonic()
         numbers = [int(prompt.rpartition(" ")[2]) for prompt in prompts]
         too_long = self._rollouts.too_long
-        attempts = self._rollouts.sample(numbers, trainer.async_loop)
+        with self._whole_model():
+            attempts = self._rollouts.sample(numbers, trainer.async_loop)
         if self._rollouts.too_long > too_long:
             self._logbook.warn(
                 f"{self._rollouts.too_long - too_long} plans have no second round: its prompt "
@@ -235,7 +250,9 @@ class _Loop:
         Everyday questions stand by themselves: they say nothing of what was to be learned."""
         share = [*self._held_out, *self._everyday][processes.index() :: processes.count()]
         temperature = self._recipe.run.eval_temperature
-        found = gather_object(self._await(self._rollouts.measure(share, temperature)))
+        with self._whole_model():
+            measured = self._await(self._rollouts.measure(share, temperature))
+        found = gather_object(measured)
         left_alone = [rollout.score.right for rollout in found if rollout.kind == EVERYDAY]
         asked = [rollout for rollout in found if rollout.kind != EVERYDAY]
         self._logbook.measured(

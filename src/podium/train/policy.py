@@ -9,7 +9,7 @@ sampled from directly.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ class Policy:
         was_training = self._decoder.model.training
         self._decoder.model.eval()
         autocast = torch.autocast("cuda", torch.bfloat16) if self._autocast else nullcontext()
-        with autocast:
+        with self._on_its_card(), autocast:
             completions = self._decoder.complete(
                 prompts,
                 [sampling] * len(prompts),
@@ -92,6 +92,11 @@ class Policy:
             self.model.save_pretrained(draft, state_dict=weights)
             if self._folded is None:
                 self.tokenizer.save_pretrained(draft)
+
+    def _on_its_card(self) -> AbstractContextManager[Any]:
+        """Plans are sampled in whatever thread, each of which has another current card."""
+        device = self._decoder.model.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     @torch.no_grad()
     def _fold(self) -> None:
