@@ -6,7 +6,7 @@ Nothing is sent anywhere here; a worker that cannot be reached shows with its fi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +34,7 @@ class Assembly:
 
     async def close(self) -> None:
         """Close the workers that hold something open, such as a loaded model."""
-        async with AsyncExitStack() as stack:  # where one cannot be closed, the others still are
-            for worker in (*self.workers, self.planner):
-                close = getattr(worker, "close", None)
-                if close is not None:
-                    stack.push_async_callback(close)
+        await close_workers((*self.workers, *((self.planner,) if self.planner else ())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +72,15 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
     return Assembly(
         tuple(workers.values()), settings.pool, _conductor(settings, planner or named), planner
     )
+
+
+async def close_workers(workers: Iterable[Worker]) -> None:
+    """Close those that hold something open; where one cannot be closed, the others still are."""
+    async with AsyncExitStack() as stack:
+        for worker in workers:
+            close = getattr(worker, "close", None)
+            if close is not None:
+                stack.push_async_callback(close)
 
 
 def usual_options(settings: Settings) -> Options:

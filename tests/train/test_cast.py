@@ -108,6 +108,20 @@ async def test_an_adapter_that_was_trained_again_is_asked_again(
     assert misses == [3, 0, 1]  # everybody, nobody, and the one that is another
 
 
+async def test_a_worker_of_a_pool_file_with_other_options_is_asked_again(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, overrides=["run.cache_mb=1"])
+    pool = tmp_path / "pool.toml"
+    first = pool.read_text("utf-8")
+    said = []
+    for text in (first, first, first.replace('reply = "ok"', 'reply = "fine"', 1)):
+        pool.write_text(text, "utf-8")
+        async with on_stage(recipe) as cast:
+            replies = [(await worker.reply(ask("hello"))).text for worker in cast.workers]
+            assert cast.cache is not None
+            said.append((replies, cast.cache.misses))
+    assert said == [(["ok", "ok"], 2), (["ok", "ok"], 0), (["fine", "ok"], 1)]
+
+
 async def test_replies_are_kept_below_the_output_where_the_recipe_has_room(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, ORACLE)
     async with on_stage(recipe) as cast:
@@ -144,6 +158,20 @@ async def test_forgetful_workers_forget_before_their_replies_are_kept(tmp_path: 
     async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
         said = {worker.profile.name: await worker.reply(ask("hello")) for worker in cast.workers}
     assert said["misleading"].text == "7"
+
+
+async def test_workers_that_hold_a_model_let_go_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = []
+
+    async def close(worker: Worker) -> None:
+        closed.append(worker.profile.name)
+
+    monkeypatch.setattr("podium.providers.scripted.ScriptedWorker.close", close, raising=False)
+    async with on_stage(make_recipe(tmp_path, overrides=["run.cache_mb=1"])):
+        assert not closed
+    assert sorted(closed) == ["one", "two"]
 
 
 async def test_what_the_workers_held_is_closed(tmp_path: Path) -> None:

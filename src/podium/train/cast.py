@@ -5,12 +5,12 @@ wants that.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from podium.assembly import assemble
+from podium.assembly import assemble, close_workers
 from podium.etudes import MISLEADING, FlakyWorker
 from podium.etudes.perfect import oracle_workers
 from podium.files import sha256_of
@@ -31,40 +31,55 @@ MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Who is led, and the pool as data."""
+    """Who is led, and the pool as data. `connected` are the workers themselves, behind what was
+    put before them."""
 
     workers: tuple[Worker, ...]
     pool: Pool
     cache: ReplyCache | None
     http: Http
+    connected: tuple[Worker, ...]
 
     async def close(self) -> None:
-        """Close what they hold open on this event loop, and the file of replies."""
-        if self.cache is not None:
-            self.cache.close()
-        await self.http.close()
+        """Close what they hold open, such as loaded models, and the file of replies."""
+        try:
+            await close_workers(self.connected)
+        finally:
+            if self.cache is not None:
+                self.cache.close()
+            await self.http.close()
+
+
+class _Connected(NamedTuple):
+    """A worker, how it is asked, and the options that it was connected with."""
+
+    worker: Worker
+    asked: Worker
+    options: Mapping[str, Any]
 
 
 def make_cast(recipe: Recipe, http: Http) -> Cast:
     """Connect the recipe's workers; nothing is loaded or sent before the first call."""
-    workers = list(_connected(recipe, http))
+    connected = list(_connected(recipe, http))
+    workers = [one.asked for one in connected]
     cache = None
     if recipe.run.cache_mb:
         recipe.output.mkdir(parents=True, exist_ok=True)
         cache = ReplyCache(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
         workers = [
-            CachedWorker(worker, cache, fingerprint=_fingerprint(recipe, worker.profile.name))
-            for worker in workers
+            CachedWorker(one.asked, cache, fingerprint=_fingerprint(one.options))
+            for one in connected
         ]
     if recipe.pool.flaky:
         share, seed = recipe.pool.flaky, recipe.run.seed
         workers = [FlakyWorker(worker, share, seed) for worker in workers]
-    return Cast(tuple(workers), recipe_pool(recipe), cache, http)
+    behind = tuple(one.worker for one in connected)
+    return Cast(tuple(workers), recipe_pool(recipe), cache, http, behind)
 
 
-def _connected(recipe: Recipe, http: Http) -> Iterator[Worker]:
+def _connected(recipe: Recipe, http: Http) -> Iterator[_Connected]:
     if recipe.pool.oracle:
-        yield from oracle_workers()
+        yield from (_Connected(worker, worker, {}) for worker in oracle_workers())
     elif recipe.pool.adapters:
         yield from _etude_workers(recipe, http)
     else:
@@ -87,17 +102,17 @@ class AskedAs(Worker):
         )
 
 
-def _fingerprint(recipe: Recipe, role: str) -> str:
-    """What the worker's replies depend on beside its name: an adapter that was trained again is
-    another worker."""
-    adapter = recipe.pool.adapters.get(role)
-    if not adapter:
-        return ""
-    weights = Path(adapter) / WEIGHTS_FILE
-    return sha256_of(weights) if weights.exists() else adapter
+def _fingerprint(options: Mapping[str, Any]) -> str:
+    """What the worker's replies depend on beside its name: one with other options, or with an
+    adapter that was trained again, is another worker."""
+    told = {name: options[name] for name in sorted(options)}
+    weights = Path(str(options.get("adapter", "")).removeprefix("file:")).expanduser()
+    if weights.is_dir():
+        weights /= WEIGHTS_FILE
+    return repr(told) + (sha256_of(weights) if weights.is_file() else "")
 
 
-def _etude_workers(recipe: Recipe, http: Http) -> Iterator[Worker]:
+def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_Connected]:
     for role, adapter in recipe.pool.adapters.items():
         profile = WorkerProfile(
             name=role,
@@ -111,10 +126,14 @@ def _etude_workers(recipe: Recipe, http: Http) -> Iterator[Worker]:
             options["adapter"] = adapter
         if role == MISLEADING:
             options["system"] = MISLEADING_SYSTEM
-        yield connect(profile, Endpoint(options=options), http)
+        worker = connect(profile, Endpoint(options=options), http)
+        yield _Connected(worker, worker, options)
 
 
-def _filed(recipe: Recipe, http: Http) -> Iterator[Worker]:
-    assembly = assemble(pool_settings(recipe), os.environ, http)
-    for worker in assembly.workers:
-        yield AskedAs(worker, recipe.workers.max_tokens, recipe.workers.temperature)
+def _filed(recipe: Recipe, http: Http) -> Iterator[_Connected]:
+    settings = pool_settings(recipe)
+    asking = recipe.workers
+    workers = assemble(settings, os.environ, http).workers
+    for worker, filed in zip(workers, settings.workers, strict=True):
+        asked = AskedAs(worker, asking.max_tokens, asking.temperature)
+        yield _Connected(worker, asked, filed.options)
