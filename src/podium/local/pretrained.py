@@ -144,11 +144,17 @@ def data_type(name: str) -> torch.dtype:
     return found
 
 
+def _own_card() -> str:
+    """The graphics card of this process, where torch's launchers have given each its own: what
+    torch itself takes for the current one is another in every thread."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+
+
 def _place(device: str) -> torch.device:
     """The device of that name; where none is named, the graphics card if there is one."""
     has_card = torch.cuda.is_available()
     try:
-        place = torch.device(device or ("cuda" if has_card else "cpu"))
+        place = torch.device(device or (_own_card() if has_card else "cpu"))
     except RuntimeError as error:
         raise ConfigError(f"device is {device!r}; use cpu, cuda, or cuda:0 and so on") from error
     if place.type == "cuda" and not has_card:
