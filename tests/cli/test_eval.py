@@ -94,7 +94,7 @@ def test_with_a_cache_the_same_command_asks_nobody_again(podium: Podium, tmp_pat
             *("eval", "run", "etudes", "--pool", pool, "--limit", "3", "--cache", cache),
             *("--strategy", "moa", "--output", output, "--concurrency", "1"),
         )
-        lines = (output / "moa.jsonl").read_text("utf-8").splitlines()
+        lines = (output / "moa-drawn-system.jsonl").read_text("utf-8").splitlines()
         outputs.append([json.loads(line)["run"]["answer"] for line in lines])
     assert outputs[0] == outputs[1]
     assert any(answer.endswith(" 3") for answer in outputs[0])

@@ -3,12 +3,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from evals.support import case_of, stage_of
 from podium.budget import Budget
 from podium.errors import Unavailable
 from podium.etudes import UNSURE
 from podium.evals.baselines import (
+    DRAWN,
+    FORMS,
     REVISIONS,
+    Form,
     majority,
     mixture_of_agents,
     normalised,
@@ -20,6 +25,7 @@ from podium.request import Request
 from podium.runner import Options
 from support.stage import Actor
 
+mixture = mixture_of_agents(DRAWN, "system")
 QUESTION = "What is six times seven?"
 
 
@@ -90,7 +96,7 @@ async def test_a_mixture_shows_every_response_to_one_aggregator() -> None:
         )
 
     workers = [says(name) for name in ("ann", "ben", "cid")]
-    run = await mixture_of_agents(case_of(QUESTION, "", workers), stage_of(workers))
+    run = await mixture(case_of(QUESTION, "", workers), stage_of(workers))
     assert run.answer == "put together"
     assert sum(worker.calls for worker in workers) == 4
     (last,) = [request for worker in workers for request in worker.requests if _is_second(request)]
@@ -100,13 +106,34 @@ async def test_a_mixture_shows_every_response_to_one_aggregator() -> None:
     assert run.steps[-1].access == (0, 1, 2)
 
 
+@pytest.mark.parametrize("form", FORMS)
+async def test_an_aggregator_by_name_reads_everything_in_either_form(form: Form) -> None:
+    workers = [ScriptedWorker(name, f"by {name}") for name in ("ann", "ben")]
+    case = case_of(QUESTION, "", workers)
+    run = await mixture_of_agents("ben", form)(case, stage_of(workers))
+    assert run.steps[-1].worker == "ben"
+    last = workers[1].requests[-1]
+    assert [message.role for message in last.messages] == (
+        ["user"] if form == "message" else ["system", "user"]
+    )
+    assert "1. by ann\n2. by ben" in last.text
+    assert last.messages[-1].text.endswith(QUESTION)
+
+
+async def test_without_a_system_message_all_attempts_are_in_one_message() -> None:
+    worker = ScriptedWorker("ann", ["41", "42", "42"])
+    await reflection("ann", "message")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    (shown,) = worker.requests[-1].messages
+    assert "1. 41\n2. 42" in shown.text
+    assert shown.text.endswith(QUESTION)
+
+
 async def test_the_aggregator_changes_with_the_task_and_not_with_the_repetition() -> None:
     workers = [ScriptedWorker(name, "42") for name in ("ann", "ben", "cid")]
 
     async def aggregators(seed: int) -> list[str]:
         runs = [
-            await mixture_of_agents(case_of(f"{n}?", "", workers), stage_of(workers, seed))
-            for n in range(20)
+            await mixture(case_of(f"{n}?", "", workers), stage_of(workers, seed)) for n in range(20)
         ]
         return [run.steps[-1].worker for run in runs]
 
@@ -119,7 +146,7 @@ async def test_the_aggregator_changes_with_the_task_and_not_with_the_repetition(
 async def test_a_mixture_goes_on_without_a_proposer_that_fails() -> None:
     workers = [ScriptedWorker("ann", Unavailable("gone")), ScriptedWorker("ben", "42")]
     cases = [case_of(f"{n}?", "", workers) for n in range(8)]
-    runs = [await mixture_of_agents(case, stage_of(workers)) for case in cases]
+    runs = [await mixture(case, stage_of(workers)) for case in cases]
     answered = [run for run in runs if run.steps[-1].worker == "ben"]
     assert answered
     assert all(run.answer == "42" and run.error == "gone" for run in answered)
@@ -129,14 +156,14 @@ async def test_a_mixture_goes_on_without_a_proposer_that_fails() -> None:
 
 async def test_reflection_ends_once_the_worker_repeats_itself() -> None:
     worker = ScriptedWorker("ann", ["41", "42", "42.", "never asked"])
-    run = await reflection("ann")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await reflection("ann", "system")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert run.answer == "42."
     assert worker.calls == 3
 
 
 async def test_reflection_revises_five_times_at_most_with_all_attempts_before_its_eyes() -> None:
     worker = ScriptedWorker("ann", [f"try {n}" for n in range(20)])
-    run = await reflection("ann")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await reflection("ann", "system")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert worker.calls == 1 + REVISIONS == 6
     assert run.answer == "try 5"
     first, *revisions = worker.requests
@@ -149,7 +176,7 @@ async def test_reflection_revises_five_times_at_most_with_all_attempts_before_it
 
 async def test_reflection_keeps_its_last_attempt_where_a_revision_fails() -> None:
     worker = ScriptedWorker("ann", ["41", Unavailable("gone")])
-    run = await reflection("ann")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    run = await reflection("ann", "system")(case_of(QUESTION, "42", [worker]), stage_of([worker]))
     assert (run.answer, run.error) == ("41", "gone")
 
 

@@ -8,6 +8,7 @@ from podium.etudes.perfect import oracle_workers
 from podium.evals.evaluation import STRATEGIES, Evaluation
 from podium.evals.sample import Sample
 from podium.providers.scripted import ScriptedWorker
+from podium.request import Request
 from podium.run import Run
 from support.stage import Actor
 
@@ -64,7 +65,25 @@ async def test_reflection_is_that_of_the_best_single_worker() -> None:
     ann, ben = knows("ann", "b"), knows("ben", "acd")
     row = await measuring(ann, ben).row("reflection")
     assert {worker for sample in row.samples for worker in sample.workers} == {"ben"}
-    assert row.note == "of ben, the best single worker here"
+    assert row.candidates == {"reflection:ben/system": 0.75, "reflection:ben/message": 0.0}
+
+
+async def test_a_mixture_is_shown_in_the_form_and_with_the_aggregator_that_suit_it_best() -> None:
+    """Ben is the better one alone, and understands nothing but single messages of the user."""
+
+    def in_one_message(request: Request) -> str:
+        question = request.messages[-1].text
+        return "no" if len(request.messages) > 1 else question[-2]
+
+    ann, ben = knows("ann", ""), ScriptedWorker("ben", in_one_message)
+    row = await measuring(ann, ben).row("moa")
+    assert row.candidates is not None
+    assert row.candidates["moa:ben/message"] == row.accuracy.value == 1.0
+    assert row.candidates["moa:ben/system"] == 0.0
+    assert set(row.candidates) == {
+        f"moa:{worker}/{form}" for worker in ("drawn", "ben") for form in ("system", "message")
+    }
+    assert "the best of 4 on these very tasks" in row.note
 
 
 async def test_every_strategy_can_be_measured_over_perfect_workers() -> None:

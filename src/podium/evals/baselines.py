@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from string import Template
-from typing import Final
+from typing import Final, Literal, get_args
 
 from podium.etudes import UNSURE
 from podium.evals.case import Case
@@ -25,6 +25,16 @@ from podium.run import Run
 
 REVISIONS: Final = 5
 """How often self-reflection may revise its answer."""
+
+DRAWN: Final = "drawn"
+"""In a worker's place: one that is drawn at random for each task."""
+
+Form = Literal["system", "message"]
+"""Where a worker finds what it is told about the responses: in a system message before the
+question, or in one message with it. Small models that were taught without system messages, such
+as the specialists of the études, may know no more than one of them, so both are tried."""
+
+FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
 _WRAPPING: Final = " \t\n.,;!*_`\"'“”‘’«»"
 
@@ -57,34 +67,39 @@ async def majority(case: Case, stage: Stage) -> Run:
     return transcript.run(next(reply for reply in replies if normalised(reply) == winner))
 
 
-async def mixture_of_agents(case: Case, stage: Stage) -> Run:
-    """One layer of proposers, every worker of the pool, and an aggregator drawn at random for
-    each task, as the Conductor's paper ran it.
+def mixture_of_agents(aggregator: str, form: Form) -> Strategy:
+    """One layer of proposers, every worker of the pool, and an aggregator: the worker of that
+    name, or `DRAWN` for one that is drawn at random for each task, as the Conductor's paper ran
+    it. The original's is the strongest model; tables show the better of drawn and best alone.
 
-    Departures from the original (Wang et al. 2024): one layer of proposers instead of two; the
-    aggregator is not the strongest model but any; proposers sample as the pool says and not at
-    temperature 0.7; the words of the aggregator's system message are ours. A proposer that fails
-    is left out, where the original would send an empty response.
+    Departures from the original (Wang et al. 2024): one layer of proposers instead of two;
+    proposers sample as the pool says and not at temperature 0.7; the words of the aggregator's
+    instruction are ours. A proposer that fails is left out, where the original would send an
+    empty response. The original has the form `system`; see `Form` for the other.
     """
-    transcript = Transcript("moa", case, stage)
-    replies = await _proposals(transcript, case)
-    aggregator = stage.draw(case, "aggregator").choice(_workers(case))
-    answer = await transcript.ask(
-        aggregator,
-        _with_responses("aggregate.txt", case, replies),
-        "put the responses together",
-        tuple(range(len(_workers(case)))),
-    )
-    return transcript.run(answer)
+
+    async def answer(case: Case, stage: Stage) -> Run:
+        transcript = Transcript("moa", case, stage)
+        replies = await _proposals(transcript, case)
+        drawn = stage.draw(case, "aggregator").choice(_workers(case))
+        put_together = await transcript.ask(
+            drawn if aggregator == DRAWN else aggregator,
+            _with_responses("aggregate.txt", case, replies, form),
+            "put the responses together",
+            tuple(range(len(_workers(case)))),
+        )
+        return transcript.run(put_together)
+
+    return answer
 
 
-def reflection(worker: str) -> Strategy:
+def reflection(worker: str, form: Form) -> Strategy:
     """One worker answers and then revises its answer up to five times, all of its attempts in
     its context.
 
     Departures: the paper runs this for each worker and so do we, but tables show the worker that
-    is best alone; it ends early once the worker repeats its last attempt, which is how it is
-    told to say that nothing is left to revise.
+    is best alone, in the better of two forms; it ends early once the worker repeats its last
+    attempt, which is how it is told to say that nothing is left to revise.
     """
 
     async def answer(case: Case, stage: Stage) -> Run:
@@ -98,7 +113,7 @@ def reflection(worker: str) -> Strategy:
                 break
             reply = await transcript.ask(
                 worker,
-                _with_responses("reflect.txt", case, attempts),
+                _with_responses("reflect.txt", case, attempts, form),
                 "revise the answer",
                 tuple(range(len(attempts))),
             )
@@ -129,11 +144,14 @@ async def _proposals(transcript: Transcript, case: Case) -> list[str]:
     return [reply for reply in replies if reply is not None]
 
 
-def _with_responses(prompt: str, case: Case, responses: Sequence[str]) -> Request:
-    """The question, after a system message that lists the responses there are."""
+def _with_responses(prompt: str, case: Case, responses: Sequence[str], form: Form) -> Request:
+    """The question, after an instruction that lists the responses there are."""
     listed = "\n".join(f"{number}. {text}" for number, text in enumerate(responses, start=1))
     instruction = Template(_text(prompt)).substitute(responses=listed)
-    return Request((system(instruction), user(case.task.question)))
+    question = case.task.question
+    if form == "message":
+        return Request((user(f"{instruction}\n\n{question}"),))
+    return Request((system(instruction), user(question)))
 
 
 @cache

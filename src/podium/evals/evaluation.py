@@ -15,7 +15,15 @@ from typing import Final
 from podium.config.problems import nearest
 from podium.engine import Switchboard
 from podium.errors import UsageError
-from podium.evals.baselines import majority, mixture_of_agents, reflection, single
+from podium.evals.baselines import (
+    DRAWN,
+    FORMS,
+    Form,
+    majority,
+    mixture_of_agents,
+    reflection,
+    single,
+)
 from podium.evals.case import Case
 from podium.evals.conducting import conducted, ideal, random_plans
 from podium.evals.ensemble import Ensemble
@@ -111,26 +119,41 @@ class Evaluation:
     async def row(self, name: str) -> Row:
         """What comes of that strategy; measured once, however often it is asked for."""
         self.check(name)
+        return await self._row(name)
+
+    async def _row(self, name: str) -> Row:
         if name not in self._rows:
-            self._rows[name] = await self._measured(name)
+            candidates = await self._candidates(name)
+            self._rows[name] = (
+                await self._best(name, candidates)
+                if candidates
+                else Row(name, await self._samples(name, self._strategy(name)))
+            )
         return self._rows[name]
 
-    async def _measured(self, name: str) -> Row:
-        match name:
-            case "best-single":
-                return await self._best(name, [f"single:{worker}" for worker in self._singles])
-            case "untrained":
-                return await self._best(name, [f"untrained:{p}" for p in self._ensemble.untrained])
-            case "reflection":
-                alone = await self.row("best-single")
-                worker = alone.samples[0].workers[0]
-                row = await self.row(f"reflection:{worker}")
-                return Row(name, row.samples, f"of {worker}, the best single worker here")
-        return Row(name, await self._samples(name, self._strategy(name)))
+    async def _candidates(self, name: str) -> list[str]:
+        """The strategies of which the best is told under that name; none if it is one itself."""
+        family, _, which = name.partition(":")
+        if name == "best-single":
+            return [f"single:{worker}" for worker in self._singles]
+        if name == "untrained":
+            return [f"untrained:{prompt}" for prompt in self._ensemble.untrained]
+        if name == "moa":
+            aggregators = (DRAWN, await self._best_alone())
+            return [f"moa:{worker}/{form}" for worker in aggregators for form in FORMS]
+        if name == "reflection" or (family == "reflection" and which in self._singles):
+            worker = which or await self._best_alone()
+            return [f"reflection:{worker}/{form}" for form in FORMS]
+        return []
+
+    async def _best_alone(self) -> str:
+        """The worker that is right most often when it is asked alone."""
+        row = await self._row("best-single")
+        return row.samples[0].workers[0]
 
     async def _best(self, name: str, candidates: Sequence[str]) -> Row:
         """The candidate that is right most often; of several, the first."""
-        rows = [await self.row(candidate) for candidate in candidates]
+        rows = [await self._row(candidate) for candidate in candidates]
         best = max(rows, key=lambda row: row.accuracy.value)
         return Row(
             name,
@@ -152,11 +175,13 @@ class Evaluation:
             case "single":
                 return single(which)
             case "reflection":
-                return reflection(which)
+                worker, form = _in_form(which)
+                return reflection(worker, form)
             case "ideal":
                 return ideal
             case "moa":
-                return mixture_of_agents
+                aggregator, form = _in_form(which)
+                return mixture_of_agents(aggregator, form)
             case "majority":
                 return majority
             case _:
@@ -189,6 +214,13 @@ class Evaluation:
     def _singles(self) -> tuple[str, ...]:
         """The workers that can answer by themselves."""
         return tuple(w.name for w in self._ensemble.pool if w.provider != CONDUCTOR_PROVIDER)
+
+
+def _in_form(which: str) -> tuple[str, Form]:
+    """A worker and the form in which it is asked, as in `ann/system`."""
+    worker, _, name = which.rpartition("/")
+    (form,) = (form for form in FORMS if form == name)
+    return worker, form
 
 
 def _first(faults: ExceptionGroup) -> Exception:
