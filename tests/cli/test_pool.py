@@ -102,6 +102,34 @@ def test_offline_keeps_what_is_on_this_machine(
     assert [worker["name"] for worker in listed] == ["local"]
 
 
+def test_offline_keeps_models_of_transformers_that_need_not_be_looked_up(
+    podium: Podium, tmp_path: Path
+) -> None:
+    (tmp_path / "saved").mkdir()
+    models = {"named": "smollm2-135m-instruct", "saved": f"{tmp_path}/saved", "hub": "owner/name"}
+    pool = tmp_path / "pool.toml"
+    pool.write_text(
+        "".join(
+            f'[[worker]]\nname = "{name}"\nprovider = "transformers"\nmodel = "{model}"\n'
+            for name, model in models.items()
+        )
+    )
+    listed = podium("pool", "list", "--pool", pool, "--offline", "--json").json
+    assert [worker["name"] for worker in listed] == ["named", "saved"]
+
+
+def test_check_fetches_no_weights_for_transformers_while_offline(
+    podium: Podium, tmp_path: Path
+) -> None:
+    pool = tmp_path / "pool.toml"
+    pool.write_text(
+        '[[worker]]\nname = "a"\nprovider = "transformers"\n'
+        'model = "hf:owner/repository/weights.gguf"\n'
+    )
+    ended = podium("pool", "check", "--pool", pool, "--offline", "--json")
+    assert "Podium is offline" in ended.json[0]["error"]
+
+
 def test_offline_with_nothing_on_this_machine_is_refused(podium: Podium, tmp_path: Path) -> None:
     pool = tmp_path / "far.toml"
     pool.write_text('[[worker]]\nname = "remote"\nprovider = "openai"\n')

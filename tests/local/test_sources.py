@@ -3,7 +3,15 @@ from pathlib import Path
 import pytest
 
 from podium.errors import ConfigError
-from podium.local.sources import HubFile, LocalFile, PackagedModel, packaged_models, source
+from podium.local.sources import (
+    HubFile,
+    LocalFile,
+    PackagedModel,
+    is_repository,
+    packaged_models,
+    source,
+    weights_file,
+)
 
 
 def test_the_default_weights_are_in_the_manifest_with_licence_and_checksum() -> None:
@@ -63,3 +71,22 @@ def test_an_unknown_name_suggests_the_nearest_known_one() -> None:
 def test_an_unknown_name_with_nothing_near_lists_what_there_is() -> None:
     with pytest.raises(ConfigError, match=r"there is smollm2-135m-instruct\..*hf:owner.*file:/"):
         source("gpt-5")
+
+
+def test_what_transformers_reads_by_itself_is_no_weights_file(tmp_path: Path) -> None:
+    for name in (str(tmp_path), f"file:{tmp_path}", "owner/name"):
+        assert weights_file(name) is None
+    for name in ("smollm2-135m-instruct", "hf:owner/repository/a.gguf", "owner/a.gguf"):
+        assert weights_file(name) == name
+    assert weights_file("./models/a") == "file:./models/a"
+
+
+def test_a_repository_is_an_owner_and_a_name_that_are_no_directory_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert is_repository("owner/name")
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    assert not is_repository("owner/name")
+    for name in ("name", "./owner", "owner/a.gguf", "hf:owner/name", "embedded/words"):
+        assert not is_repository(name)

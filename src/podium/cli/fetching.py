@@ -9,7 +9,7 @@ from podium.cli.output import complain, is_drawable
 from podium.cli.text import megabytes
 from podium.config import Settings, WorkerSettings
 from podium.local import weights
-from podium.local.sources import LocalFile, source
+from podium.local.sources import LocalFile, source, weights_file
 
 
 async def fetch_weights(settings: Settings, *, offline: bool) -> None:
@@ -20,11 +20,14 @@ async def fetch_weights(settings: Settings, *, offline: bool) -> None:
 
 
 def weights_of(worker: WorkerSettings) -> tuple[str, ...]:
-    """The weights that a worker needs on this machine: its model, and its adapter if it has one."""
-    if worker.profile.provider != "llamacpp":
-        return ()
-    adapter = worker.options.get("adapter")
-    return (worker.profile.model, adapter) if adapter else (worker.profile.model,)
+    """The weights that a worker needs on this machine: its model, and its adapter if it has one
+    that is a file. What transformers reads in its own way is not Podium's to fetch."""
+    profile = worker.profile
+    if profile.provider == "llamacpp":
+        adapter = worker.options.get("adapter")
+        return (profile.model, adapter) if adapter else (profile.model,)
+    file = weights_file(profile.model) if profile.provider == "transformers" else None
+    return () if file is None else (file,)
 
 
 def can_be_had(model: str) -> bool:

@@ -18,6 +18,7 @@ from podium.config.resolve import PROVIDERS, best_planner, worker_settings
 from podium.config.schema import WorkerTable
 from podium.errors import ConfigError, UsageError
 from podium.local.addresses import is_loopback
+from podium.local.sources import is_repository
 from podium.pool import CONDUCTOR_PROVIDER
 from podium.providers.base import KNOWN_ENDPOINTS
 from podium.run import Run
@@ -92,6 +93,8 @@ def is_local(worker: WorkerSettings, environment: Mapping[str, str]) -> bool:
     provider = worker.profile.provider
     if provider in ON_THIS_MACHINE:
         return True
+    if provider == "transformers":
+        return not is_repository(worker.profile.model)  # that would be looked up on the hub
     address = worker.base_url
     if not address and provider in KNOWN_ENDPOINTS:
         known = KNOWN_ENDPOINTS[provider]

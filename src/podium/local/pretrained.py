@@ -1,8 +1,7 @@
 """A transformers model and its tokenizer, from wherever the weights are.
 
-A model is named by a directory (`file:PATH`, or just the path), by a GGUF file as
-`podium.local.sources` has it, or by its name on the hub, `owner/name`. Needs torch and
-transformers.
+`podium.local.sources` has the names: a directory, a GGUF file, or a repository on the hub. Needs
+torch and transformers.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from transformers.utils import logging
 
 from podium.errors import ConfigError
 from podium.local import weights
+from podium.local.sources import is_repository, weights_file
 
 CHATML_MARK: Final = "<|im_start|>"
 CHATML_END: Final = "<|im_end|>"
@@ -167,12 +167,10 @@ def _place(device: str) -> torch.device:
 
 def _located(name: str) -> tuple[str, str]:
     """The directory or hub name, and the file in it where the weights are GGUF."""
-    path = _path(name)
-    if path.is_dir():
-        return str(path), ""
-    if _is_on_hub(name):
-        return name, ""
-    found = weights.find(f"file:{path}" if name.startswith((".", "~", "/")) else name)
+    file = weights_file(name)
+    if file is None:
+        return name if is_repository(name) else str(_path(name)), ""
+    found = weights.find(file)
     if not found.path.is_file():
         raise ConfigError(f"the model {name!r} is not at {found.path}; {found.remedy}")
     return str(found.path.parent), found.path.name
@@ -180,15 +178,6 @@ def _located(name: str) -> tuple[str, str]:
 
 def _path(name: str) -> Path:
     return Path(name.removeprefix("file:")).expanduser()
-
-
-def _is_on_hub(name: str) -> bool:
-    """Whether it is `owner/name`; other names and all files are known to `podium.local.sources`."""
-    return (
-        name.count("/") == 1
-        and not name.startswith((".", "~", "/", "file:", "hf:"))
-        and not name.endswith(".gguf")
-    )
 
 
 def _as_plain_weights(model: Any) -> Any:

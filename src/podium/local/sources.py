@@ -5,6 +5,11 @@
     file:/path/to/file.gguf            a file that is already here; `file:` may be left out
     embedded/etude-conductor           an adapter that Podium ships (`adapters`)
 
+Models that transformers runs have two names more, which are no weights of Podium's:
+
+    ./directory, file:/path/to/it      a directory that transformers saved
+    owner/name                         a whole repository on the hub
+
 Nothing is fetched here.
 """
 
@@ -26,6 +31,9 @@ from podium.local.adapters import ShippedAdapter
 _HUB_FILE: Final = re.compile(
     r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>[\w./ -]+\.gguf)"
 )
+
+_PATHS: Final = (".", "~", "/")
+"""How paths begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +111,25 @@ def source(name: str) -> Source:
     if name.startswith("file:") or name.endswith(".gguf"):
         return LocalFile(Path(name.removeprefix("file:")).expanduser().absolute())
     return _packaged_model(name)
+
+
+def weights_file(name: str) -> str | None:
+    """The weights that a model of transformers is read from, by the name that `source` takes; None
+    for a directory, and for a repository on the hub."""
+    if _is_directory(name) or is_repository(name):
+        return None
+    return f"file:{name}" if name.startswith(_PATHS) else name
+
+
+def is_repository(name: str) -> bool:
+    """Whether the name is that of a whole repository on the hub, `owner/name`."""
+    is_elsewhere = not name.startswith((*_PATHS, "file:", "hf:", adapters.PREFIX))
+    is_whole = name.count("/") == 1 and not name.endswith(".gguf")
+    return is_elsewhere and is_whole and not _is_directory(name)
+
+
+def _is_directory(name: str) -> bool:
+    return Path(name.removeprefix("file:")).expanduser().is_dir()
 
 
 def _hub_file(name: str) -> HubFile:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from podium.errors import ConfigError, RequestRefused, StoreError, WorkerCrashed
 from podium.local import weights
 from podium.local.batching import ModelName, shared_batching_model
+from podium.local.sources import weights_file
 from podium.pool import WorkerProfile
 from podium.providers.base import Endpoint
 from podium.providers.parts import unsupported, with_system
@@ -107,8 +108,9 @@ class TransformersWorker(Worker):
 
     async def _fetch(self) -> None:
         """Have the weights here, where they are of those that Podium keeps."""
-        if not self._model.is_loaded and _is_kept(self.profile.model):
-            await weights.locate(self.profile.model)
+        file = weights_file(self.profile.model)
+        if file is not None and not self._model.is_loaded:
+            await weights.locate(file)
 
     def _sampling(self, request: Request, loaded: Pretrained, taken: int) -> Sampling:
         """How the request is completed, within the tokens that its prompt leaves of the model's."""
@@ -167,12 +169,6 @@ def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str,
 
 def _directory(adapter: str) -> str:
     return str(Path(adapter.removeprefix("file:")).expanduser())
-
-
-def _is_kept(model: str) -> bool:
-    """Whether the model is one of those that Podium fetches by itself and keeps."""
-    is_file = model.startswith("file:") or model.endswith(".gguf") or Path(model).exists()
-    return model.startswith("hf:") or not ("/" in model or is_file)
 
 
 def _refuse_what_is_not_possible(profile: WorkerProfile, request: Request) -> None:
