@@ -105,3 +105,16 @@ async def test_a_line_of_a_file_holds_the_whole_run() -> None:
     line = json.loads(json.dumps((await graded(case, run)).document(run)))
     assert load(line["run"]) == run
     assert (line["task"], line["right"]) == (case.task.id, True)
+
+
+async def test_an_answer_that_stands_for_want_of_a_plan_was_not_accepted() -> None:
+    workers = [ScriptedWorker("solver", "42")]
+    case = case_of("Why?", "42", workers)
+    first = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
+    accepting = ["model_id = []\nsubtasks = []\naccess_list = []"]
+    for second, accepted in ((accepting, True), (["Well.", "Hm."], False)):
+        conductor = ModelConductor(ScriptedWorker("planner", [first, *second]))
+        run = await conducted(conductor, rounds=2)(case, stage_of(workers))
+        sample = await graded(case, run)
+        assert run.rounds[-1].accepted
+        assert (sample.first_right, sample.accepted) == (True, accepted)

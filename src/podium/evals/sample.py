@@ -22,8 +22,8 @@ class Sample:
     `valid` is whether the plan was carried out as the conductor wrote it, and not something in
     its place because it was malformed. `steps` and `workers` are those of every round,
     `topology` is the first workflow's. `first_right` is whether the first round's answer was
-    right, and `accepted` whether the conductor took an answer as it was; both are None where
-    there was no second round. `fault` is the first call or plan that failed, if any.
+    right, and `accepted` whether the conductor said to take an answer as it was, and not just
+    failed to write another plan; both are None where there was no second round. `fault` is the first call or plan that failed, if any.
     """
 
     task: str
@@ -57,7 +57,7 @@ async def graded(case: Case, run: Run) -> Sample:
     if len(run.rounds) > 1:
         first = run.rounds[0].final
         first_right = await _is_right(case, first.reply if first is not None else None)
-        accepted = run.rounds[-1].accepted
+        accepted = run.rounds[-1].accepted and _as_written(run.rounds[-1], run)
     workflows = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
     orchestration = run.orchestration
     return Sample(
