@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from podium.errors import ConfigError
-from podium.tasks import NAMES, etude_suite, suite
+from podium.tasks import NAMES, etude_suite, everyday_suite, suite
 
 REAL = os.environ.get("PODIUM_TEST_DATA", "")
 
@@ -28,6 +28,12 @@ SIZES = {
 def test_etudes_are_made_by_the_seed() -> None:
     assert suite("etudes", limit=4, seed=7) == etude_suite(4, 7)
     assert suite("etudes:train", limit=4, seed=7) == etude_suite(4, 7, "train")
+
+
+def test_everyday_questions_have_a_name_too() -> None:
+    assert [task.id for task in suite("everyday")] == [task.id for task in everyday_suite()]
+    assert len(suite("everyday", limit=7, seed=1)) == 7
+    assert len(suite("everyday:train")) > len(suite("everyday"))
 
 
 def test_a_benchmark_is_found_by_its_name_and_split(data: Path) -> None:
@@ -55,9 +61,12 @@ def test_a_limit_draws_by_the_seed(data: Path) -> None:
 
 
 def test_a_suite_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:
-    with pytest.raises(ConfigError, match="no suite 'trivia': expected one of etudes, math"):
+    with pytest.raises(
+        ConfigError, match="no suite 'trivia': expected one of etudes, every"
+    ):
         suite("trivia")
-    assert {"etudes", "math", "math500", "gsm8k", "mmlu", "rlpr", "livecodebench"} == set(NAMES)
+    benchmarks = {"math", "math500", "gsm8k", "mmlu", "rlpr", "livecodebench"}
+    assert {"etudes", "everyday"} | benchmarks == set(NAMES)
 
 
 @pytest.mark.skipif(not REAL, reason="PODIUM_TEST_DATA names no directory of real benchmarks")

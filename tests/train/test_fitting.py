@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,12 +9,7 @@ import pytest
 
 from podium.errors import ConfigError
 from podium.etudes import everyday
-from podium.train.exercises import (
-    MOST_LEFT_OUT,
-    everyday_exercises,
-    everyday_task,
-    exercises,
-)
+from podium.train.exercises import MOST_LEFT_OUT, everyday_exercises, exercises
 from podium.train.pools import recipe_pool
 from podium.train.recipe import Recipe
 from support.recipes import GRPO, make_recipe
@@ -84,15 +77,6 @@ def test_a_curriculum_that_ends_before_the_training_is_refused(tmp_path: Path) -
 
 
 # ---- everyday questions
-
-
-def test_an_everyday_task_has_the_same_id_in_every_process() -> None:
-    code = (
-        "from podium.train.exercises import everyday_task;"
-        "print(everyday_task('What is the capital of Japan?').id)"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == everyday_task("What is the capital of Japan?").id
 
 
 def test_everyday_questions_are_measured_where_etudes_are(recipe: Recipe, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
     suite           the front door: études, a benchmark or a user's own file, by name or path
     TaskRecord      a task as data; `save_suite`, `load_suite` and `read_records` for files
-    etude_task      an étude as a task
+    etude_task      an étude as a task; `everyday_task` for an everyday question
     paper_mix       the paper's mix of training problems; `build_mix` for any other
     make_grader     a grader by its name
 
@@ -12,6 +12,7 @@ No worker is asked here. What a task is, is `podium.task`.
 from __future__ import annotations
 
 from podium.tasks.etude import etude_suite, etude_task
+from podium.tasks.everyday import everyday_suite, everyday_task
 from podium.tasks.graders import GRADERS, make_grader
 from podium.tasks.loaders import BENCHMARKS, load_records
 from podium.tasks.mix import PAPER_SOURCES, Mix, Shares, build_mix, load_source, paper_mix
@@ -30,6 +31,8 @@ __all__ = [
     "build_mix",
     "etude_suite",
     "etude_task",
+    "everyday_suite",
+    "everyday_task",
     "load_records",
     "load_source",
     "load_suite",

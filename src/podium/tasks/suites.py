@@ -10,13 +10,14 @@ from typing import Final
 from podium.errors import ConfigError
 from podium.task import Task
 from podium.tasks.etude import etude_suite
+from podium.tasks.everyday import EVERYDAY, everyday_suite
 from podium.tasks.loaders import BENCHMARKS
 from podium.tasks.mix import load_source, rank
 from podium.tasks.own import ENDINGS, load_suite
 
 ETUDES: Final = "etudes"
 USUAL_ETUDES: Final = 1000
-NAMES: Final = (ETUDES, *BENCHMARKS)
+NAMES: Final = (ETUDES, EVERYDAY, *BENCHMARKS)
 """Every suite that has a name; most have splits, as in `mmlu:val` and `etudes:train`."""
 
 
@@ -27,7 +28,8 @@ def suite(
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Task]:
-    """The tasks of a suite: `etudes`, a benchmark, or a user's own `.jsonl` or `.csv` file.
+    """The tasks of a suite: `etudes`, `everyday`, a benchmark, or a user's own `.jsonl` or
+    `.csv` file.
 
     A benchmark comes from the file or directory `data` or, without one, from the hub. With a
     `limit` as many tasks are drawn by the seed; of études the seed makes them.
@@ -38,6 +40,8 @@ def suite(
     kind, _, split = text.partition(":")
     if kind == ETUDES:
         return etude_suite(limit or USUAL_ETUDES, seed, split or "test")
+    if kind == EVERYDAY:
+        return _drawn(everyday_suite(split or "test"), limit, seed)
     if kind in BENCHMARKS:
         records = load_source(text, None if data is None else Path(data))
         return _drawn([record.to_task() for record in records], limit, seed)

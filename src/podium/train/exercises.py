@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from itertools import islice
 from random import Random
 from typing import Final, NamedTuple
@@ -26,20 +25,16 @@ from podium.etudes import (
     everyday,
     held_out,
     pool_profiles,
-    sensible,
     training_situations,
 )
 from podium.pool import Pool, WorkerProfile
 from podium.task import Task
-from podium.tasks import etude_task
+from podium.tasks import etude_task, everyday_task
 from podium.train.ablations import in_every_place, under_one_name
 from podium.train.data import problems
 from podium.train.recipe import Recipe
 from podium.usage import FREE
 from podium.workflow import Workflow
-
-EVERYDAY: Final = "everyday"
-"""The kind of an everyday question."""
 
 MOST_LEFT_OUT: Final = 1000
 """So many exercises in a row that are too long are no accident."""
@@ -100,26 +95,6 @@ def everyday_exercises(recipe: Recipe) -> list[Exercise]:
         )
         for question in everyday("test")[: recipe.run.eval_tasks]
     ]
-
-
-def everyday_task(question: str) -> Task:
-    """An everyday question, whose answer nobody can grade: what is graded is that the plan
-    leaves it alone."""
-    return Task(
-        id=f"everyday/{blake2b(question.encode(), digest_size=8).hexdigest()}",
-        question=question,
-        grader=_never_graded,
-        kind=EVERYDAY,
-        plan_grader=partial(_leaves_alone, question),
-    )
-
-
-async def _never_graded(answer: str) -> bool:
-    return False
-
-
-def _leaves_alone(question: str, workflow: Workflow) -> bool:
-    return sensible(workflow, question)
 
 
 def _fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]:

@@ -35,6 +35,7 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium.errors import ConfigError
 from podium.providers import Http
+from podium.tasks.everyday import EVERYDAY
 from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
 from podium.train.callbacks import StopInTime, silence
@@ -42,7 +43,6 @@ from podium.train.cast import Cast, make_cast
 from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
 from podium.train.diagnostics import References, diagnose
 from podium.train.exercises import (
-    EVERYDAY,
     Exercise,
     everyday_exercises,
     exercises,
