@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from podium.train.recipe import Recipe
+from support.tiny_model import tiny_gguf
 from support.trainings import LORA, REWARD, base, tiny_recipe
 
 torch = pytest.importorskip("torch")
@@ -118,12 +119,43 @@ def test_an_adapter_that_was_written_is_the_one_to_go_on_from(
     policy.save(tmp_path / "adapter", policy.model.state_dict())
     config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text("utf-8"))
     assert config["base_model_name_or_path"] == str(base)
+    assert {file.name for file in (tmp_path / "adapter").iterdir()} == {
+        "README.md",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
     from_there = tiny_recipe(REWARD, base, tmp_path, f"model.adapter={tmp_path / 'adapter'}")
     again = Policy(from_there)
     assert [one.tokens for one in again.sample(PROMPTS, GREEDY)] == [
         one.tokens for one in policy.sample(PROMPTS, GREEDY)
     ]
     assert any(parameter.requires_grad for parameter in again.model.parameters())
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_adapter_names_its_base_as_the_recipe_does(tmp_path: Path) -> None:
+    """Not by the directory in which its file lies, which says nothing to whoever exports it."""
+    weights = tiny_gguf(tmp_path / "tiny.gguf")
+    policy = Policy(tiny_recipe(REWARD, weights, tmp_path))
+    for again in (False, True):  # also one that goes on from an adapter
+        policy.save(tmp_path / "adapter", policy.model.state_dict())
+        config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text("utf-8"))
+        assert config["base_model_name_or_path"] == str(weights), again
+        overrides = [f"model.adapter={tmp_path / 'adapter'}"]
+        policy = Policy(tiny_recipe(REWARD, weights, tmp_path, *overrides))
+
+
+@pytest.mark.parametrize("kind", ["recipe", "whole_model"])
+def test_nothing_is_drawn_while_models_are_read_and_written(
+    kind: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    policy = Policy(request.getfixturevalue(kind))
+    policy.save(tmp_path / "written", policy.model.state_dict())
+    Policy(tiny_recipe(REWARD, tiny_gguf(tmp_path / "tiny.gguf"), tmp_path))
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_whole_model_is_written_with_its_tokenizer(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 from gguf import GGUFReader
 from jinja2 import TemplateError
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
 from transformers.utils import logging
 
 from podium.errors import ConfigError
@@ -88,7 +88,7 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
     options: dict[str, Any] = {"gguf_file": file} if file else {}
     options["local_files_only"] = os.environ.get(weights.OFFLINE_VARIABLE, "") not in ("", "0")
     try:
-        with _nothing_drawn():
+        with nothing_drawn():
             tokenizer = AutoTokenizer.from_pretrained(folder, **options)
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
     except Exception as error:  # whatever transformers makes of what it finds there
@@ -101,15 +101,22 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
 
 
 @contextmanager
-def _nothing_drawn() -> Iterator[None]:
+def nothing_drawn() -> Iterator[None]:
     """The terminal is not transformers': a plan may be drawn there."""
     was_drawing = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
+    gguf_bar, modeling_gguf_pytorch_utils.tqdm = modeling_gguf_pytorch_utils.tqdm, _no_bar
     try:
         yield
     finally:
+        modeling_gguf_pytorch_utils.tqdm = gguf_bar
         if was_drawing:
             logging.enable_progress_bar()
+
+
+def _no_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
+    """Stands for the one bar of transformers that its own switch does not reach."""
+    return items
 
 
 def _with_turns(name: str, model: Any, tokenizer: Any) -> Pretrained:

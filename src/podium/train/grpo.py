@@ -49,8 +49,9 @@ from podium.train.exercises import (
     held_out_exercises,
 )
 from podium.train.logbook import Logbook
-from podium.train.policy import ADAPTER, Policy
+from podium.train.policy import ONLY_THE_ADAPTER, Policy
 from podium.train.pools import wants_references
+from podium.train.precision import mixed
 from podium.train.recipe import Recipe
 from podium.train.references import Measured
 from podium.train.rollouts import Asking, Rollouts
@@ -156,8 +157,7 @@ class _Loop:
         if self._recipe.model.lora is not None:
             # Otherwise a checkpoint would hold the reference too, and transformers, going on from
             # one with several adapters, does not read the one that is trained.
-            write = partial(policy.model.save_pretrained, selected_adapters=[ADAPTER])
-            policy.model.save_pretrained = write
+            policy.model.save_pretrained = partial(policy.model.save_pretrained, **ONLY_THE_ADAPTER)
         return self._trainer
 
     def find_references(self, cast: Cast, practice: Sequence[Exercise], *, resume: bool) -> None:
@@ -236,6 +236,10 @@ class _Loop:
                 log_metric(name, value)
         return rewards
 
+    def warn(self, words: str) -> None:
+        """Tell whoever watches."""
+        self._logbook.warn(words)
+
     def ended(self, step: int) -> None:
         """Write down what the rollouts of the step showed, those of all processes together; a
         step that goes over the same rollouts again shows nothing new."""
@@ -275,7 +279,7 @@ class _EachStep(TrainerCallback):
         """One bad number in a gradient would spoil the whole model: such a step teaches nothing."""
         gradients = [p.grad for p in kept["model"].parameters() if p.grad is not None]
         if not all_finite(gradients):
-            self._loop._logbook.warn("a gradient is not finite; the step was left out")
+            self._loop.warn("a gradient is not finite; the step was left out")
             for gradient in gradients:
                 gradient.zero_()
 
@@ -321,7 +325,6 @@ def _arguments(recipe: Recipe) -> GRPOConfig:
             f"recursion.normalise_per_round needs all {grpo.rollouts} rollouts of a question on "
             f"one process; use at most {grpo.questions} of them"
         )
-    on_card = torch.cuda.is_available()
     return GRPOConfig(
         output_dir=str(recipe.output / DIRECTORY),
         max_steps=grpo.steps,
@@ -349,9 +352,9 @@ def _arguments(recipe: Recipe) -> GRPOConfig:
         mask_truncated_completions=grpo.mask_truncated,
         num_iterations=grpo.num_iterations,
         gradient_checkpointing=recipe.model.gradient_checkpointing,
-        bf16=on_card and recipe.model.dtype == "bfloat16",
-        fp16=on_card and recipe.model.dtype == "float16",
-        use_cpu=not on_card,
+        bf16=mixed(recipe) is torch.bfloat16,
+        fp16=mixed(recipe) is torch.float16,
+        use_cpu=not torch.cuda.is_available(),
         shuffle_dataset=False,
         seed=run.seed,
         data_seed=run.seed,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +22,21 @@ from podium.files import whole_directory
 from podium.local import pretrained
 from podium.local.captured import GROUPED_ATTENTION
 from podium.local.decoding import Completion, Decoder, Sampling
+from podium.local.pretrained import nothing_drawn
 from podium.train.compiled import compile_layers
+from podium.train.precision import computing, held_as
 from podium.train.preflight import check_rank
 from podium.train.recipe import Recipe
 
 ADAPTER: Final = "default"
 """The name by which peft knows the adapter that is trained."""
+
+ONLY_THE_ADAPTER: Final[Mapping[str, Any]] = {
+    "selected_adapters": [ADAPTER],
+    "save_embedding_layers": False,
+}
+"""What peft writes: not the reference beside the adapter, and no embeddings, which are never
+trained here; to make sure of that, peft would ask the hub about the base."""
 
 INSIDE_PEFT: Final = "base_model.model."
 
@@ -35,10 +45,9 @@ class Policy:
     """A conductor in training."""
 
     def __init__(self, recipe: Recipe) -> None:
-        dtype = pretrained.data_type(recipe.model.dtype)
-        on_card = torch.cuda.is_available()
-        held = dtype if on_card else torch.float32
+        held = held_as(recipe)
         loaded = pretrained.load(recipe.model.base, dtype=held)
+        self._loaded = loaded
         self.tokenizer: Any = loaded.tokenizer
         self.end_tokens = loaded.end_tokens
         self.model: Any = _trainable(loaded.model, recipe)
@@ -55,17 +64,15 @@ class Policy:
             padding=self.tokenizer.pad_token_id,
             seed=None,
         )
-        self._encode = loaded.encode
-        self._autocast = on_card and self._folded is None and held is torch.float32
+        self._computing = partial(computing, recipe)
 
     def encode(self, messages: list[dict[str, str]], opener: str = "") -> list[int]:
         """The conversation as tokens, up to where the plan begins."""
-        return self._encode(messages, opener)
+        return self._loaded.encode(messages, opener)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The words of a completion."""
-        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return text
+        return self._loaded.decode(tokens)
 
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int = 1
@@ -75,8 +82,7 @@ class Policy:
             self._fold()
         was_training = self._decoder.model.training
         self._decoder.model.eval()
-        autocast = torch.autocast("cuda", torch.bfloat16) if self._autocast else nullcontext()
-        with self._on_its_card(), autocast:
+        with self._on_its_card(), self._computing():
             completions = self._decoder.complete(
                 prompts,
                 [sampling] * len(prompts),
@@ -89,9 +95,12 @@ class Policy:
     def save(self, directory: Path, weights: Mapping[str, torch.Tensor]) -> None:
         """Write what was trained, an adapter or the whole model, from these weights of it."""
         with whole_directory(directory) as draft:
-            self.model.save_pretrained(draft, state_dict=weights)
-            if self._folded is None:
-                self.tokenizer.save_pretrained(draft)
+            if self._folded is not None:
+                self.model.save_pretrained(draft, state_dict=weights, **ONLY_THE_ADAPTER)
+                return
+            with nothing_drawn():
+                self.model.save_pretrained(draft, state_dict=weights)
+            self.tokenizer.save_pretrained(draft)
 
     def _on_its_card(self) -> AbstractContextManager[Any]:
         """Plans are sampled in whatever thread, each of which has another current card."""
@@ -108,9 +117,18 @@ class Policy:
 
 
 def _trainable(model: Any, recipe: Recipe) -> Any:
-    lora = recipe.model.lora
-    if lora is None:
+    """The model as it is where all of it is trained, else with the adapter that is trained, which
+    says what it is for as the recipe does: where the base lies differs from machine to machine."""
+    if recipe.model.lora is None:
         return model
+    adapted = _adapted(model, recipe)
+    adapted.peft_config[ADAPTER].base_model_name_or_path = recipe.model.base
+    return adapted
+
+
+def _adapted(model: Any, recipe: Recipe) -> Any:
+    lora = recipe.model.lora
+    assert lora is not None
     if recipe.model.adapter is not None:
         check_rank(recipe)
         return PeftModel.from_pretrained(model, recipe.model.adapter, is_trainable=True)

@@ -56,7 +56,9 @@ class ModelTable(Table):
         default=None, description="the directory of an adapter to go on from; with `lora`"
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
-        default="bfloat16", description="how numbers are held"
+        default="bfloat16",
+        description="how wide numbers are on a graphics card; those that are trained are held in "
+        "32 bits all the same",
     )
     gradient_checkpointing: bool = Field(
         default=False, description="compute activations twice instead of keeping them"

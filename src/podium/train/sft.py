@@ -22,12 +22,14 @@ from podium.errors import ConfigError
 from podium.files import whole_directory
 from podium.local import pretrained
 from podium.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
+from podium.local.pretrained import nothing_drawn
 from podium.train import processes
 from podium.train.callbacks import StopInTime, silence
 from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
 from podium.train.compiled import compile_layers
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
+from podium.train.precision import held_as, mixed
 from podium.train.preflight import check_rank
 from podium.train.recipe import Recipe
 from podium.train.recital import Recital, recite
@@ -154,7 +156,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     written = taught_examples(recipe, "train", sft.examples)
     tested = taught_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
     torch.manual_seed(recipe.run.seed)
-    loaded = pretrained.load(recipe.model.base, dtype=_held_as(recipe))
+    loaded = pretrained.load(recipe.model.base, dtype=held_as(recipe))
     stack = _stacked(recipe, loaded.model, tuple(written))
     if recipe.model.gradient_checkpointing:
         loaded.model.gradient_checkpointing_enable()
@@ -233,12 +235,12 @@ def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack
 def _write(recipe: Recipe, loaded: pretrained.Pretrained, stack: AdapterStack | None) -> None:
     if stack is None:
         with whole_directory(recipe.output / MODEL) as directory:
-            loaded.model.save_pretrained(directory)
+            with nothing_drawn():
+                loaded.model.save_pretrained(directory)
             loaded.tokenizer.save_pretrained(directory)
         return
     for name in stack.names:
-        with whole_directory(recipe.output / name) as directory:
-            stack.save(name, directory, lora_shape(recipe), recipe.model.base)
+        stack.save(name, recipe.output / name, lora_shape(recipe), recipe.model.base)
 
 
 def lora_shape(recipe: Recipe) -> LoraShape:
@@ -266,11 +268,6 @@ def _parts_of_a_step(recipe: Recipe) -> int:
     return sft.batch // rows
 
 
-def _held_as(recipe: Recipe) -> torch.dtype:
-    """Half as wide on a graphics card alone: on a processor that would be slower."""
-    return pretrained.data_type(recipe.model.dtype if torch.cuda.is_available() else "float32")
-
-
 class _EachStep(TrainerCallback):
     """Writes down the loss, and from time to time how well everything is recited."""
 
@@ -295,6 +292,7 @@ class _EachStep(TrainerCallback):
 def _arguments(recipe: Recipe, parts: int) -> TrainingArguments:
     sft, run = recipe.sft, recipe.run
     assert sft is not None
+    computed = mixed(recipe) if recipe.model.lora is None else None  # adapters see to it themselves
     return TrainingArguments(
         output_dir=str(recipe.output / DIRECTORY),
         max_steps=sft.steps,
@@ -308,6 +306,8 @@ def _arguments(recipe: Recipe, parts: int) -> TrainingArguments:
         gradient_accumulation_steps=parts,
         max_grad_norm=sft.max_grad_norm if recipe.model.lora is None else 0.0,
         optim="adamw_torch_fused" if torch.cuda.is_available() else "adamw_torch",
+        bf16=computed is torch.bfloat16,
+        fp16=computed is torch.float16,
         use_cpu=not torch.cuda.is_available(),
         logging_steps=min(10, sft.steps),
         save_steps=run.save_every,
