@@ -105,7 +105,40 @@ def test_a_pool_without_the_roles_is_refused_before_anything_is_asked(
 ) -> None:
     ended = podium("eval", "run", "etudes", "--pool", make_pool())
     assert ended.code == 2
-    assert "need a worker named 'arithmetic'" in ended.complaint
+    assert "needs a worker named 'arithmetic'" in ended.complaint
+
+
+def test_everyday_questions_are_graded_by_their_plans_and_nobody_answers_them(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    """The rules give the whole question to the best of the pool, which is the first one here."""
+    output = tmp_path / "out"
+    pool = make_pool({"generalist": "never asked", "words": "never asked"}, head=RULES)
+    ended = podium("eval", "run", "everyday", "--pool", pool, "--json", "--output", output)
+    assert ended.code == 0, ended.err
+    (row,) = ended.json["rows"]
+    assert (row["n"], row["faults"]) == (100, 0)
+    assert list(row["by_kind"]) == ["everyday"]
+    lines = (output / "conductor.jsonl").read_text("utf-8").splitlines()
+    runs = [json.loads(line)["run"] for line in lines]
+    assert all(run["rounds"][0]["steps"] == [] for run in runs)
+    whole = [len(run["rounds"][0]["workflow"]["steps"]) == 1 for run in runs]
+    assert row["accuracy"] == sum(whole) / 100 > 0
+
+
+def test_everyday_questions_need_a_generalist(podium: Podium, make_pool: MakePool) -> None:
+    ended = podium("eval", "run", "everyday", "--pool", make_pool())
+    assert ended.code == 2
+    assert "'everyday' needs a worker named 'generalist'" in ended.complaint
+
+
+@pytest.mark.parametrize("strategy", ["moa", "recursion", "single:words"])
+def test_a_task_that_grades_plans_needs_a_strategy_that_plans(
+    podium: Podium, role_pool: Path, strategy: str
+) -> None:
+    ended = podium("eval", "run", "everyday", "--pool", role_pool, "--strategy", strategy)
+    assert ended.code == 2
+    assert f"these tasks grade plans, and '{strategy}' writes none" in ended.complaint
 
 
 @pytest.mark.parametrize(

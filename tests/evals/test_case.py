@@ -69,7 +69,7 @@ def test_a_shape_that_there_is_not_is_refused_with_the_nearest() -> None:
 
 def test_a_pool_without_a_specialist_is_refused_by_the_role_that_is_missing() -> None:
     pool = pool_of([worker for worker in oracle_workers() if worker.profile.name != "words"])
-    with pytest.raises(UsageError, match="need a worker named 'words', and the pool has arith"):
+    with pytest.raises(UsageError, match="needs a worker named 'words', and the pool has arith"):
         etude_cases(1, 0, pool)
 
 

@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
-from evals.support import Knowing, case_of, oracle_cases, stage_of
+from evals.support import Knowing, case_of, oracle_cases, pool_of, stage_of
+from podium.budget import Budget
 from podium.conductor import ModelConductor, RulesConductor
 from podium.errors import Unavailable
 from podium.etudes.perfect import oracle_workers
 from podium.evals.baselines import single
+from podium.evals.case import Case
 from podium.evals.conducting import conducted, ideal
 from podium.evals.sample import graded
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Reply
 from podium.run import load
+from podium.runner import Options
+from podium.tasks import everyday_task
 from podium.usage import Usage
 
 
@@ -118,3 +123,33 @@ async def test_an_answer_that_stands_for_want_of_a_plan_was_not_accepted() -> No
         sample = await graded(case, run)
         assert run.rounds[-1].accepted
         assert (sample.first_right, sample.accepted) == (True, accepted)
+
+
+async def test_a_plan_that_is_graded_must_be_the_conductors_own() -> None:
+    """The fallback hands the question on as it is: sensible, but nobody planned that."""
+    workers = [ScriptedWorker("generalist", "never asked")]
+    task = everyday_task("Why do we dream?")
+    case = Case(task, pool_of(workers))
+    lists = 'model_id = [0]\nsubtasks = ["{}"]\naccess_list = [[]]'
+    for text, right, valid in (
+        (lists.format("Why do we dream?"), True, True),
+        (lists.format("Dreams?"), False, True),
+        ("no plan", False, False),
+    ):
+        conductor = ModelConductor(ScriptedWorker("planner", text), fallback="generalist")
+        run = await conducted(conductor, rounds=1)(case, stage_of(workers))
+        sample = await graded(case, run)
+        assert (sample.right, sample.valid, sample.worker_tokens) == (right, valid, 0)
+        assert sample.orchestration_tokens
+    assert workers[0].calls == 0
+
+
+async def test_a_plan_that_could_not_be_made_is_a_fault() -> None:
+    workers = [ScriptedWorker("generalist", "never asked")]
+    case = Case(everyday_task("Why do we dream?"), pool_of(workers))
+    tight = replace(stage_of(workers), options=Options(budget=Budget(calls=0)))
+    conductor = ModelConductor(ScriptedWorker("planner", "no plan"))
+    sample = await graded(case, await conducted(conductor, rounds=1)(case, tight))
+    assert (sample.right, sample.steps) == (False, 0)
+    assert sample.fault is not None
+    assert "calls is capped at 0" in sample.fault

@@ -67,7 +67,8 @@ Untrained = Annotated[
 SuiteName = Annotated[
     str,
     typer.Argument(
-        metavar="SUITE", help="etudes, a benchmark's name, or a .jsonl or .csv file of tasks."
+        metavar="SUITE",
+        help="etudes, everyday, a benchmark's name, or a .jsonl or .csv file of tasks.",
     ),
 ]
 Strategies = Annotated[
@@ -287,19 +288,19 @@ class _Sitting:
             write_json(self.output / SUMMARY, document)
 
     async def _settings(self) -> Settings:
-        """The settings; the études' own workers are the embedded ones, whatever keys there are."""
+        """The settings; what is asked of the études' own workers is asked of the embedded ones,
+        whatever keys there are."""
         from podium.config.current import EMBEDDED_POOL
-        from podium.evals.case import check_roles
-        from podium.tasks.suites import ETUDES
+        from podium.evals.case import check_roles, needs_roles
 
-        choice, is_etudes = self.choice, self.suite == ETUDES
-        if is_etudes and choice.pool is None and choice.config is None:
+        choice, suite = self.choice, self.suite.partition(":")[0]
+        if needs_roles(suite) and choice.pool is None and choice.config is None:
             choice = replace(choice, pool=EMBEDDED_POOL)
         settings = await settings_for(choice, os.environ)
         for warning in settings.warnings:
             complain(warning)
-        if is_etudes and not self.oracle:
-            check_roles(settings.pool)  # before anything is fetched
+        if not self.oracle:
+            check_roles(settings.pool, suite)  # before anything is fetched
         return settings
 
     def _needed(self, settings: Settings) -> Settings:

@@ -14,11 +14,26 @@ from types import MappingProxyType
 from typing import Final
 
 from podium.errors import UsageError
-from podium.etudes import FAMILIES, ROLES, USUAL, Etude, EtudeShape, held_out, pool_profiles
+from podium.etudes import (
+    FAMILIES,
+    GENERALIST,
+    ROLES,
+    USUAL,
+    Etude,
+    EtudeShape,
+    held_out,
+    pool_profiles,
+)
 from podium.pool import Pool
 from podium.task import Suite, Task
 from podium.tasks import etude_task
+from podium.tasks.everyday import EVERYDAY
+from podium.tasks.suites import ETUDES
 from podium.workflow import Workflow
+
+_NEEDED: Final = MappingProxyType(
+    {ETUDES: tuple(family.value for family in FAMILIES), EVERYDAY: (GENERALIST,)}
+)
 
 FAMILY_ROLES: Final = MappingProxyType({family.value: family.value for family in FAMILIES})
 """Each family's worker is named as the family is."""
@@ -78,12 +93,18 @@ def etude_cases(n: int, seed: int, pool: Pool, variant: Variant | None = None) -
     return tuple(_cases(held_out(n, seed, variant.shapes), seed, pool, variant))
 
 
-def check_roles(pool: Pool) -> None:
-    """Refuse a pool in which a specialist of the études is missing."""
-    missing = [family.value for family in FAMILIES if family.value not in pool.names]
+def needs_roles(suite: str) -> bool:
+    """Whether the suite is about workers of certain roles, and not about any pool."""
+    return suite in _NEEDED
+
+
+def check_roles(pool: Pool, suite: str = ETUDES) -> None:
+    """Refuse a pool in which a worker is missing whose role the suite cannot do without."""
+    needed = _NEEDED.get(suite, ())
+    missing = [role for role in needed if role not in pool.names]
     if missing:
         raise UsageError(
-            f"the études need a worker named {missing[0]!r}, and the pool has "
+            f"the suite {suite!r} needs a worker named {missing[0]!r}, and the pool has "
             f"{', '.join(pool.names)}; name the workers by their roles: {', '.join(ROLES)}"
         )
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Final
 
 from podium.conductor import Conductor, FixedConductor
+from podium.errors import PodiumError
 from podium.etudes.openings import random_access
 from podium.evals.case import Case
 from podium.evals.stage import Stage, Strategy
-from podium.run import Run
-from podium.runner import Runner
+from podium.run import Run, new_run_id, spent_by, timestamp
+from podium.runner import Options, Runner
 from podium.workflow import Step, Workflow
 
 TRUE_CLAUSES: Final = 0.5
@@ -19,14 +20,36 @@ TRUE_CLAUSES: Final = 0.5
 
 def conducted(conductor: Conductor, *, rounds: int) -> Strategy:
     """The conductor plans, and with more rounds than one it looks at the answer and accepts it
-    or plans again. Everything else is as configured."""
+    or plans again. Where a task grades plans, nothing is carried out. Everything else is as
+    configured."""
 
     async def answer(case: Case, stage: Stage) -> Run:
         runner = Runner(conductor, tuple(stage.workers.values()), pool=case.pool, board=stage.board)
         options = replace(stage.options, rounds=rounds)
+        if case.task.plan_grader is not None:
+            return await _only_planned(runner, case, options)
         return await runner.run(case.task.question, options=options)
 
     return answer
+
+
+async def _only_planned(runner: Runner, case: Case, options: Options) -> Run:
+    """A run that was cut off just when it had been planned."""
+    run = Run(
+        id=new_run_id(),
+        question=case.task.question,
+        status="interrupted",
+        pool=case.pool,
+        conductor=runner.conductor.name,
+        created_at=timestamp(),
+        max_steps=options.max_steps,
+        budget=options.budget,
+    )
+    try:
+        planned = replace(run, rounds=(await runner.plan(case.task.question, options=options),))
+    except PodiumError as error:
+        return replace(run, status="failed", error=str(error))
+    return replace(planned, spent=spent_by(planned))
 
 
 async def ideal(case: Case, stage: Stage) -> Run:

@@ -36,6 +36,9 @@ from podium.run import Run
 PLANNED: Final = ("conductor", "recursion", "untrained")
 """Strategies that need the conductor's model."""
 
+PLANNING: Final = ("conductor", "untrained", "random")
+"""Strategies that begin with a plan of their own, which can be graded as it is."""
+
 STRATEGIES: Final = (
     "conductor",
     "recursion",
@@ -114,6 +117,11 @@ class Evaluation:
             raise UsageError(
                 f"there is no strategy {name!r}; "
                 f"{nearest(name, (*STRATEGIES, *(f'single:{w}' for w in self._singles)))}"
+            )
+        if family not in PLANNING and any(case.task.plan_grader for case in self._cases):
+            raise UsageError(
+                f"these tasks grade plans, and {name!r} writes none that could be graded; "
+                f"use {', '.join(PLANNING[:-1])} or {PLANNING[-1]}"
             )
 
     async def row(self, name: str) -> Row:

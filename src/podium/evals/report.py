@@ -16,7 +16,7 @@ from typing import Any
 from podium.config.problems import nearest
 from podium.errors import UsageError
 from podium.etudes import USUAL, EtudeShape
-from podium.evals.case import Case, Variant, etude_cases, suite_cases
+from podium.evals.case import Case, Variant, check_roles, etude_cases, suite_cases
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
 from podium.evals.row import Row
@@ -53,6 +53,7 @@ class Wanted:
         """The tasks, over that pool."""
         if self.suite == ETUDES:
             return etude_cases(self.limit, self.seed, pool, self.variant)
+        check_roles(pool, self.suite.partition(":")[0])
         tasks = suite(self.suite, data=self.data, limit=self.limit, seed=self.seed)
         return suite_cases(tasks, pool)
 

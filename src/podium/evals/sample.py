@@ -23,7 +23,8 @@ class Sample:
     its place because it was malformed. `steps` and `workers` are those of every round,
     `topology` is the first workflow's. `first_right` is whether the first round's answer was
     right, and `accepted` whether the conductor said to take an answer as it was, and not just
-    failed to write another plan; both are None where there was no second round. `fault` is the first call or plan that failed, if any.
+    failed to write another plan; both are None where there was no second round. `fault` is the
+    first call or plan that failed, if any.
     """
 
     task: str
@@ -51,8 +52,14 @@ class Sample:
 
 
 async def graded(case: Case, run: Run) -> Sample:
-    """Grade the run's answer, and take from the run what tables need."""
-    right = await _is_right(case, run.answer)
+    """Grade the run's answer, or its plan where the task says so, and take from the run what
+    tables need."""
+    valid = bool(run.rounds) and all(_as_written(round_, run) for round_ in run.rounds)
+    if case.task.plan_grader is None:
+        right = await _is_right(case, run.answer)
+    else:
+        planned = run.rounds[0].workflow if valid else None
+        right = planned is not None and case.task.plan_grader(planned)
     first_right = accepted = None
     if len(run.rounds) > 1:
         first = run.rounds[0].final
@@ -65,7 +72,7 @@ async def graded(case: Case, run: Run) -> Sample:
         kind=case.task.kind,
         skills=case.skills,
         right=right,
-        valid=bool(run.rounds) and all(_as_written(round_, run) for round_ in run.rounds),
+        valid=valid,
         workers=tuple(step.worker for workflow in workflows for step in workflow.steps),
         topology=workflows[0].shape.value if workflows else "none",
         worker_tokens=_difference(run.usage, orchestration),
