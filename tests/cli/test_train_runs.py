@@ -73,7 +73,29 @@ def test_a_training_that_was_killed_goes_on_to_the_same_weights_and_leaves_nothi
     assert steps == sorted(set(steps))
 
 
-def wait_for(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+OUR_LINES = ("step ", "on 8 questions: ", "warning: ")
+
+
+def test_ctrl_c_says_how_to_go_on_and_nobody_else_says_anything(
+    base: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    settings = ("grpo.steps=1000", "run.eval_tasks=8", "run.keep=1")
+    recipe = tiny_recipe(REWARD, base, tmp_path, *settings)
+    said = [part for setting in settings for part in ("--set", setting)]
+    process = start("train", "grpo", tmp_path / "recipe.toml", *said)
+    wait_for(lambda: (last := last_checkpoint(recipe.output)) and last.step > 2, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out) == (130, "")
+    *lines, last = err.splitlines()
+    assert [line for line in lines if not line.startswith(OUR_LINES)] == []
+    checkpoint = last_checkpoint(recipe.output)
+    assert checkpoint is not None
+    going_on = f"the same command goes on from step {checkpoint.step} with --resume"
+    assert last == f"podium: interrupted; {going_on}"
+
+
+def wait_for(happened: Callable[[], object], process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not happened():
         assert process.poll() is None, process.communicate()[1]

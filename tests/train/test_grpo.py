@@ -3,6 +3,7 @@ training which stopped comes to the same end."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -283,6 +284,28 @@ def test_a_training_that_broke_goes_on_from_its_last_checkpoint(
     assert metrics(recipe) == metrics(whole)  # step 3 is told once
     assert adapter_bytes(recipe) == adapter_bytes(whole)
     assert read_summary(recipe)["rollouts"] == 40  # it was done twice, and took its time twice
+
+
+def test_after_ctrl_c_nothing_of_the_workflows_under_way_goes_on(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    def sample(rollouts: Rollouts, numbers: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        asyncio.run_coroutine_threadsafe(work(), loop)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Rollouts, "sample", sample)
+    with pytest.raises(KeyboardInterrupt):
+        grpo.train(tiny_recipe(REWARD, base, tmp_path, "run.references=false"))
+    assert told == ["cancelled"]
 
 
 def test_a_full_disk_is_said_in_words_and_leaves_the_checkpoint_before(

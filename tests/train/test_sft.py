@@ -123,8 +123,8 @@ def trained_stack(
         args=sft._arguments(recipe, 1),
         callbacks=[EachByItself(stack, recipe.sft.max_grad_norm)],
     )
-    silence(trainer)
-    trainer.train()
+    with silence(trainer):
+        trainer.train()
     return stack
 
 

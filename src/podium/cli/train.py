@@ -17,10 +17,12 @@ from typing import Annotated, Any
 import typer
 
 from podium.cli.app import NounGroup
+from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.text import counted, money, one_line
 from podium.errors import ConfigError
 from podium.train import pools, preflight, processes
+from podium.train.checkpoints import last_checkpoint
 from podium.train.curves import write_curves
 from podium.train.data import problems
 from podium.train.estimate import Estimate, estimate
@@ -182,9 +184,21 @@ def _train(recipe: Recipe, *, resume: bool) -> None:
     if resume and not preflight.has_checkpoint(recipe.output):
         complain(f"{recipe.output} holds no checkpoint yet, so it begins from the start")
         resume = False
-    importlib.import_module(f"podium.train.{recipe.kind}").train(recipe, resume=resume)
+    try:
+        importlib.import_module(f"podium.train.{recipe.kind}").train(recipe, resume=resume)
+    except KeyboardInterrupt:
+        if processes.is_first():
+            complain(f"interrupted; {_how_to_go_on(recipe)}")
+        raise typer.Exit(Exit.INTERRUPTED) from None
     if processes.is_first():
         say(str(recipe.output))
+
+
+def _how_to_go_on(recipe: Recipe) -> str:
+    kept = last_checkpoint(recipe.output)
+    if kept is None:
+        return "there is no checkpoint yet, and the same command begins anew"
+    return f"the same command goes on from step {kept.step} with --resume"
 
 
 # ---- the dry run

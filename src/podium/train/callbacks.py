@@ -1,11 +1,14 @@
-"""What both ways of training tell their trainer to do at the end of a step."""
+"""What both ways of training tell their trainer: when to stop, and to leave the words to us."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from accelerate.utils import gather_object
 from transformers import PrinterCallback, TrainerCallback
+from transformers.utils import logging
 
 from podium.train.logbook import Logbook
 
@@ -28,6 +31,13 @@ class StopInTime(TrainerCallback):
         return control
 
 
-def silence(trainer: Any) -> None:
-    """Let the logbook alone tell how it goes."""
+@contextmanager
+def silence(trainer: Any) -> Iterator[None]:
+    """For as long as this lasts, let the logbook alone tell how it goes."""
     trainer.remove_callback(PrinterCallback)
+    usual = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(usual)

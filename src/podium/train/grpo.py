@@ -89,7 +89,8 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
             logbook.warn(_left_out(asking.left_out, recipe))
         try:
             loop.find_references(cast, practice, resume=begun is not None)
-            trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
+            with silence(trainer):
+                trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         finally:
             loop.close(cast)
         if trainer.state.global_step < recipe.grpo.steps:
@@ -153,7 +154,6 @@ class _Loop:
             rollout_func=self.completions,
             callbacks=[_EachStep(self), StopInTime(self._recipe.run.minutes, self._logbook)],
         )
-        silence(self._trainer)
         if self._recipe.model.lora is not None:
             # Otherwise a checkpoint would hold the reference too, and transformers, going on from
             # one with several adapters, does not read the one that is trained.
@@ -196,9 +196,11 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(coroutine, self._trainer.async_loop).result()
 
     def close(self, cast: Cast) -> None:
-        """End the event loop that TRL has started, and let go of what the workers held."""
+        """End the event loop that TRL has started, whatever still runs there, and let go of what
+        the workers held."""
         thread, loop = self._trainer.async_loop_thread, self._trainer.async_loop
-        asyncio.run_coroutine_threadsafe(cast.close(), loop).result()
+        self._await(_give_up_the_rest())
+        self._await(cast.close())
         atexit.unregister(shutdown_event_loop_in_daemon)
         shutdown_event_loop_in_daemon(thread, loop)
         loop.close()
@@ -269,6 +271,14 @@ class _Loop:
         """Whether a measurement comes after that step."""
         every = self._recipe.run.eval_every
         return bool(every) and step % every == 0
+
+
+async def _give_up_the_rest() -> None:
+    """Cancel what is under way on this event loop: after Ctrl-C, whole workflows are."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 class _EachStep(TrainerCallback):

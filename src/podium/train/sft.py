@@ -184,8 +184,8 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
             args=arguments,
             callbacks=[*_bounds(stack, sft.max_grad_norm), *watchers],
         )
-        silence(trainer)
-        trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
+        with silence(trainer):
+            trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         if trainer.state.global_step < sft.steps:
             logbook.stopped(trainer.state.global_step)
             return
