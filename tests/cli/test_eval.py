@@ -78,6 +78,26 @@ def test_samples_and_summary_are_written_where_asked(
     assert "name a new one" in again.complaint
 
 
+def test_two_evaluations_are_compared_task_by_task(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"question": "6 x 7?", "answer": "42", "grader": "number"}
+    tasks.write_text("".join(f"{json.dumps(task)}\n" for _ in range(4)), "utf-8")
+    for name, reply in (("right", "42"), ("wrong", "41")):
+        pool = make_pool({"solver": reply}, head=RULES)
+        podium("eval", "run", tasks, "--pool", pool, "--output", tmp_path / name)
+    pair = ("eval", "compare", tmp_path / "right", tmp_path / "wrong")
+    ended = podium(*pair, "--json")
+    assert ended.code == 0
+    assert ended.json["difference"]["value"] == -1.0
+    ended = podium(*pair, "--within", "0.02")
+    assert ended.code == 1
+    assert "| difference" in ended.out
+    assert "4 tasks; the second alone is right in 0, the first alone in 4; p = 0.125" in ended.out
+    assert podium(*pair, "--within", "1").code == 0
+
+
 def test_with_a_cache_the_same_command_asks_nobody_again(podium: Podium, tmp_path: Path) -> None:
     """Scripted workers say another thing each time, unless they are not asked."""
     pool = tmp_path / "changing.toml"

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evals.support import Knowing, ensemble_of, oracle_cases
+from podium.cli.eval import etudes_table
 from podium.conductor import ModelConductor
 from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Case
@@ -201,6 +205,13 @@ def test_every_bar_stays_in_where_not_even_ideal_plans_are_right(measured: Etude
     assert len(document["bars"]) == len(measured.document()["bars"])
     for name in ("ceiling", "conductor", "by_shape", "best_single"):
         assert bar(document, name)["met"] is False, name
+
+
+def test_no_recipe_of_the_etudes_looks_at_the_tables_etudes_while_it_trains() -> None:
+    recipes = sorted((Path(__file__).parents[2] / "recipes").glob("etudes*.toml"))
+    seeds = {tomllib.loads(recipe.read_text("utf-8"))["run"]["seed"] for recipe in recipes}
+    assert recipes
+    assert signature(etudes_table).parameters["seed"].default not in seeds
 
 
 def test_the_table_can_be_read_as_text(measured: EtudesTable) -> None:

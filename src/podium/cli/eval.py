@@ -1,4 +1,7 @@
-"""`podium eval`: strategies measured over suites of tasks, with the same workers and budget."""
+"""`podium eval`: strategies measured over suites of tasks, with the same workers and budget.
+
+How two evaluations are compared is `podium.cli.compare`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ import typer
 from podium._version import __version__
 from podium.cli import options
 from podium.cli.app import NounGroup
+from podium.cli.compare import compare
 from podium.cli.fetching import fetch_weights
 from podium.cli.output import complain, is_drawable, say, say_json
 from podium.cli.settings import Choice, conducted_by, settings_for
@@ -246,6 +250,9 @@ def etudes_table(
     write_json(file, document)
     rows = list(table.all_rows())
     say("\n".join([rows_table(rows), *notes(rows), "", bars_table(table.bars()), "", str(file)]))
+
+
+app.command()(compare)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,12 @@ def bars_table(bars: Iterable[Bar]) -> str:
     return _markdown(BAR_COLUMNS, cells)
 
 
+def shares_table(rows: Iterable[tuple[str, Share]]) -> str:
+    """Shares by name, each with its interval."""
+    cells = [(name, f"{share.value:.3f}", _interval(share)) for name, share in rows]
+    return _markdown(("", "share", "95 % interval"), cells)
+
+
 def notes(rows: Iterable[tuple[str, Row]]) -> list[str]:
     """What a reader must know of some rows, a line each."""
     return [f"{name}: {row.note}" for name, row in rows if row.note]

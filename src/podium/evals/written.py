@@ -44,8 +44,7 @@ class SampleFiles:
         with writing(self._directory, 0):
             file = self._files.get(strategy)
             if file is None:
-                name = _NOT_IN_NAMES.sub("-", strategy)
-                path = self._directory / f"{name}.jsonl"
+                path = sample_file(self._directory, strategy)
                 file = self._files[strategy] = path.open("w", encoding="utf-8")
             file.write(json.dumps(sample.document(run), ensure_ascii=False) + "\n")
             file.flush()
@@ -58,6 +57,11 @@ class SampleFiles:
     ) -> None:
         for file in self._files.values():
             file.close()
+
+
+def sample_file(directory: Path, strategy: str) -> Path:
+    """Where the samples of that strategy are."""
+    return directory / f"{_NOT_IN_NAMES.sub('-', strategy)}.jsonl"
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
