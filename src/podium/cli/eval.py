@@ -113,9 +113,13 @@ Flaky = Annotated[
 TableFile = Annotated[
     Path, typer.Option("--file", "-o", metavar="FILE", help="Where the figures go.")
 ]
-Training = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="The training whose time and speed are told."),
+Trainings = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR",
+        help="A training of the conductor, whose time and speed are told; once for each that "
+        "went on from another.",
+    ),
 ]
 
 
@@ -199,7 +203,7 @@ def etudes_table(
     conductor: options.Conductor = None,
     untrained: Untrained = None,
     oracle: Oracle = False,
-    training: Training = None,
+    training: Trainings = None,
     concurrency: Concurrency = None,
     cache: Cache = None,
     output: Samples = None,
@@ -212,12 +216,12 @@ def etudes_table(
     """
     from podium.evals.etudes_table import MAIN, measure_etudes
     from podium.evals.text_table import bars_table, notes, rows_table
-    from podium.evals.training import read_training
+    from podium.evals.training import read_trainings
     from podium.evals.written import write_json
     from podium.run import timestamp
     from podium.tasks.suites import ETUDES
 
-    figures = read_training(training)
+    figures = read_trainings(training or ())
     sitting = _Sitting(
         choice=Choice(pool=pool, config=config, conductor=conductor, offline=offline),
         suite=ETUDES,

@@ -5,13 +5,14 @@ A training leaves two files in its directory that matter here:
     summary.json     how it ended: `seconds`, the wall time of all its stretches together
     metrics.jsonl    a line for each step, with its `seconds` and how many `rollouts` it made
 
-A directory may hold several trainings, such as a first one and what built on it.
+A conductor may come of several trainings, each of which went on from the one before: what it took
+is what they all took together.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,30 +35,38 @@ class TrainingFigures:
 NOT_MEASURED: Final = TrainingFigures()
 
 
-def read_training(directory: Path | None) -> TrainingFigures:
-    """The figures of every training under the directory, taken together."""
-    if directory is None:
-        return NOT_MEASURED
-    summaries = sorted(directory.rglob(SUMMARY))
-    if not summaries:
+def read_trainings(directories: Sequence[Path]) -> TrainingFigures:
+    """The figures of these trainings, taken together; unknown where one's time is."""
+    seconds = [_seconds(directory) for directory in directories]
+    known = [number for number in seconds if number is not None]
+    steps = [step for directory in directories for step in _steps(directory / METRICS)]
+    return TrainingFigures(
+        minutes=sum(known) / 60 if known and len(known) == len(seconds) else None,
+        rollouts_per_second=_rate(steps),
+    )
+
+
+def _seconds(directory: Path) -> float | None:
+    """How long the training of that directory took."""
+    try:
+        text = (directory / SUMMARY).read_text("utf-8")
+    except OSError as error:
         raise UsageError(
-            f"{directory}: there is no {SUMMARY} in it; name the directory of a training"
-        )
-    took = [
-        _number(line, "seconds") for file in summaries for line in _objects(file.read_text("utf-8"))
-    ]
-    steps = [
+            f"{directory}: there is no {SUMMARY} in it that could be read; "
+            f"name the directory of a training"
+        ) from error
+    return next((_number(document, "seconds") for document in _objects(text)), None)
+
+
+def _steps(metrics: Path) -> list[tuple[float, float]]:
+    """The rollouts and the seconds of every step that made some."""
+    lines = metrics.read_text("utf-8").splitlines() if metrics.is_file() else []
+    return [
         (rollouts, seconds)
-        for file in sorted(directory.rglob(METRICS))
-        for line in file.read_text("utf-8").splitlines()
+        for line in lines
         for step in _objects(line)
         if (rollouts := _number(step, "rollouts")) and (seconds := _number(step, "seconds"))
     ]
-    minutes = sum(seconds for seconds in took if seconds is not None) / 60
-    return TrainingFigures(
-        minutes=minutes or None,
-        rollouts_per_second=_rate(steps),
-    )
 
 
 def _rate(steps: list[tuple[float, float]]) -> float | None:
