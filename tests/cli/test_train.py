@@ -19,6 +19,7 @@ from podium.train.recipe import Recipe
 from support.recipes import GRPO, LESSONS, TASK, write_recipe
 
 SMALL = GRPO.replace("model-7B", "model-1M")
+LORA_CONFIG: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
 
 
 @dataclass
@@ -262,7 +263,10 @@ def test_an_adapter_is_exported_for_the_base_that_it_names(
     monkeypatch.setattr(preflight, "PACKAGES", ())
     adapter = tmp_path / "adapter"
     adapter.mkdir()
-    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "small"}', "utf-8")
+    (adapter / "adapter_config.json").write_text(
+        '{"peft_type": "LORA", "r": 4, "lora_alpha": 8, "base_model_name_or_path": "small"}',
+        "utf-8",
+    )
     assert podium("train", "export", adapter, "-o", "a.gguf").out == "a.gguf\n"
     assert podium("train", "export", adapter, "-o", "a.gguf", "--base", "large").code == 0
     assert exported == [(adapter, Path("a.gguf"), base) for base in ("small", "large")]
@@ -275,9 +279,15 @@ def test_a_directory_without_an_adapter_is_said(
     ended = podium("train", "export", tmp_path, "-o", "a.gguf")
     assert ended.code == 2
     assert "holds no adapter" in ended.complaint
-    (tmp_path / "adapter_config.json").write_text("{}", "utf-8")
+    config = dict(LORA_CONFIG)
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config), "utf-8")
     ended = podium("train", "export", tmp_path, "-o", "a.gguf")
     assert "name it by --base" in ended.complaint
+    config["base_model_name_or_path"] = "owner/name"
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config), "utf-8")
+    ended = podium("train", "export", tmp_path, "-o", "a.gguf")
+    assert "is an adapter of owner/name" in ended.complaint
+    assert "name that of the same model by --base" in ended.complaint
 
 
 # ---- curves

@@ -1,4 +1,4 @@
-"""A Llama of a few thousand parameters, the same in transformers and for llama.cpp.
+"""A Llama or Qwen2 of a few thousand parameters, the same in transformers and for llama.cpp.
 
 The weights are written in single precision, so that what the two compute can be compared
 number by number. Needs torch, transformers and gguf.
@@ -24,13 +24,14 @@ NAMES = {
 }
 
 
-def tiny_llama() -> Any:
+def tiny_llama(architecture: str = "llama") -> Any:
     """The model in transformers, random and always the same."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(7)
-    config = LlamaConfig(
+    is_llama = architecture == "llama"
+    config = (LlamaConfig if is_llama else Qwen2Config)(
         vocab_size=len(_vocabulary()),
         hidden_size=WIDTH,
         intermediate_size=HIDDEN,
@@ -43,7 +44,11 @@ def tiny_llama() -> Any:
         bos_token_id=None,
         eos_token_id=None,
     )
-    return LlamaForCausalLM(config).eval()
+    model = (LlamaForCausalLM if is_llama else Qwen2ForCausalLM)(config).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):  # transformers begins with zeros, as no trained model has
+            torch.nn.init.normal_(parameter, std=0.2)
+    return model
 
 
 def write_gguf(model: Any, path: Path, architecture: str = "llama") -> Path:
@@ -68,7 +73,8 @@ def write_gguf(model: Any, path: Path, architecture: str = "llama") -> Path:
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(len(vocabulary) - 1)
     for name, tensor in model.state_dict().items():
-        writer.add_tensor(gguf_name(name), _turned(name, tensor).float().contiguous().numpy())
+        kept = _turned(name, tensor) if architecture == "llama" else tensor
+        writer.add_tensor(gguf_name(name), kept.float().contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -139,7 +145,8 @@ def gguf_name(name: str) -> str:
     if name in outside:
         return outside[name]
     layer, _, module = name.removeprefix("model.layers.").partition(".")
-    return f"blk.{layer}.{NAMES[module.removesuffix('.weight')]}.weight"
+    matrix, _, kind = module.rpartition(".")
+    return f"blk.{layer}.{NAMES[matrix]}.{kind}"
 
 
 def _turned(name: str, tensor: Any) -> Any:

@@ -14,6 +14,7 @@ import pytest
 
 from podium.errors import ConfigError, StoreError
 from podium.files import sha256_of
+from podium.local.adapter_files import CONFIG_FILE, WEIGHTS_FILE
 from podium.local.serving import ModelSettings
 from support.llama_server import next_tokens, post, serving
 from support.local_weights import MODEL, smollm2
@@ -26,7 +27,7 @@ safetensors = pytest.importorskip("safetensors.torch")
 gguf = pytest.importorskip("gguf")
 
 from podium.train import export  # noqa: E402 - it is nothing without these packages
-from podium.train.export import CONFIG_FILE, MATRICES_FILE, export_adapter  # noqa: E402
+from podium.train.export import export_adapter  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -112,6 +113,22 @@ def test_an_exported_adapter_computes_in_llamacpp_what_it_computes_in_transforme
             assert farthest(computed, plain) > 1
 
 
+def test_an_adapter_of_a_qwen2_computes_in_llamacpp_what_it_computes_in_transformers(
+    tmp_path: Path,
+) -> None:
+    base = write_gguf(tiny_llama("qwen2"), tmp_path / "tiny.gguf", "qwen2")
+    adapted = adapt(tiny_llama("qwen2"), tmp_path, (8,), 0.12)
+    output = export_adapter(adapted.saved(8), tmp_path / "adapter.gguf", base=base)
+    settings = ModelSettings(path=str(base), context=128, slots=1, threads=1)
+    with serving(settings, [str(output)]) as server:
+        for tokens in TOKENS:
+            plain, expected = adapted.next_tokens(tokens, None), adapted.next_tokens(tokens, 8)
+            assert farthest(next_tokens(server, tokens, None, 98), plain) < 0.03
+            computed = next_tokens(server, tokens, 0, 98)
+            assert farthest(computed, expected) < 0.03
+            assert farthest(computed, plain) > 1
+
+
 def test_an_adapter_scaled_by_the_root_of_its_rank_keeps_its_strength(
     base: Path, tmp_path: Path
 ) -> None:
@@ -153,7 +170,7 @@ def copied(tiny: Adapted, tmp_path: Path) -> Path:
     """A copy of an adapter, to be spoilt."""
     copy = tmp_path / "copy"
     copy.mkdir()
-    for name in (CONFIG_FILE, MATRICES_FILE):
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
         (copy / name).write_bytes((tiny.saved(4) / name).read_bytes())
     return copy
 
@@ -172,17 +189,17 @@ def rewrite(path: Path, change: Change) -> None:
 
 
 def test_a_whole_model_is_no_adapter(base: Path, tmp_path: Path) -> None:
-    refused(tmp_path, base, "holds no adapter; name the directory in which peft saved")
+    refused(tmp_path, base, "holds no adapter; name the directory in which")
     (tmp_path / "config.json").write_text("{}")
-    refused(tmp_path, base, "holds a whole model; only adapters are exported here")
+    refused(tmp_path, base, "holds a whole model; name the directory of an adapter")
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "is not what peft writes"),
-        ("[]", "is not what peft writes"),
-        ('{"peft_type": "LORA", "r": 4}', "is not what peft writes: 'lora_alpha'"),
+        ("{", "cannot be read: .*; save the adapter again"),
+        ("[]", "is of the type None"),
+        ('{"peft_type": "LORA", "r": 4}', "has r = 4 and lora_alpha = None"),
         ('{"peft_type": "IA3", "r": 4, "lora_alpha": 8}', "is of the type IA3"),
     ],
 )
@@ -232,16 +249,16 @@ FIRST = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 def test_matrices_that_do_not_fit_the_base_are_refused(
     copied: Path, base: Path, change: Change, reason: str
 ) -> None:
-    rewrite(copied / MATRICES_FILE, change)
+    rewrite(copied / WEIGHTS_FILE, change)
     refused(copied, base, reason)
 
 
 def test_a_file_of_matrices_that_is_cut_off_or_missing_is_refused(copied: Path, base: Path) -> None:
-    path = copied / MATRICES_FILE
+    path = copied / WEIGHTS_FILE
     path.write_bytes(path.read_bytes()[:1000])
-    refused(copied, base, f"{MATRICES_FILE} cannot be read")
+    refused(copied, base, f"{WEIGHTS_FILE} cannot be read")
     path.unlink()
-    refused(copied, base, f"{MATRICES_FILE} cannot be read")
+    refused(copied, base, f"{WEIGHTS_FILE} cannot be read")
 
 
 def test_a_base_that_is_not_here_not_gguf_or_of_another_family_is_refused(
@@ -253,7 +270,7 @@ def test_a_base_that_is_not_here_not_gguf_or_of_another_family_is_refused(
     words.write_text("these are words, and no model")
     refused(copied, words, "is no GGUF file")
     other = write_gguf(tiny_llama(), tmp_path / "other.gguf", architecture="gemma")
-    refused(copied, other, "has the architecture 'gemma'; .*'llama' alone")
+    refused(copied, other, "has the architecture 'gemma'; .*llama and qwen2, use")
 
 
 def test_a_disk_that_fills_leaves_the_old_adapter_and_no_half_of_a_new_one(

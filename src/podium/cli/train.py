@@ -21,6 +21,8 @@ from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.text import counted, money, one_line
 from podium.errors import ConfigError
+from podium.local.adapter_files import read_config
+from podium.local.sources import weights_file
 from podium.train import pools, preflight, processes
 from podium.train.checkpoints import last_checkpoint
 from podium.train.curves import write_curves
@@ -289,14 +291,14 @@ def _say_rows(heading: str, rows: list[tuple[str, str]]) -> None:
 
 
 def _base_of(directory: Path) -> str:
-    """The base that the adapter itself names."""
-    try:
-        config = json_format.loads((directory / "adapter_config.json").read_text("utf-8"))
-        base = config["base_model_name_or_path"]
-    except OSError as error:
-        raise ConfigError(f"{directory} holds no adapter: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError):
-        base = None
-    if not isinstance(base, str) or not base:
+    """The weights of the base that the adapter itself names."""
+    base = read_config(directory).base
+    if not base:
         raise ConfigError(f"{directory} does not say what it is an adapter of; name it by --base")
-    return base
+    file = weights_file(base)
+    if file is None:
+        raise ConfigError(
+            f"{directory} is an adapter of {base}, and it is exported over a GGUF file; name that "
+            f"of the same model by --base"
+        )
+    return file

@@ -4,8 +4,8 @@ A model whose linear layers are stacked holds every adapter at once: row by row,
 one of them, or none. So a pool of specialists is one set of weights and one forward pass, and
 adapters that have nothing to do with each other are trained side by side.
 
-Adapters are read and written in peft's format, a directory with `adapter_config.json` and
-`adapter_model.safetensors`. Nothing here generates text (`podium.local.decoding`) or trains.
+Adapters are read and written in peft's format (`podium.local.adapter_files`). Nothing here
+generates text (`podium.local.decoding`) or trains.
 Needs torch: import it only where that is meant.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -27,12 +27,11 @@ from torch import Tensor, nn
 
 from podium.errors import ConfigError
 from podium.files import whole_directory, writing
+from podium.local.adapter_files import CONFIG_FILE, WEIGHTS_FILE, read_config
 
 NO_ADAPTER: Final = 0
 """The choice of a row that uses the model as it is."""
 
-CONFIG_FILE: Final = "adapter_config.json"
-WEIGHTS_FILE: Final = "adapter_model.safetensors"
 PREFIX: Final = "base_model.model."
 DOWN: Final = "lora_A.weight"
 UP: Final = "lora_B.weight"
@@ -229,7 +228,11 @@ def write_adapter(
 
 def _read(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
     """The two matrices that an adapter has for each layer, the second one already scaled."""
-    config = _config(directory)
+    config = read_config(directory)
+    if config.said.get("alpha_pattern"):
+        raise ConfigError(
+            f"{config.path} has an alpha_pattern; train all layers with one lora_alpha"
+        )
     tensors = _tensors(directory)
     paths = {name.removeprefix(PREFIX).rpartition(".lora_")[0]: None for name in tensors}
     pairs = {}
@@ -237,7 +240,7 @@ def _read(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
         both = f"{PREFIX}{path}.{DOWN}", f"{PREFIX}{path}.{UP}"
         if all(name in tensors for name in both):
             down, up = (tensors.pop(name).float() for name in both)
-            pairs[path] = down, up * _scale(config, rank=down.shape[0])
+            pairs[path] = down, up * config.scale(down.shape[0])
     if tensors or not pairs:
         odd = f"holds {next(iter(tensors))}" if tensors else "is empty"
         raise ConfigError(
@@ -247,37 +250,14 @@ def _read(directory: Path) -> dict[str, tuple[Tensor, Tensor]]:
     return pairs
 
 
-def _config(directory: Path) -> Mapping[str, Any]:
-    path = directory / CONFIG_FILE
-    try:
-        config: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise ConfigError(
-            f"{directory} is no adapter: {path} is missing; give the directory that holds "
-            f"{CONFIG_FILE} and {WEIGHTS_FILE}"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}; save the adapter again") from error
-    is_lora = isinstance(config, dict) and config.get("peft_type") == "LORA"
-    if not is_lora or not isinstance(config.get("lora_alpha"), int | float):
-        raise ConfigError(
-            f"{path} is no LoRA adapter: expected peft_type LORA and a number lora_alpha"
-        )
-    if config.get("alpha_pattern"):
-        raise ConfigError(f"{path} has an alpha_pattern; train all layers with one lora_alpha")
-    return config
-
-
 def _tensors(directory: Path) -> dict[str, Tensor]:
     path = directory / WEIGHTS_FILE
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except FileNotFoundError as error:
-        raise ConfigError(f"{directory} is no adapter: {path} is missing") from error
+        raise ConfigError(
+            f"{directory} is no adapter: {path} is missing; save the adapter again"
+        ) from error
     except (OSError, SafetensorError) as error:
         raise ConfigError(f"{path} cannot be read: {error}; save the adapter again") from error
     return tensors
-
-
-def _scale(config: Mapping[str, Any], rank: int) -> float:
-    return float(config["lora_alpha"]) / (math.sqrt(rank) if config.get("use_rslora") else rank)

@@ -14,6 +14,7 @@ from podium.assembly import assemble, close_workers
 from podium.etudes import MISLEADING, FlakyWorker
 from podium.etudes.perfect import oracle_workers
 from podium.files import sha256_of
+from podium.local.adapter_files import WEIGHTS_FILE
 from podium.pool import Limits, Pool, WorkerProfile
 from podium.providers import Endpoint, Http, connect
 from podium.providers.cached import CachedWorker, ReplyCache
@@ -24,7 +25,6 @@ from podium.usage import FREE
 from podium.worker import Worker
 
 CACHE_FILE: Final = "replies.sqlite3"
-WEIGHTS_FILE: Final = "adapter_model.safetensors"
 MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is asked."
 """What makes the plain model the misleading worker of the études."""
 

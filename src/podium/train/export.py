@@ -1,19 +1,17 @@
 """From a trained adapter to the file that llama.cpp loads: LoRA matrices as GGUF.
 
-Reads what peft saves (`adapter_config.json`, `adapter_model.safetensors`) and writes what
-`podium.providers.llamacpp` takes as a worker's adapter, for base models of the Llama family.
-Whole models are not converted here.
+Reads what peft saves (`podium.local.adapter_files`) and writes what `podium.providers.llamacpp`
+takes as a worker's adapter, for base models of the Llama and Qwen2 families. Whole models are not
+converted here.
 
-llama.cpp keeps the rows of the query and key matrices in another order than transformers does:
-the two numbers that its rotary embedding turns together lie beside each other, not half a head
-apart. What an adapter adds to these rows (`lora_B`) is put into the same order, or it would be
-added to the wrong ones.
+Of a Llama, llama.cpp keeps the rows of the query and key matrices in another order than
+transformers does: the two numbers that its rotary embedding turns together lie beside each other,
+not half a head apart. What an adapter adds to these rows (`lora_B`) is put into the same order, or
+it would be added to the wrong ones.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from podium.errors import ConfigError
 from podium.files import place, writing
 from podium.local import weights
+from podium.local.adapter_files import WEIGHTS_FILE, AdapterConfig, read_config
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,11 +30,12 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float16]
 
-CONFIG_FILE: Final = "adapter_config.json"
-MATRICES_FILE: Final = "adapter_model.safetensors"
+ARCHITECTURES: Final = ("llama", "qwen2")
+"""What GGUF calls the families: Llama, with Mistral, SmolLM2 and all that are built alike, and
+Qwen2, with Qwen2.5."""
 
-ARCHITECTURE: Final = "llama"
-"""What GGUF calls the family: Llama, Mistral, SmolLM2 and all that are built alike."""
+TURNED: Final = "llama"
+"""The family whose queries and keys llama.cpp keeps in another order."""
 
 HEADER_BYTES: Final = 65_536
 """Room for what stands before the matrices in the file."""
@@ -70,9 +70,10 @@ _KEY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What an adapter must fit: the heads of a model's attention, and each matrix's number of
-    inputs and outputs."""
+    """What an adapter must fit: a model's family, the heads of its attention, and each matrix's
+    number of inputs and outputs."""
 
+    architecture: str
     heads: int
     key_heads: int
     sizes: Mapping[str, tuple[int, int]]
@@ -91,13 +92,14 @@ def export_adapter(adapter_dir: Path, output: Path, *, base: str | Path) -> Path
     `base` is the model that it is for: weights by name (`smollm2-135m-instruct`), or the path
     of a GGUF file. The output appears when it is whole; the same adapter gives the same bytes.
     """
-    config = _read_config(adapter_dir)
-    pairs = _read_pairs(adapter_dir / MATRICES_FILE, _read_base(base))
+    alpha = _alpha(read_config(adapter_dir))
+    model = _read_base(base)
+    pairs = _read_pairs(adapter_dir / WEIGHTS_FILE, model)
     draft = output.with_name(f"{output.name}.part")
     size = sum(pair.a.nbytes + pair.b.nbytes for pair in pairs.values())
     with writing(output.parent, size + HEADER_BYTES):
         try:
-            _write(draft, _alpha(config), pairs)
+            _write(draft, model.architecture, alpha, pairs)
             place(draft, output)
         finally:
             draft.unlink(missing_ok=True)
@@ -113,15 +115,16 @@ def _read_base(base: str | Path) -> Base:
         raise ConfigError(f"the base model is not at {model.path}; {model.remedy}")
     reader = _reader(model.path)
     architecture = _value(reader, "general.architecture")
-    if architecture != ARCHITECTURE:
+    if architecture not in ARCHITECTURES:
         raise ConfigError(
             f"{model.path} has the architecture {architecture!r}; adapters can be exported for "
-            f"{ARCHITECTURE!r} alone, use llama.cpp's convert_lora_to_gguf.py for this one"
+            f"{' and '.join(ARCHITECTURES)}, use llama.cpp's convert_lora_to_gguf.py for this one"
         )
-    heads = int(_value(reader, f"{ARCHITECTURE}.attention.head_count"))
+    heads = int(_value(reader, f"{architecture}.attention.head_count"))
     return Base(
+        architecture=architecture,
         heads=heads,
-        key_heads=int(_value(reader, f"{ARCHITECTURE}.attention.head_count_kv") or heads),
+        key_heads=int(_value(reader, f"{architecture}.attention.head_count_kv") or heads),
         sizes={
             tensor.name: (int(tensor.shape[0]), int(tensor.shape[1]))
             for tensor in reader.tensors
@@ -149,38 +152,15 @@ def _value(reader: GGUFReader, key: str) -> Any:
 # ---- the adapter
 
 
-def _read_config(adapter_dir: Path) -> dict[str, Any]:
-    path = adapter_dir / CONFIG_FILE
-    if not path.is_file():
-        whole = (adapter_dir / "config.json").is_file()
-        found = "a whole model" if whole else "no adapter"
-        remedy = (
-            "only adapters are exported here; llama.cpp's convert_hf_to_gguf.py converts models"
-            if whole
-            else f"name the directory in which peft saved {CONFIG_FILE} and {MATRICES_FILE}"
-        )
-        raise ConfigError(f"{adapter_dir} holds {found}; {remedy}")
-    try:
-        config: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        kind = config["peft_type"]
-        _alpha(config)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} is not what peft writes: {error}; save it again") from error
-    if kind != "LORA":
-        raise ConfigError(f"{path} is of the type {kind}; llama.cpp takes LORA alone")
+def _alpha(config: AdapterConfig) -> float:
+    """Alpha as llama.cpp wants it, which always divides it by the rank."""
     for name, none in INEXPRESSIBLE.items():
-        if (value := config.get(name, none)) and value != none:
+        if (value := config.said.get(name, none)) and value != none:
             raise ConfigError(
-                f"{path} has {name} = {value!r}, which an adapter of llama.cpp cannot hold; "
+                f"{config.path} has {name} = {value!r}, which an adapter of llama.cpp cannot hold; "
                 f"train without it"
             )
-    return config
-
-
-def _alpha(config: Mapping[str, Any]) -> float:
-    """Alpha as llama.cpp wants it, which always divides it by the rank."""
-    alpha, rank = float(config["lora_alpha"]), int(config["r"])
-    return alpha * math.sqrt(rank) if config.get("use_rslora") else alpha
+    return config.scale(config.rank) * config.rank
 
 
 def _read_pairs(path: Path, base: Base) -> dict[str, Pair]:
@@ -234,6 +214,8 @@ def _pair(path: Path, tensor: str, sides: Mapping[str, Matrix], base: Base) -> P
             f"it has {base.sizes[tensor][0]} by {base.sizes[tensor][1]}; name the model that the "
             f"adapter was trained on"
         )
+    if base.architecture != TURNED:
+        return pair
     if tensor.endswith(".attn_q.weight"):
         return Pair(pair.a, _in_rotary_order(pair.b, base.heads))
     if tensor.endswith(".attn_k.weight"):
@@ -251,10 +233,10 @@ def _in_rotary_order(matrix: Matrix, heads: int) -> Matrix:
 # ---- the file
 
 
-def _write(path: Path, alpha: float, pairs: Mapping[str, Pair]) -> None:
+def _write(path: Path, architecture: str, alpha: float, pairs: Mapping[str, Pair]) -> None:
     from gguf import GGUFType, GGUFWriter, Keys
 
-    writer = GGUFWriter(path, ARCHITECTURE)
+    writer = GGUFWriter(path, architecture)
     try:
         writer.add_type(GGUFType.ADAPTER)
         writer.add_string(Keys.Adapter.TYPE, "lora")

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from podium.errors import ConfigError
 from podium.files import full, write_whole, writing
+from podium.local.adapter_files import read_config
 from podium.local.sources import source
 from podium.train.checkpoints import last_checkpoint
 from podium.train.recipe import Recipe, idle_keys, is_path
@@ -89,15 +90,11 @@ def check_rank(recipe: Recipe) -> None:
     lora, adapter = recipe.model.lora, recipe.model.adapter
     if lora is None or adapter is None:
         return
-    try:
-        found = json.loads((Path(adapter) / "adapter_config.json").read_text("utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"model.adapter: {adapter} holds no adapter_config.json") from None
-    size = (found.get("r"), found.get("lora_alpha"))
-    if size != (lora.rank, lora.alpha):
+    found = read_config(Path(adapter))
+    if (found.rank, found.alpha) != (lora.rank, lora.alpha):
         raise ConfigError(
-            f"model.adapter: {adapter} has rank {size[0]} and alpha {size[1]}, but the recipe says "
-            f"{lora.rank} and {lora.alpha:g}; let them be the same"
+            f"model.adapter: {adapter} has rank {found.rank} and alpha {found.alpha:g}, but the "
+            f"recipe says {lora.rank} and {lora.alpha:g}; let them be the same"
         )
 
 
