@@ -209,7 +209,7 @@ async def test_an_adapter_that_is_none_fails_who_asked_for_it_and_nobody_else(
         return_exceptions=True,
     )
     assert isinstance(outcomes[0], ConfigError)
-    assert "missing is no adapter" in str(outcomes[0])
+    assert "missing holds no adapter" in str(outcomes[0])
     assert all(isinstance(outcome, Completion) for outcome in outcomes[1:])
     assert batches == [2]
     save_adapter(Path(missing), seed=3)

@@ -90,9 +90,9 @@ class Decoder:
         self.model: Any = model
         self.adapters = adapters
         self._padding = padding
-        self._device = next(model.parameters()).device
-        self._ends = torch.tensor(list(end_tokens), dtype=torch.long, device=self._device)
-        self._generator = None if seed is None else torch.Generator(self._device).manual_seed(seed)
+        self.device = next(model.parameters()).device
+        self._ends = torch.tensor(list(end_tokens), dtype=torch.long, device=self.device)
+        self._generator = None if seed is None else torch.Generator(self.device).manual_seed(seed)
         self._captured = CapturedSteps(model)
 
     @torch.inference_mode()
@@ -125,7 +125,7 @@ class Decoder:
         cache = DynamicCache(config=self.model.config)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         logits = forward(self, tokens, mask, positions, cache, rows)
-        every = torch.arange(len(prompts), device=self._device).repeat_interleave(copies)
+        every = torch.arange(len(prompts), device=self.device).repeat_interleave(copies)
         asked = [_copied(one, copy) for one in sampling for copy in range(copies)]
         memory: Memory
         if captured:
@@ -162,7 +162,7 @@ class Decoder:
         return self._tensor(tokens), self._tensor(mask)
 
     def _tensor(self, values: Sequence[Any]) -> Tensor:
-        return torch.tensor(values, device=self._device)
+        return torch.tensor(values, device=self.device)
 
 
 def forward(
@@ -256,7 +256,7 @@ class _Writing:
     """A batch in mid-generation."""
 
     def __init__(self, decoder: Decoder, memory: Memory, sampling: Sequence[Sampling]) -> None:
-        device = decoder._device
+        device = decoder.device
         self._decoder = decoder
         self._memory = memory
         self._chances = _Chances(sampling, device)
