@@ -61,9 +61,7 @@ def test_a_limit_draws_by_the_seed(data: Path) -> None:
 
 
 def test_a_suite_that_does_not_exist_is_an_error_that_names_those_that_do() -> None:
-    with pytest.raises(
-        ConfigError, match="no suite 'trivia': expected one of etudes, every"
-    ):
+    with pytest.raises(ConfigError, match="no suite 'trivia': expected one of etudes, every"):
         suite("trivia")
     benchmarks = {"math", "math500", "gsm8k", "mmlu", "rlpr", "livecodebench"}
     assert {"etudes", "everyday"} | benchmarks == set(NAMES)

@@ -5,6 +5,7 @@
     Strategy, Stage          one function from a case to its run, and what it may use
     Ensemble, opened         the workers and conductors that take part
     measure_etudes           the table that a conductor of the études is judged by
+    compared                 two evaluations of the same tasks against each other
 
 Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podium.cli.eval`.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.case import Case, Variant, etude_cases, suite_cases
+from podium.evals.comparison import Comparison, compared
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.etudes_table import EtudesTable, measure_etudes
 from podium.evals.evaluation import STRATEGIES, Evaluation
@@ -24,6 +26,7 @@ from podium.evals.stage import Stage, Strategy
 __all__ = [
     "STRATEGIES",
     "Case",
+    "Comparison",
     "Ensemble",
     "EtudesTable",
     "Evaluation",
@@ -35,6 +38,7 @@ __all__ = [
     "Strategy",
     "Variant",
     "Wanted",
+    "compared",
     "etude_cases",
     "measure_etudes",
     "opened",
