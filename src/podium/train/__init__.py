@@ -1,8 +1,28 @@
-"""Teaching a conductor by whether its answers were right.
+"""Teaching: a conductor by whether its answers were right, and anyone by example.
 
-    rewards        what an outcome is worth
-    score          a plan's text and a task -> what it earned, and the run behind it
-    diagnostics    what a step of training showed, and whether the policy is collapsing
+What is earned, and what it shows; no trainer, no torch:
 
-None of these three knows a trainer or imports torch; the modules that train do both.
+    rewards, score             what an outcome is worth; a plan's text and a task -> its score
+    diagnostics                what a step of training showed, and whether the policy collapses
+
+What a training is, said in one file and checked before it begins; no torch:
+
+    schema, recipe, reference  the form of a recipe, the recipe itself, its documentation
+    preflight, estimate        what must be there, and what it would take
+    data, pools, exercises     the tasks, the pool, and each question with its situation
+    ablations                  the paper's ablations, as switches
+
+The trainings:
+
+    sft, examples, recital     learning by example: adapters side by side, or a whole model
+    grpo, policy, rollouts     learning from reward, on TRL's trainer and our own engine
+    cast, references           the workers, and what they reach without a conductor
+    compiled, precision        how a model is held and computed with
+    logbook, callbacks         what is written down as it goes
+    checkpoints, processes     going on after a stop; many processes as one
+
+And afterwards:
+
+    course, curves             how trainings went, as a picture
+    export                     an adapter as llama.cpp loads it
 """
