@@ -152,8 +152,9 @@ def run(
 ) -> None:
     """Measure strategies over a suite of tasks, all with the same workers and budget.
 
-    The études are unseen ones, over pools described in words that no training has seen. Without
-    --pool, their workers are the embedded ones. Runs are not kept in the store.
+    The études are unseen ones, over pools described in words that no training has seen. Name their
+    workers by --pool, or take perfect ones by --oracle; else they are the embedded pool's, where it
+    has specialists. Runs are not kept in the store.
     """
     from podium.evals.case import Variant
     from podium.evals.report import Wanted, reported, shapes_of
