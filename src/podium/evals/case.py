@@ -105,7 +105,8 @@ def check_roles(pool: Pool, suite: str = ETUDES) -> None:
     if missing:
         raise UsageError(
             f"the suite {suite!r} needs a worker named {missing[0]!r}, and the pool has "
-            f"{', '.join(pool.names)}; name the workers by their roles: {', '.join(ROLES)}"
+            f"{', '.join(pool.names)}; give a pool whose workers are named by their roles "
+            f"({', '.join(ROLES)}) with --pool, or have perfect ones with --oracle"
         )
 
 

@@ -176,12 +176,17 @@ class Logbook:
 
     def _say(self, step: int, seconds: float, seen: StepDiagnostics) -> None:
         name, share = seen.largest_worker
+        asked = (
+            f"entropy {seen.entropy_bits:.2f} bits (most: {name} {share:.0%})"
+            if seen.entropy_bits is not None
+            else "nobody was asked"
+        )
         self._print(
             f"step {step}/{self._steps_in_all} {seconds:.1f} s  "
             f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
             f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
             f"spread {seen.groups_with_spread or 0.0:.2f}  "
-            f"entropy {seen.entropy_bits or 0.0:.2f} bits (most: {name} {share:.0%})  "
+            f"{asked}  "
             f"tokens {seen.mean_tokens:.0f}"
         )
 

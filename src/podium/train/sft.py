@@ -286,6 +286,9 @@ class _EachStep(TrainerCallback):
         is_last = state.global_step == state.max_steps
         is_due = self._every and (is_last or state.global_step % self._every == 0)
         if is_due and processes.is_first():
+            self._logbook.note(
+                f"step {state.global_step}: everything is recited, which takes a while"
+            )
             self._logbook.recited(state.global_step, self._recitals())
 
 
