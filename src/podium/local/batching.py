@@ -21,13 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from podium.local.sharing import Shared
+
 if TYPE_CHECKING:
     from podium.local.decoding import Completion, Decoder, Sampling
     from podium.local.pretrained import Pretrained
 
 QUIET_SECONDS: Final = 0.004
 """A batch is closed when nobody has asked for this long: requests that come of one event, such
-as the first steps of a thousand workflows, come within microseconds of each other."""
+as the first steps of a thousand workflows, come close upon each other."""
 
 LONGEST_GATHERING: Final = 1.0
 """A batch is closed after so many seconds although others keep asking."""
@@ -295,16 +297,5 @@ def _settle(waiting: Sequence[tuple[asyncio.Future[Completion], Completion | Exc
             future.set_result(outcome)
 
 
-_shared: Final[weakref.WeakValueDictionary[ModelName, BatchingModel]] = (
-    weakref.WeakValueDictionary()
-)
-_sharing: Final = threading.Lock()
-
-
-def shared_batching_model(model: ModelName) -> BatchingModel:
-    """The one model of this process that is named and loaded so."""
-    with _sharing:
-        shared = _shared.get(model)
-        if shared is None:
-            shared = _shared[model] = BatchingModel(model)
-        return shared
+shared_batching_model: Final = Shared(BatchingModel)
+"""The one model of this process that is named and loaded so."""

@@ -248,7 +248,7 @@ def grouped_attention(
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attention in which the heads that share a key are asked as one, so that keys and values
-    need not be copied for each of them: in a large batch that copy is most of a step."""
+    need not be copied for each of them."""
     batch, heads, length, size = query.shape
     shared = key.shape[1]
     group = heads // shared

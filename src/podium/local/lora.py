@@ -62,7 +62,7 @@ class LoraShape:
 
 EQUAL_PARTS: Final = "equal parts"
 """The choice of a batch that has as many rows for each adapter, those of the first one first: no
-row has to be looked at, which makes training several times faster."""
+row's adapter has to be gathered."""
 
 Rows = Tensor | Literal["equal parts"]
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from podium.errors import RequestRefused, Unavailable
+from podium.local.sharing import Shared
 
 CHILD: Final = Path(__file__).with_name("child.py")
 CLOSE_SECONDS: Final = 5.0
@@ -169,19 +170,8 @@ class _Child:
             raise Unavailable("the call that was loading the model was cancelled; call again")
 
 
-_shared: Final[weakref.WeakValueDictionary[ModelSettings, SharedModel]] = (
-    weakref.WeakValueDictionary()
-)
-_sharing: Final = threading.Lock()
-
-
-def shared_model(settings: ModelSettings) -> SharedModel:
-    """The one model of this process with those settings."""
-    with _sharing:
-        model = _shared.get(settings)
-        if model is None:
-            model = _shared[settings] = SharedModel(settings)
-        return model
+shared_model: Final = Shared(SharedModel)
+"""The one model of this process with those settings."""
 
 
 def _start(settings: ModelSettings, adapters: tuple[str, ...], child: _Child) -> ModelServer:

@@ -1,7 +1,7 @@
 """Local models through transformers: weights in this process, requests gathered into batches.
 
 For a graphics card and many workflows at once, such as training and measuring; for one question
-at a time on a processor, llama.cpp is several times faster. `profile.model` is a directory, a
+at a time on a processor there is llama.cpp. `profile.model` is a directory, a
 GGUF file or a name on the hub. All workers of one base model share one loaded copy, and each may
 have an adapter over it. A batch is completed as a whole, so a streamed reply comes in one piece.
 

@@ -1,7 +1,7 @@
 """The guard: runs a program once for each input, within limits; started by `sandbox`.
 
 It reads one line of JSON, and writes one for each input. For each it forks, and the fork sets
-its own limits and becomes the program: that is ten times as quick as starting Python again. The
+its own limits and becomes the program: Python need not be started again for it. The
 guard never holds the wanted outputs, so the program cannot find them. When the guard's own input
 ends, nobody listens any more, and everything ends.
 

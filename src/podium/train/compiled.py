@@ -1,4 +1,4 @@
-"""Layers that are compiled: fewer and larger operations, and less kept for the way back.
+"""Layers that are compiled, for fewer and larger operations and less to keep for the way back.
 
 All layers of a model are one program over different weights, so it is compiled once and not once
 for each. Lengths may vary from batch to batch.

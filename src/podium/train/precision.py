@@ -3,7 +3,7 @@
 An update at the paper's learning rate is smaller than what 16 bits tell apart of most weights, so
 whatever is trained is held in 32 bits. What stays as it is, the base under an adapter, is held as
 the recipe says, and all of it is computed with in that width. On a processor everything has 32
-bits: fewer would be slower.
+bits.
 """
 
 from __future__ import annotations

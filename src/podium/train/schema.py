@@ -65,8 +65,7 @@ class ModelTable(Table):
     )
     compile: bool = Field(
         default=False,
-        description="compile the layers on a graphics card: half a minute once, faster steps, and "
-        "less memory",
+        description="compile the layers on a graphics card",
     )
     lora: LoraTable | None = Field(default=None, description="train an adapter")
 
