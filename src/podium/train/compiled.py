@@ -6,6 +6,7 @@ for each. Lengths may vary from batch to batch.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,3 +18,10 @@ def compile_layers(model: Any) -> None:
     if torch.cuda.is_available():
         for layer in model.model.layers:
             layer.compile(dynamic=True)
+
+
+def as_written() -> AbstractContextManager[Any]:
+    """For as long as this lasts, compiled layers are not: token by token, every length would be
+    another program."""
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance

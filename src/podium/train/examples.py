@@ -249,9 +249,14 @@ def _is_learned(place: tuple[int, int], unlearned: Sequence[tuple[int, int]]) ->
 
 
 def batches(
-    groups: Sequence[Sequence[Example]], rows: int, steps: int, seed: int
+    groups: Sequence[Sequence[Example]],
+    rows: int,
+    steps: int,
+    seed: int,
+    most_tokens: int | None = None,
 ) -> Iterator[list[Example]]:
-    """So many batches, each with so many rows of every group, of about one length."""
+    """So many batches, each with so many rows of every group, of about one length; what would
+    have more tokens, padding included, comes as several smaller ones."""
     rng = Random(seed)  # noqa: S311 - repeatable, not secret
     streams = [_endless(group, rng) for group in groups]
     made = 0
@@ -260,12 +265,24 @@ def batches(
             sorted(islice(stream, rows * BATCHES_SORTED_TOGETHER), key=lambda one: one.length)
             for stream in streams
         ]
-        order = rng.sample(range(BATCHES_SORTED_TOGETHER), BATCHES_SORTED_TOGETHER)
-        for place in order[: steps - made]:
-            yield [
-                example for shelf in shelves for example in shelf[place * rows : (place + 1) * rows]
-            ]
-        made += len(order)
+        for place in rng.sample(range(BATCHES_SORTED_TOGETHER), BATCHES_SORTED_TOGETHER):
+            batch = [shelf[place * rows : (place + 1) * rows] for shelf in shelves]
+            for part in islice(_in_bounds(batch, most_tokens), steps - made):
+                yield [example for group in part for example in group]
+                made += 1
+
+
+def _in_bounds(
+    batch: list[list[Example]], most_tokens: int | None
+) -> Iterator[list[list[Example]]]:
+    """The batch, or its halves or quarters where it has more tokens than that."""
+    rows = len(batch[0])
+    width = max(example.length for group in batch for example in group)
+    if most_tokens is None or rows % 2 or len(batch) * rows * width <= most_tokens:
+        yield batch
+        return
+    for half in (slice(rows // 2), slice(rows // 2, rows)):
+        yield from _in_bounds([group[half] for group in batch], most_tokens)
 
 
 def _endless(group: Sequence[Example], rng: Random) -> Iterator[Example]:

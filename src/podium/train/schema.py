@@ -314,6 +314,11 @@ class SftTable(OptimiserTable):
     )
     batch: Count = Field(default=64, description="examples a step, of each adapter")
     examples: Count = Field(default=50_000, description="how many different ones, of each adapter")
+    max_tokens: Count | None = Field(
+        default=None,
+        description="the most tokens in one pass, padding included: long examples come in smaller "
+        "batches",
+    )
 
 
 class GrpoTable(OptimiserTable):

@@ -52,14 +52,12 @@ class Taught(nn.Module):
         self.stack = stack
         self._adapters = len(stack.names) if stack is not None else 0
 
-    def forward(
-        self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor, adapter: Tensor
-    ) -> dict[str, Tensor]:
-        """The sum over adapters of each one's mean loss a token, over all processes."""
+    def forward(self, input_ids: Tensor, labels: Tensor, adapter: Tensor) -> dict[str, Tensor]:
+        """The sum over adapters of each one's mean loss a token, over all processes. Rows are
+        padded on the right, where no token before can see it, so no mask is needed."""
         with self.stack.using(EQUAL_PARTS) if self.stack is not None else nullcontext():
-            hidden = self.model.model(
-                input_ids=input_ids, attention_mask=attention_mask, use_cache=False
-            ).last_hidden_state[:, :-1]
+            output = self.model.model(input_ids=input_ids, use_cache=False)
+        hidden = output.last_hidden_state[:, :-1]
         targets = labels[:, 1:]
         is_target = targets != UNLABELLED
         logits = self.model.lm_head(hidden[is_target]).float()
@@ -135,14 +133,12 @@ def collate(rows: Sequence[Example], padding: int) -> dict[str, Tensor]:
     width = max(row.length for row in rows)
     tokens = torch.full((len(rows), width), padding)
     labels = torch.full((len(rows), width), UNLABELLED)
-    mask = torch.zeros((len(rows), width), dtype=torch.long)
     for place, row in enumerate(rows):
         end, begin = row.length, len(row.prompt)
         tokens[place, :end] = torch.tensor([*row.prompt, *row.reply])
         labels[place, begin:end] = torch.tensor(row.labels)
-        mask[place, :end] = 1
     adapter = torch.tensor([row.adapter for row in rows])
-    return {"input_ids": tokens, "attention_mask": mask, "labels": labels, "adapter": adapter}
+    return {"input_ids": tokens, "labels": labels, "adapter": adapter}
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
@@ -166,7 +162,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     encoded = {name: encode(loaded, group, place(name)) for name, group in written.items()}
     test = {name: encode(loaded, group, place(name)) for name, group in tested.items()}
     rows, steps = sft.batch // parts, sft.steps * parts
-    planned = batches(list(encoded.values()), rows, steps, recipe.run.seed)
+    planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_tokens)
     plan = [own_share(batch, len(encoded)) for batch in planned]
     begun = last_checkpoint(recipe.output) if resume else None
     with (
