@@ -5,8 +5,9 @@ import pytest
 from evals.support import Knowing, case_of, ensemble_of, oracle_cases
 from podium.errors import StoreError, UsageError
 from podium.etudes.perfect import oracle_workers
-from podium.evals.evaluation import STRATEGIES, Evaluation
+from podium.evals.evaluation import Evaluation
 from podium.evals.sample import Sample
+from podium.evals.strategies import STRATEGIES
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Request
 from podium.run import Run

@@ -317,7 +317,7 @@ class _Sitting:
 
     def _needed(self, settings: Settings) -> Settings:
         """The settings less those whose weights are not needed."""
-        from podium.evals.evaluation import PLANNED
+        from podium.evals.strategies import PLANNED
 
         planned = any(name.partition(":")[0] in PLANNED for name in self.strategies)
         conductor = settings.conductor

@@ -17,11 +17,12 @@ from podium.evals.case import Case, Variant, etude_cases, suite_cases
 from podium.evals.comparison import Comparison, compared
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.etudes_table import EtudesTable, measure_etudes
-from podium.evals.evaluation import STRATEGIES, Evaluation
+from podium.evals.evaluation import Evaluation
 from podium.evals.report import Report, Wanted, reported
 from podium.evals.row import Row
 from podium.evals.sample import Sample
 from podium.evals.stage import Stage, Strategy
+from podium.evals.strategies import STRATEGIES
 
 __all__ = [
     "STRATEGIES",
