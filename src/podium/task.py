@@ -26,18 +26,22 @@ class Grader(Protocol):
 class Task:
     """A question and its grader.
 
-    `kind` is what tables group by: a subject, a shape, a level. `answer` is the reference in
-    words, where there is one. `milestones` grade the results that a good run comes by on its
-    way, where they are known: training may give some credit for these. With `plan_grader` the
-    plan itself is graded and nothing is carried out: for questions whose answers cannot be
-    checked, where it still is clear what a sensible plan looks like.
+    `kind` is what tables group by: a subject, a shape. `difficulty` is what the data itself says
+    of how hard the task is, None where it says nothing. `answer` is the reference in words, where
+    there is one. `judge` names the worker that decides where the grade is a model's opinion:
+    what is reported of such a task must say so. `milestones` grade the results that a good run
+    comes by on its way, where they are known: training may give some credit for these. With
+    `plan_grader` the plan itself is graded and nothing is carried out: for questions whose
+    answers cannot be checked, where it still is clear what a sensible plan looks like.
     """
 
     id: str
     question: str
     grader: Grader
     kind: str = ""
+    difficulty: str | None = None
     answer: str = ""
+    judge: str | None = None
     milestones: tuple[Grader, ...] = ()
     plan_grader: Callable[[Workflow], bool] | None = None
 
