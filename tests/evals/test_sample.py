@@ -11,13 +11,14 @@ from podium.etudes.perfect import oracle_workers
 from podium.evals.baselines import single
 from podium.evals.case import Case
 from podium.evals.conducting import conducted, ideal
+from podium.evals.roles import Role
 from podium.evals.sample import graded
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Reply
 from podium.run import load
 from podium.runner import Options
 from podium.tasks import everyday_task
-from podium.usage import Usage
+from podium.usage import Price, Usage
 
 
 async def test_planning_and_work_are_counted_apart() -> None:
@@ -153,3 +154,20 @@ async def test_a_plan_that_could_not_be_made_is_a_fault() -> None:
     assert (sample.right, sample.steps) == (False, 0)
     assert sample.fault is not None
     assert "calls is capped at 0" in sample.fault
+
+
+async def test_a_sample_counts_every_call_and_what_it_cost_and_says_what_steps_are_for() -> None:
+    price = Price(input=1_000_000, output=0)
+    worker = ScriptedWorker("solver", "42", price=price)
+    planner = ScriptedWorker("planner", 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]')
+    case = replace(
+        case_of("Why?", "42", [worker]),
+        task=replace(case_of("Why?", "42", [worker]).task, answer="42", difficulty="hard"),
+    )
+    alone = await graded(case, await single("solver")(case, stage_of([worker])))
+    run = await conducted(ModelConductor(planner), rounds=1)(case, stage_of([worker]))
+    planned = await graded(case, run)
+    assert (alone.calls, alone.cost_usd) == (1, 1.0)
+    assert (planned.calls, planned.cost_usd) == (2, run.cost_usd)
+    assert planned.roles == (Role.SOLVE,)
+    assert (planned.expected, planned.difficulty, planned.judge) == ("42", "hard", None)

@@ -11,6 +11,7 @@ from typing import Any
 from podium import plan
 from podium.errors import MalformedPlan
 from podium.evals.case import Case
+from podium.evals.roles import Role, roles
 from podium.run import Round, Run, dump
 from podium.usage import Usage
 
@@ -24,7 +25,10 @@ class Sample:
     `topology` is the first workflow's. `first_right` is whether the first round's answer was
     right, and `accepted` whether the conductor said to take an answer as it was, and not just
     failed to write another plan; both are None where there was no second round. `fault` is the
-    first call or plan that failed, if any.
+    first call or plan that failed, if any. `roles` are what the steps are there for, one for
+    each of `workers`; `calls` counts those of planning and every retry too. `expected` is the
+    task's reference, `difficulty` what its data says of how hard it is, and `judge` the worker
+    whose opinion the grade is, where it is one.
     """
 
     task: str
@@ -40,6 +44,12 @@ class Sample:
     first_right: bool | None = None
     accepted: bool | None = None
     fault: str | None = None
+    roles: tuple[Role, ...] = ()
+    calls: int = 0
+    cost_usd: float | None = None
+    expected: str = ""
+    difficulty: str | None = None
+    judge: str | None = None
 
     @property
     def steps(self) -> int:
@@ -81,6 +91,12 @@ async def graded(case: Case, run: Run) -> Sample:
         first_right=first_right,
         accepted=accepted,
         fault=_fault(run),
+        roles=roles(run),
+        calls=sum(1 for _ in run.calls),
+        cost_usd=run.cost_usd,
+        expected=case.task.answer,
+        difficulty=case.task.difficulty,
+        judge=case.task.judge,
     )
 
 
