@@ -43,6 +43,7 @@ BELOW_THE_API: Final = (
     "files",
     "paths",
     "process",
+    "svg",
     "plan",
     "engine",
     "engine.retry",
@@ -68,6 +69,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "paths": DOMAIN,
     "files": DOMAIN,
     "process": (),
+    "svg": (),
     "plan": DOMAIN,
     # A conductor plans and never executes; the engine executes and never plans; they meet in
     # a performance, which knows of conductors the protocol alone.

@@ -8,8 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from podium.errors import ConfigError
+from podium.svg import DARK, LIGHT
 from podium.train.course import Course, read_courses
-from podium.train.curves import DARK, LIGHT, MOST_POINTS, draw, plots, write_curves
+from podium.train.curves import MOST_POINTS, draw, plots, write_curves
 
 REPOSITORY = Path(__file__).parents[2]
 TRIALS, PICTURES = REPOSITORY / "results" / "trials", REPOSITORY / "docs" / "pictures"

@@ -19,6 +19,7 @@ from xml.sax.saxutils import escape
 
 from podium.errors import ConfigError, StoreError
 from podium.files import write_whole
+from podium.svg import DARK, LIGHT, SURFACES, Scale, ticks
 from podium.train.course import HELD_OUT, Course, read_courses
 
 STEPS: Final = "steps/"
@@ -63,20 +64,6 @@ FEW_POINTS: Final = 25
 
 MOST_POINTS: Final = 250
 """A line has no more; of several that fall together, it shows the mean."""
-
-LIGHT: Final = (
-    "#0969da", "#cf222e", "#1a7f37", "#8250df", "#bc4c00",
-    "#1b7c83", "#bf3989", "#7d4e00", "#57606a", "#4d7c0f",
-)  # fmt: skip
-DARK: Final = (
-    "#58a6ff", "#ff7b72", "#3fb950", "#bc8cff", "#f0883e",
-    "#39c5cf", "#f778ba", "#d29922", "#9ea7b3", "#a3e635",
-)  # fmt: skip
-SURFACES: Final = {
-    "light": ("#ffffff", "#1f2328", "#d1d9e0"),
-    "dark": ("#0d1117", "#e6edf3", "#30363d"),
-}
-"""Paper, ink, and the lines of the scales."""
 
 FEWEST_STEPS: Final = 5
 """Where the scale of the steps ends at the earliest, so that it counts whole ones."""
@@ -194,19 +181,6 @@ def _in_rows(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
 # ---- drawing
 
 
-class Scale(NamedTuple):
-    """From the values of an axis to places in the picture, and the values to write beside it."""
-
-    ticks: Sequence[float]
-    begin: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        """Where the value is."""
-        low, high = self.ticks[0], self.ticks[-1]
-        return self.begin + (value - low) / (high - low) * (self.end - self.begin)
-
-
 def draw(courses: Sequence[Course]) -> str:
     """The picture, as the text of an SVG file."""
     small = plots(courses)
@@ -247,8 +221,8 @@ def _heading(courses: Sequence[Course], small: Sequence[Plot]) -> Iterator[str]:
 def _plot(plot: Plot, left: float, top: float, last: float) -> str:
     values = [value for line in plot.lines for _, value in line.points]
     highest = plot.top if plot.top is not None else max(values)
-    x = Scale(_ticks(0, max(last, FEWEST_STEPS)), left + LEFT, left + WIDTH - RIGHT)
-    y = Scale(_ticks(min(0.0, *values), highest), top + TOP + HEIGHT, top + TOP)
+    x = Scale(ticks(0, max(last, FEWEST_STEPS)), left + LEFT, left + WIDTH - RIGHT)
+    y = Scale(ticks(min(0.0, *values), highest), top + TOP + HEIGHT, top + TOP)
     parts = [f'<text class="title" x="{x.begin:.0f}" y="{top + 20:.0f}">{_text(plot.title)}</text>']
     for tick in y.ticks:
         place = y(tick)
@@ -298,17 +272,6 @@ def _colour(number: int) -> str:
     """The classes of the colour of that number; dashed where the colours begin anew."""
     colour = f"c{number % len(LIGHT)}"
     return colour if number < len(LIGHT) else f"{colour} again"
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round values, five or so, of which the first and the last embrace `low` and `high`."""
-    if high <= low:
-        high = low + 1.0
-    rough = (high - low) / 5
-    power = 10.0 ** math.floor(math.log10(rough))
-    apart = next(power * factor for factor in (1, 2, 5, 10) if power * factor > rough * 0.999)
-    first, final = math.floor(low / apart + 1e-9), math.ceil(high / apart - 1e-9)
-    return [float(f"{number * apart:.12g}") for number in range(first, final + 1)]
 
 
 def _text(words: str) -> str:
