@@ -12,7 +12,7 @@ from podium.evals.baselines import single
 from podium.evals.case import Case
 from podium.evals.conducting import conducted, ideal
 from podium.evals.roles import Role
-from podium.evals.sample import graded
+from podium.evals.sample import Sample, graded
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Reply
 from podium.run import load
@@ -171,3 +171,34 @@ async def test_a_sample_counts_every_call_and_what_it_cost_and_says_what_steps_a
     assert (planned.calls, planned.cost_usd) == (2, run.cost_usd)
     assert planned.roles == (Role.SOLVE,)
     assert (planned.expected, planned.difficulty, planned.judge) == ("42", "hard", None)
+
+
+async def test_a_grader_that_throws_is_named_and_the_answer_counts_as_wrong() -> None:
+    async def grader(answer: str) -> bool:
+        raise ZeroDivisionError("no tests")
+
+    worker = ScriptedWorker("solver", "42")
+    case = case_of("Why?", "42", [worker])
+    case = replace(case, task=replace(case.task, grader=grader))
+    sample = await graded(case, await single("solver")(case, stage_of([worker])))
+    assert (sample.right, sample.at_fault) == (False, "the grader")
+    assert sample.fault == "the grader raised ZeroDivisionError: no tests"
+
+
+async def test_a_worker_that_fails_is_named() -> None:
+    workers = [ScriptedWorker("solver", Unavailable("gone fishing")), ScriptedWorker("other", "1")]
+    case = case_of("Why?", "42", workers)
+    samples = [
+        await graded(case, await single(worker.profile.name)(case, stage_of(workers)))
+        for worker in workers
+    ]
+    assert [sample.at_fault for sample in samples] == ["solver", ""]
+
+
+async def test_a_sample_can_be_read_again_as_it_was_written() -> None:
+    (case,) = oracle_cases(1)
+    run = await ideal(case, stage_of(oracle_workers()))
+    sample = replace(await graded(case, run), repeat=2, paid_usd=0.5)
+    line = json.loads(json.dumps(sample.document(run)))
+    assert Sample.from_document(line) == sample
+    assert Sample.from_document({**line, "from": "a later Podium"}) == sample

@@ -5,8 +5,9 @@ The whole run may be kept in a file; in memory there is only this.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final
 
 from podium import plan
 from podium.errors import MalformedPlan
@@ -14,6 +15,13 @@ from podium.evals.case import Case
 from podium.evals.roles import Role, roles
 from podium.run import Round, Run, dump
 from podium.usage import Usage
+
+THE_CONDUCTOR: Final = "the conductor"
+THE_GRADER: Final = "the grader"
+THE_BUDGET: Final = "the budget"
+THE_STRATEGY: Final = "the strategy"
+NOT_WORKERS: Final = (THE_CONDUCTOR, THE_GRADER, THE_BUDGET, THE_STRATEGY)
+"""Who else can be at fault, where it is no worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +37,12 @@ class Sample:
     each of `workers`; `calls` counts those of planning and every retry too. `expected` is the
     task's reference, `difficulty` what its data says of how hard it is, and `judge` the worker
     whose opinion the grade is, where it is one.
+
+    `at_fault` is who failed first: a worker by its name, or one of `NOT_WORKERS`. Of several
+    `repeat`s of a task this is the one of that number, from 0. `recalled` counts the calls that
+    a kept reply answered: what took `seconds` is known only where there are none. `paid_usd` is
+    what this sample itself added to the bill; `cost_usd` is what it would cost without kept
+    replies.
     """
 
     task: str
@@ -50,6 +64,10 @@ class Sample:
     expected: str = ""
     difficulty: str | None = None
     judge: str | None = None
+    at_fault: str = ""
+    repeat: int = 0
+    recalled: int = 0
+    paid_usd: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -60,37 +78,57 @@ class Sample:
         """The sample with its whole run, as a line of a file."""
         return {**asdict(self), "steps": self.steps, "run": dump(run)}
 
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Sample:
+        """Read what `document` wrote, less the run. What an older Podium left out is unknown to
+        it; what a newer one added is passed over."""
+        known = {
+            field.name: document[field.name] for field in fields(cls) if field.name in document
+        }
+        known["workers"] = tuple(known["workers"])
+        known["roles"] = tuple(Role(role) for role in known.get("roles", ()))
+        return cls(**known)
+
 
 async def graded(case: Case, run: Run) -> Sample:
     """Grade the run's answer, or its plan where the task says so, and take from the run what
-    tables need."""
-    valid = bool(run.rounds) and all(_as_written(round_, run) for round_ in run.rounds)
-    if case.task.plan_grader is None:
-        right = await _is_right(case, run.answer)
-    else:
-        planned = run.rounds[0].workflow if valid else None
-        right = planned is not None and case.task.plan_grader(planned)
-    first_right = accepted = None
-    if len(run.rounds) > 1:
-        first = run.rounds[0].final
-        first_right = await _is_right(case, first.reply if first is not None else None)
-        accepted = run.rounds[-1].accepted and _as_written(run.rounds[-1], run)
+    tables need. A grader that fails counts the answer as wrong, and is at fault."""
+    sample = _described(case, run)
+    try:
+        if case.task.plan_grader is not None:
+            planned = run.rounds[0].workflow if sample.valid else None
+            return replace(sample, right=planned is not None and case.task.plan_grader(planned))
+        sample = replace(sample, right=await _is_right(case, run.answer))
+        if len(run.rounds) < 2:
+            return sample
+        first, last = run.rounds[0].final, run.rounds[-1]
+        return replace(
+            sample,
+            first_right=await _is_right(case, first.reply if first is not None else None),
+            accepted=last.accepted and _as_written(last, run),
+        )
+    except Exception as error:  # noqa: BLE001 - whatever somebody's own function raises
+        fault = f"the grader raised {type(error).__name__}: {error}"
+        return replace(sample, fault=sample.fault or fault, at_fault=sample.at_fault or THE_GRADER)
+
+
+def _described(case: Case, run: Run) -> Sample:
+    """All that there is to say of a run before it is graded."""
     workflows = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
     orchestration = run.orchestration
     return Sample(
         task=case.task.id,
         kind=case.task.kind,
         skills=case.skills,
-        right=right,
-        valid=valid,
+        right=False,
+        valid=bool(run.rounds) and all(_as_written(round_, run) for round_ in run.rounds),
         workers=tuple(step.worker for workflow in workflows for step in workflow.steps),
         topology=workflows[0].shape.value if workflows else "none",
         worker_tokens=_difference(run.usage, orchestration),
         orchestration_tokens=orchestration.total_tokens,
         seconds=run.spent.seconds,
-        first_right=first_right,
-        accepted=accepted,
         fault=_fault(run),
+        at_fault=_at_fault(run),
         roles=roles(run),
         calls=sum(1 for _ in run.calls),
         cost_usd=run.cost_usd,
@@ -126,6 +164,14 @@ def _fault(run: Run) -> str | None:
     """What failed, in words. An answer that was cut off at its limit is one all the same."""
     failed = run.status != "answered" or any(step.status != "done" for step in run.steps)
     return run.error if failed else None
+
+
+def _at_fault(run: Run) -> str:
+    """Whose fault it was; nobody's where there is none."""
+    if _fault(run) is None:
+        return ""
+    failed = next((step.worker for step in run.steps if step.status == "failed"), None)
+    return failed or (THE_BUDGET if run.status == "exhausted" else THE_CONDUCTOR)
 
 
 def _difference(whole: Usage, part: Usage) -> int | None:
