@@ -7,10 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.evals.statistics import (
+    bootstrap,
     entropy_bits,
     mcnemar,
     mean,
     paired_difference,
+    quantile,
+    share_of,
     shares,
     wilson,
 )
@@ -107,3 +110,43 @@ def test_a_mean_with_an_unknown_part_is_unknown() -> None:
     assert mean([1, 2, 6]) == 3.0
     assert mean([1, None]) is None
     assert mean([]) is None
+
+
+def test_the_bootstrap_of_many_independent_tasks_agrees_with_wilson() -> None:
+    outcomes = [1.0] * 700 + [0.0] * 300
+    drawn, exact = bootstrap(outcomes), wilson(700, 1000)
+    assert (drawn.low, drawn.high) == pytest.approx((exact.low, exact.high), abs=0.004)
+    assert bootstrap(outcomes) == drawn
+
+
+def test_tries_of_one_task_make_no_interval_narrower_than_the_tasks_allow() -> None:
+    """Ten tries that always agree are worth no more than one."""
+    assert share_of([1.0, 0.0, 1.0, 1.0]) == wilson(3, 4)
+    sometimes = share_of([0.9, 0.1, 1.0, 0.8])
+    assert sometimes.value == pytest.approx(0.7)
+    assert sometimes.low < 0.5 < 0.9 < sometimes.high
+
+
+def test_of_several_tries_a_task_counts_for_who_is_right_more_often() -> None:
+    difference = paired_difference([2 / 3, 1.0, 0.0, 1 / 3], [1 / 3, 1.0, 1 / 3, 0.0])
+    assert (difference.gained, difference.lost) == (2, 1)
+    assert difference.share.value == pytest.approx(1 / 12)
+    assert difference.p_value == mcnemar(2, 1)
+
+
+def test_of_no_numbers_there_is_no_mean_to_draw() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        bootstrap([])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_a_mean_lies_in_its_interval(numbers: list[float]) -> None:
+    share = bootstrap(numbers)
+    assert share.low <= share.value <= share.high
+
+
+def test_quantiles_lie_between_neighbours_in_proportion() -> None:
+    assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0
+    assert quantile([1.0, 2.0], 0.25) == 1.25
+    assert (quantile([1.0, 2.0], 0.0), quantile([1.0, 2.0], 1.0)) == (1.0, 2.0)
+    assert quantile([], 0.5) is None

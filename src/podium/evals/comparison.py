@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from podium.errors import UsageError
-from podium.evals.row import difference_document, share_of
-from podium.evals.statistics import Difference, Share, paired_difference, rounded
+from podium.evals.row import difference_document
+from podium.evals.statistics import Difference, Share, paired_difference, rounded, share_of
 from podium.evals.written import sample_file
 
 
