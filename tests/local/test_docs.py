@@ -46,8 +46,8 @@ def test_every_option_of_transformers_is_documented() -> None:
     (table,) = re.findall(r"^\| option \|.*?\n\n", PAGE, re.S | re.M)
     first_cells = [row.split("|")[1] for row in table.strip().splitlines()]
     assert re.findall(r"`(\w+)`", " ".join(first_cells)) == list(transformers.SETTINGS)
-    assert batching.QUIET_SECONDS == 0.004
-    assert "nobody has asked for four thousandths of a second" in PAGE
+    assert batching.QUIET_TURNS == 8
+    assert "the event loop has turned eight times and nobody has asked" in PAGE
 
 
 def test_the_documented_names_are_names_of_models() -> None:

@@ -179,7 +179,6 @@ async def test_a_conversation_is_told_turn_by_turn_without_what_was_thought(
 async def test_workers_with_and_without_an_adapter_share_one_model_and_one_batch(
     hire: Hire, adapter: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podium.local.batching.QUIET_SECONDS", 0.25)
     plain, adapted = hire(), hire(adapter=str(adapter))
     replies = await asyncio.gather(
         *(worker.reply(QUESTION) for worker in (plain, adapted, adapted, plain))

@@ -98,13 +98,14 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- learning
 
 
+@pytest.mark.parametrize("settings", [(), ("grpo.max_tokens=128",)], ids=["alone", "shared"])
 def test_what_is_rewarded_is_done_more_often(
-    base: Path, tmp_path: Path, judge: Callable[[Earned], Judge]
+    settings: tuple[str, ...], base: Path, tmp_path: Path, judge: Callable[[Earned], Judge]
 ) -> None:
     judge(lambda text: 1.0 if int(text) % 2 else 0.0)
     (tmp_path / "pool.toml").write_text(POOL, "utf-8")
     (tmp_path / "tasks.jsonl").write_text(TASK, "utf-8")
-    recipe = tiny_recipe(BANDIT, base, tmp_path)
+    recipe = tiny_recipe(BANDIT, base, tmp_path, *settings)
     grpo.train(recipe)
     accuracy = [line["accuracy"] for line in metrics(recipe)]
     assert len(accuracy) == 25

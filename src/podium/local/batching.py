@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from podium.local.decoding import Completion, Decoder, Sampling
     from podium.local.pretrained import Pretrained
 
-QUIET_SECONDS: Final = 0.004
-"""A batch is closed when nobody has asked for this long: requests that come of one event, such
-as the first steps of a thousand workflows, come close upon each other."""
+QUIET_TURNS: Final = 8
+"""A batch is closed when the askers' event loop has turned so often and nobody has asked: what
+follows from one event, such as the second steps of a thousand workflows, follows within a few
+turns, however long they take."""
 
-LONGEST_GATHERING: Final = 1.0
+LONGEST_GATHERING: Final = 2.0
 """A batch is closed after so many seconds although others keep asking."""
 
-MOST_ROWS: Final = 2048
+MOST_ROWS: Final = 1024
 MOST_TOKENS: Final = 600_000
 """Rows times their greatest length, where memory allows so many."""
 
@@ -183,11 +184,30 @@ class _BatchThread(threading.Thread):
             gathered.append(another)
             if len(gathered) == MOST_ROWS or time.monotonic() > latest:
                 return gathered, False
+            if self._asked.empty():
+                _wait_for_turns(another.future.get_loop(), LONGEST_GATHERING)
             try:
-                another = self._asked.get(timeout=QUIET_SECONDS)
+                another = self._asked.get_nowait()
             except queue.Empty:
                 return gathered, False
         return gathered, True
+
+
+def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
+    """Let that event loop turn a few times, so that whoever is about to ask on it can do so."""
+    is_over = threading.Event()
+
+    def turn(left: int) -> None:
+        if left:
+            loop.call_soon(turn, left - 1)
+        else:
+            is_over.set()
+
+    try:
+        loop.call_soon_threadsafe(turn, QUIET_TURNS)
+    except RuntimeError:
+        return  # the loop is closed: nobody asks there any more
+    is_over.wait(longest)
 
 
 class _Completing:

@@ -17,7 +17,7 @@ The trainings:
     sft, examples, recital     learning by example: adapters side by side, or a whole model
     grpo, policy, rollouts     learning from reward, on TRL's trainer and our own engine
     cast, references           the workers, and what they reach without a conductor
-    compiled, precision        how a model is held and computed with
+    shared_prompts, precision  how a model is computed with
     logbook, callbacks         what is written down as it goes
     checkpoints, processes     going on after a stop; many processes as one
 

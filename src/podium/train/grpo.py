@@ -56,6 +56,7 @@ from podium.train.recipe import Recipe
 from podium.train.references import Measured
 from podium.train.rollouts import Asking, Rollouts
 from podium.train.sft import MODEL
+from podium.train.shared_prompts import SharingTrainer
 
 T = TypeVar("T")
 
@@ -145,7 +146,9 @@ class _Loop:
         rows = [
             {"prompt": f"exercise {number}", "number": number} for number in range(len(practice))
         ]
-        self._trainer = GRPOTrainer(
+        most_tokens = self._grpo.max_tokens
+        made = partial(SharingTrainer, most_tokens=most_tokens) if most_tokens else GRPOTrainer
+        self._trainer = made(
             model=policy.model,
             args=arguments,
             processing_class=policy.tokenizer,
@@ -323,6 +326,10 @@ def _arguments(recipe: Recipe) -> GRPOConfig:
     assert grpo is not None
     rows = rows_of_this_process(grpo.questions, grpo.rollouts)
     micro_batch = grpo.micro_batch or rows
+    if grpo.max_tokens is not None and processes.count() > 1:
+        raise ConfigError(
+            "grpo.max_tokens is for one process; with several, drop it and use grpo.micro_batch"
+        )
     if rows % micro_batch:
         raise ConfigError(
             f"the {rows} rollouts of a step, on each of {processes.count()} processes, cannot be "

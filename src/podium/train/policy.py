@@ -23,7 +23,6 @@ from podium.local import pretrained
 from podium.local.captured import GROUPED_ATTENTION
 from podium.local.decoding import Completion, Decoder, Sampling
 from podium.local.pretrained import nothing_drawn
-from podium.train.compiled import compile_layers
 from podium.train.precision import computing, held_as
 from podium.train.preflight import check_rank
 from podium.train.recipe import Recipe
@@ -51,8 +50,6 @@ class Policy:
         self.tokenizer: Any = loaded.tokenizer
         self.end_tokens = loaded.end_tokens
         self.model: Any = _trainable(loaded.model, recipe)
-        if recipe.model.compile:
-            compile_layers(loaded.model)
         self._folded: Any = None
         if recipe.model.lora is not None:
             self._folded = pretrained.load(recipe.model.base, dtype=held).model

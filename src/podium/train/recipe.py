@@ -287,6 +287,8 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
         unused = described if teach == "openings" else ["prompt", "pool"]
         yield from ((key, "with [sft]") for key in (*ONLY_GRPO, *unused))
         return
+    if recipe.grpo is not None and recipe.grpo.max_tokens is not None:
+        yield "grpo.micro_batch", "with grpo.max_tokens"
     pool = recipe.pool
     for other, keys in POOL_KEYS.items():
         if not getattr(pool, other):

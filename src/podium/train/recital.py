@@ -9,7 +9,6 @@ from typing import Any
 from podium.local.decoding import Decoder, Sampling
 from podium.local.lora import AdapterStack
 from podium.local.pretrained import Pretrained
-from podium.train.compiled import as_written
 from podium.train.examples import Example
 
 
@@ -53,12 +52,11 @@ def recite(
     pretrained.model.eval()
     for start in range(0, len(asked), rows):
         part = asked[start : start + rows]
-        with as_written():
-            completions = decoder.complete(
-                [example.prompt for _, example in part],
-                [Sampling(len(example.reply) + 8) for _, example in part],
-                choices=[example.adapter for _, example in part] if stack is not None else None,
-            )
+        completions = decoder.complete(
+            [example.prompt for _, example in part],
+            [Sampling(len(example.reply) + 8) for _, example in part],
+            choices=[example.adapter for _, example in part] if stack is not None else None,
+        )
         for (name, example), completion in zip(part, completions, strict=True):
             wanted, said = (_words(pretrained, t) for t in (example.reply, completion.tokens))
             if said != wanted:

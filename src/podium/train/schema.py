@@ -63,10 +63,6 @@ class ModelTable(Table):
     gradient_checkpointing: bool = Field(
         default=False, description="compute activations twice instead of keeping them"
     )
-    compile: bool = Field(
-        default=False,
-        description="compile the layers on a graphics card",
-    )
     lora: LoraTable | None = Field(default=None, description="train an adapter")
 
 
@@ -355,6 +351,12 @@ class GrpoTable(OptimiserTable):
     )
     mask_truncated: bool = Field(default=False, description="plans that were cut off teach nothing")
     num_iterations: Count = Field(default=1, description="updates from the same rollouts")
+    max_tokens: Count | None = Field(
+        default=None,
+        description="read a prompt once for all plans that were written to it, and in one pass at "
+        "most so many tokens, padding included; on one device. Left out: every plan with its "
+        "prompt, `micro_batch` of them in one pass",
+    )
 
 
 class RunTable(Table):

@@ -26,7 +26,6 @@ from podium.local.pretrained import nothing_drawn
 from podium.train import processes
 from podium.train.callbacks import StopInTime, silence
 from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
-from podium.train.compiled import compile_layers
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
 from podium.train.precision import held_as, mixed
@@ -156,8 +155,6 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     stack = _stacked(recipe, loaded.model, tuple(written))
     if recipe.model.gradient_checkpointing:
         loaded.model.gradient_checkpointing_enable()
-    if recipe.model.compile:
-        compile_layers(loaded.model)
     place = stack.index if stack is not None else lambda name: NO_ADAPTER
     encoded = {name: encode(loaded, group, place(name)) for name, group in written.items()}
     test = {name: encode(loaded, group, place(name)) for name, group in tested.items()}

@@ -1,0 +1,128 @@
+"""Plans that share the prompt they were written to are as likely as each by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra train")
+pytest.importorskip("trl", reason="needs the extra train")
+
+from podium.errors import ConfigError  # noqa: E402
+from podium.local import pretrained  # noqa: E402
+from podium.train import grpo, processes, shared_prompts  # noqa: E402
+from podium.train.shared_prompts import (  # noqa: E402
+    GRAIN,
+    Row,
+    as_tensors,
+    in_passes,
+    likelihoods,
+    shared_rows,
+    visible,
+)
+from support.recipes import GRPO, make_recipe  # noqa: E402
+from support.trainings import base  # noqa: E402
+
+__all__ = ["base"]
+
+pytestmark = pytest.mark.torch
+
+PROMPTS = [[5, 6, 7, 8], [9, 10]]
+PLANS = [(0, [11, 12, 2]), (1, [13, 2]), (0, [14, 2]), (0, [11, 15, 16, 2]), (1, [17])]
+"""Each with the number of its prompt."""
+
+CPU = torch.device("cpu")
+
+
+def as_batch() -> tuple[list[list[int]], list[list[int]], int]:
+    """What TRL hands over: prompts padded on the left, plans on the right."""
+    tokens, mask = [], []
+    for number, plan in PLANS:
+        prompt = PROMPTS[number]
+        left, right = 4 - len(prompt), 4 - len(plan)
+        tokens.append([0] * left + prompt + plan + [0] * right)
+        mask.append([0] * left + [1] * (len(prompt) + len(plan)) + [0] * right)
+    return tokens, mask, 4
+
+
+def by_itself(model: Any, prompt: list[int], plan: list[int]) -> Any:
+    logits = model(torch.tensor([prompt + plan])).logits[0, len(prompt) - 1 : -1]
+    chances = logits.log_softmax(-1)
+    entropies = -(chances.exp() * chances).sum(-1)
+    return chances.gather(-1, torch.tensor(plan)[:, None])[:, 0], entropies
+
+
+@pytest.mark.parametrize("most_tokens", [1, 24, 1000])
+def test_every_plan_is_as_likely_as_by_itself(base: Path, most_tokens: int) -> None:
+    model = pretrained.load(str(base)).model
+    found: dict[tuple[int, int], tuple[float, float]] = {}
+    for part in in_passes(shared_rows(*as_batch()), most_tokens):
+        one = as_tensors(part, CPU)
+        with torch.no_grad():
+            logps, entropies = likelihoods(model, one, 1.0)
+        places = zip(one.owners.tolist(), one.offsets.tolist(), strict=True)
+        found |= dict(
+            zip(places, zip(logps.tolist(), entropies.tolist(), strict=True), strict=True)
+        )
+    for owner, (number, plan) in enumerate(PLANS):
+        logps, entropies = by_itself(model, PROMPTS[number], plan)
+        for offset in range(len(plan)):
+            wanted = (logps[offset].item(), entropies[offset].item())
+            assert found.pop((owner, offset)) == pytest.approx(wanted, rel=1e-4)
+    assert not found
+
+
+def test_a_prompt_stands_once_before_all_of_its_plans() -> None:
+    first, second = shared_rows(*as_batch())
+    assert first.prompt == (5, 6, 7, 8)
+    assert first.plans == ((0, [11, 12, 2]), (2, [14, 2]), (3, [11, 15, 16, 2]))
+    assert second == Row((9, 10), ((1, [13, 2]), (4, [17])))
+
+
+def test_a_plan_that_teaches_nothing_is_left_out() -> None:
+    tokens, mask, width = as_batch()
+    mask[1][-width:] = [0] * width
+    _, second = shared_rows(tokens, mask, width)
+    assert second.plans == ((4, [17]),)
+
+
+def test_a_row_that_would_be_too_long_begins_again_with_the_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_prompts, "LONGEST_ROW", 10)
+    rows = shared_rows(*as_batch())
+    assert [[place for place, _ in row.plans] for row in rows] == [[0, 2], [3], [1, 4]]
+    assert rows[0].prompt == rows[1].prompt
+
+
+def test_a_pass_holds_no_more_than_it_may() -> None:
+    rows = [Row((1,), ((place, [2] * (place + 1)),)) for place in range(40)]
+    for part in in_passes(rows, 200):
+        one = as_tensors(part, CPU)
+        assert one.tokens.numel() <= 200
+        assert one.tokens.shape[1] % GRAIN == 0
+    assert sum(len(part) for part in in_passes(rows, 200)) == 40
+
+
+def test_plans_see_the_prompt_and_themselves_alone() -> None:
+    one = as_tensors([Row((7, 8), ((0, [1, 2]), (1, [3])))], CPU)
+    seen = [row.nonzero()[:, 0].tolist() for row in visible(one.segments)[0, 0]]
+    assert seen[:5] == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4]]
+    assert one.positions[0, :5].tolist() == [0, 1, 2, 3, 2]
+
+
+def test_several_processes_do_not_share_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "count", lambda: 2)
+    recipe = make_recipe(tmp_path, overrides=["grpo.max_tokens=1000"])
+    with pytest.raises(ConfigError, match="grpo.max_tokens is for one process"):
+        grpo._arguments(recipe)
+
+
+def test_rows_and_tokens_of_a_pass_are_not_both_said(tmp_path: Path) -> None:
+    settings = ["grpo.max_tokens=1000", "grpo.micro_batch=1"]
+    with pytest.raises(ConfigError, match="micro_batch has no effect with grpo.max_tokens"):
+        make_recipe(tmp_path, GRPO, overrides=settings)
