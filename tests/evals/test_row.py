@@ -1,29 +1,10 @@
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 
+from evals.samples import sample
 from podium.evals.roles import Role
 from podium.evals.row import Row, difficulty
-from podium.evals.sample import Sample
-
-numbers = count()
-
-
-def sample(right: bool, **more: object) -> Sample:
-    usual: dict[str, object] = {
-        "task": f"t{next(numbers)}",
-        "kind": "one",
-        "skills": 1,
-        "valid": True,
-        "workers": ("a",),
-        "topology": "one-shot",
-        "worker_tokens": 10,
-        "orchestration_tokens": 3,
-        "seconds": 0.1,
-    }
-    return Sample(right=right, **{**usual, **more})  # type: ignore[arg-type]
 
 
 def test_accuracy_is_told_for_all_tasks_and_for_each_kind() -> None:
