@@ -18,7 +18,9 @@ class Grader(Protocol):
     """Tells whether a final answer is right."""
 
     async def __call__(self, answer: str) -> bool:
-        """Grade the answer. A wrong, empty or endless answer is False, never an error."""
+        """Grade the answer. A wrong, empty or endless answer is False, never an error: what is
+        raised says that nobody could grade, as when a judge is out of reach, and then the
+        answer is neither right nor wrong."""
         ...
 
 

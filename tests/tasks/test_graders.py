@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from podium.errors import ConfigError
-from podium.tasks.graders import make_grader, program_in, same_output
+from podium.tasks.answers import without_fence
+from podium.tasks.graders import make_grader
+from podium.tasks.programs import same_output
 
 ECHO: dict[str, Any] = {
     "tests": [{"input": "a\n", "output": "a\n"}, {"input": "b\n", "output": "b\n"}]
@@ -54,6 +56,24 @@ async def test_short_does_not_take_a_number_out_of_words() -> None:
     assert not await is_right("London 1900", "short", "Paris 1900")
 
 
+@pytest.mark.parametrize(
+    "reply", ["12.5%", "12.5 percent", "12.5", "0.125", "<answer>12.5 %</answer>"]
+)
+@pytest.mark.parametrize("answer", ["12.5%", "12.5"])
+async def test_a_percentage_may_leave_its_sign_out_or_be_a_share(reply: str, answer: str) -> None:
+    assert await is_right(reply, "percent", answer)
+
+
+@pytest.mark.parametrize("reply", ["0.125%", "13%", "1250", "12.5 or 13", "much", ""])
+async def test_another_percentage_is_wrong(reply: str) -> None:
+    assert not await is_right(reply, "percent", "12.5%")
+
+
+async def test_a_percentage_is_compared_within_its_tolerance() -> None:
+    assert await is_right("33.3 %", "percent", "33.33")
+    assert not await is_right("33.3 %", "percent", "33.33", tolerance=1e-4)
+
+
 async def test_mathematics_is_compared_by_meaning() -> None:
     assert await is_right("<answer>0.5</answer>", "math", "\\frac{1}{2}", tagged=True)
     assert not await is_right("<answer>0.6</answer>", "math", "\\frac{1}{2}", tagged=True)
@@ -91,6 +111,34 @@ async def test_a_function_is_graded_by_what_it_returns() -> None:
     assert not await is_right("def other(): pass", "code", **tests)
 
 
+CHECK: dict[str, Any] = {"check": "assert double(2) == 4\nassert double('a') == 'aa'"}
+
+
+async def test_a_check_runs_after_the_program_and_sees_its_names() -> None:
+    assert await is_right("def double(x): return x + x", "code", **CHECK)
+    assert not await is_right("def double(x): return x * x", "code", **CHECK)
+    assert not await is_right("def triple(x): return x + x + x", "code", **CHECK)
+    assert not await is_right("def double(x): return x +", "code", **CHECK)
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["raise SystemExit(0)", "import os\nos._exit(0)", "def double(x): raise SystemExit(0)"],
+)
+async def test_a_program_that_ends_before_its_check_has_not_passed_it(program: str) -> None:
+    assert not await is_right(program, "code", **CHECK)
+
+
+async def test_a_checked_program_is_no_script_and_may_name_what_a_script_may() -> None:
+    program = (
+        "from __future__ import annotations\n"
+        "def double(x: List[int]): return Solution().double(x)\n"
+        "class Solution:\n  def double(self, x): return x + x\n"
+        "if __name__ == '__main__': double(int(input()))"
+    )
+    assert await is_right(program, "code", **CHECK, before="import math")
+
+
 async def test_a_program_that_fails_after_the_right_output_is_wrong() -> None:
     assert not await is_right("print(input())\nraise SystemExit(3)", "code", **ECHO)
 
@@ -109,15 +157,17 @@ def test_outputs_are_compared_line_by_line_and_numbers_by_value() -> None:
 
 
 def test_a_program_without_a_fence_is_left_alone() -> None:
-    assert program_in("print('```')") == "print('```')"
-    assert program_in("Here:\n```\nprint(1)\n```\nDone.") == "print(1)\n"
+    assert without_fence("print('```')") == "print('```')"
+    assert without_fence("Here:\n```\nprint(1)\n```\nDone.") == "print(1)\n"
 
 
 @pytest.mark.parametrize(
     ("name", "answer", "parameters", "said"),
     [
         ("exat", "a", {}, "no grader 'exat'; did you mean `exact`"),
-        ("judge", "a", {}, "no grader 'judge'; there are exact, letter"),
+        ("opinion", "a", {}, "no grader 'opinion'; there are exact, letter"),
+        ("numeric", "a", {}, "did you mean `number`"),
+        ("percent", "many", {}, "needs a percentage"),
         ("exact", " ", {}, "answer is missing"),
         ("letter", "Paris", {}, "needs one letter"),
         ("number", "many", {}, "needs a number"),
@@ -130,6 +180,10 @@ def test_a_program_without_a_fence_is_left_alone() -> None:
         ("code", "", {**ECHO, "limits": {"cpu_seconds": 0}}, "cpu_seconds must be more than 0"),
         ("code", "", {"tests": [{"input": "1"}]}, "tests.0.output"),
         ("code", "", {"tests": [{"input": "1", "output": "a"}], "function": "f"}, "JSON"),
+        ("code", "", {**ECHO, "check": "assert True"}, "`tests`, or a `check`"),
+        ("code", "", {"check": "assert", "function": "f"}, "leave `function` out"),
+        ("code", "", {**ECHO, "before": "x = 1"}, "`before` goes with a `check`"),
+        ("code", "", {"check": "assert ("}, "not valid Python"),
     ],
 )
 def test_a_grader_that_could_not_grade_is_an_error_when_it_is_made(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import base64
+import csv
+import gzip
+import io
 import json
 import pickle
 import sys
@@ -14,8 +17,12 @@ from typing import Any
 import pytest
 
 from podium.errors import ConfigError
-from podium.tasks.loaders import BENCHMARKS, boxed, load_records
+from podium.tasks.benchmarks import BENCHMARKS
+from podium.tasks.loaders import load_records, read_benchmark
+from podium.tasks.readers import boxed
 from podium.tasks.record import TaskRecord
+
+LEVELS = {f"level {level}" for level in range(1, 6)}
 
 
 def summary(records: list[TaskRecord]) -> list[tuple[str, str, str]]:
@@ -133,16 +140,153 @@ def test_private_tests_that_would_run_code_are_refused(data: Path, tmp_path: Pat
         load_records("livecodebench", data=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["math", "math500", "gsm8k", "mmlu", "rlpr"])
+@pytest.mark.parametrize(
+    "name",
+    ["math", "math500", "gsm8k", "mmlu", "rlpr", "aime24", "aime25", "gpqa-diamond"],
+)
 async def test_every_question_asks_for_tags_and_its_answer_in_tags_is_right(
-    name: str, data: Path
+    name: str, data: Path, tmp_path: Path
 ) -> None:
+    if name == "gpqa-diamond":
+        data = gpqa_archive(tmp_path)
     for record in load_records(name, data=data):
         task = record.to_task()
         assert "<idea></idea>" in task.question
         assert "<answer></answer>" in task.question
         assert await task.grader(f"<idea>so</idea>\n<answer>{task.answer}</answer>")
         assert not await task.grader(task.answer)
+
+
+def test_levels_and_difficulties_are_kept_however_they_are_written(data: Path) -> None:
+    assert {record.difficulty for record in load_records("math500", data=data)} <= LEVELS
+    assert {record.difficulty for record in load_records("math", data=data)} <= LEVELS
+    assert [record.difficulty for record in load_records("livecodebench", data=data)] == [
+        "easy",
+        "medium",
+    ]
+    assert [record.difficulty for record in load_records("gsm8k", data=data)] == [None] * 3
+
+
+def test_aime_has_integers_for_answers(data: Path, tmp_path: Path) -> None:
+    assert summary(load_records("aime24", data=data)) == [("aime24/60", "7", "aime24")]
+    assert summary(load_records("aime25", data=data)) == [("aime25/1", "32", "aime25")]
+    rewritten(data, "aime/aime25.jsonl", tmp_path / "aime25.jsonl", answer="\\pi")
+    with pytest.raises(ConfigError, match="line 1: expected an integer from 0 to 999"):
+        load_records("aime25", data=tmp_path)
+
+
+def gpqa_archive(place: Path, rows: int = 8) -> Path:
+    """Questions in the form of GPQA, as one file of JSON lines."""
+    asked = [
+        {
+            "Record ID": f"rec{number}",
+            "Question": f"Which number follows {number}?",
+            "Correct Answer": str(number + 1),
+            "Incorrect Answer 1": str(number + 2),
+            "Incorrect Answer 2": str(number + 3),
+            "Incorrect Answer 3": str(number + 4),
+            "High-level domain": "Counting",
+            "Writer's Difficulty Estimate": "Easy undergraduate level",
+        }
+        for number in range(rows)
+    ]
+    with zipfile.ZipFile(place / "gpqa_diamond.zip", "w") as archive:
+        archive.writestr("-", "\n".join(map(json.dumps, asked)))
+    with zipfile.ZipFile(place / "dataset.zip", "w") as archive:
+        table = io.StringIO()
+        writer = csv.DictWriter(table, list(asked[0]))
+        writer.writeheader()
+        writer.writerows(asked)
+        archive.writestr("dataset/gpqa_diamond.csv", table.getvalue())
+        archive.writestr("dataset/gpqa_main.csv", "")
+    return place
+
+
+def test_gpqa_lists_the_choices_in_an_order_that_gives_nothing_away(tmp_path: Path) -> None:
+    records = load_records("gpqa-diamond", data=gpqa_archive(tmp_path))
+    assert len({record.answer for record in records}) > 1
+    first = records[0]
+    assert (first.id, first.kind) == ("gpqa-diamond/rec0", "Counting")
+    assert first.difficulty == "Easy undergraduate level"
+    assert f"{first.answer}) 1\n" in first.question + "\n"
+    assert load_records("gpqa-diamond", data=tmp_path / "dataset.zip") == records
+
+
+def test_an_archive_of_something_else_is_a_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "gpqa_diamond.zip"
+    path.write_text("no archive")
+    with pytest.raises(ConfigError, match="not a zip file"):
+        load_records("gpqa-diamond", data=tmp_path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.txt", "")
+        archive.writestr("b.txt", "")
+    with pytest.raises(ConfigError, match=r"expected gpqa_diamond\.csv in it"):
+        load_records("gpqa-diamond", data=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["humaneval", "mbpp:test", "mbpp:sanitized", "bigcodebench:complete", "bigcodebench:hard"],
+)
+async def test_reference_solutions_pass_their_tests_and_empty_ones_fail(
+    name: str, data: Path
+) -> None:
+    benchmark, _, split = name.partition(":")
+    for record in load_records(benchmark, split or None, data):
+        task = record.to_task()
+        assert await task.grader(f"<answer>{task.answer}</answer>"), task.id
+        assert not await task.grader("<answer>pass</answer>"), task.id
+        assert not await task.grader("<answer>raise SystemExit(0)</answer>"), task.id
+        assert "<answer></answer>" in task.question
+
+
+async def test_what_stood_in_the_question_may_be_left_out(data: Path) -> None:
+    _, decode = (record.to_task() for record in load_records("humaneval", data=data))
+    assert "def encode_cyclic" in decode.question
+    alone = "def decode_cyclic(s: str):\n    return encode_cyclic(encode_cyclic(s))"
+    assert await decode.grader(f"<answer>{alone}</answer>")
+
+
+def test_mbpp_is_divided_by_its_ids(data: Path) -> None:
+    ids = {split: [r.id for r in load_records("mbpp", split, data)] for split in ("test", "train")}
+    assert ids == {"test": ["mbpp/test/11", "mbpp/test/14"], "train": ["mbpp/train/601"]}
+
+
+def test_bigcodebench_is_asked_in_two_ways(data: Path) -> None:
+    (complete,) = load_records("bigcodebench", data=data)
+    (instruct,) = load_records("bigcodebench", "instruct", data)
+    assert "Complete the Python 3 code" in complete.question
+    assert "You should write self-contained code" in instruct.question
+    (hard,) = load_records("bigcodebench", "hard", data)
+    assert (complete.difficulty, hard.difficulty) == (None, "hard")
+
+
+def test_files_may_be_compressed(data: Path, tmp_path: Path) -> None:
+    text = (data / "humaneval" / "HumanEval.jsonl").read_bytes()
+    (tmp_path / "HumanEval.jsonl.gz").write_bytes(gzip.compress(text))
+    assert load_records("humaneval", data=tmp_path) == load_records("humaneval", data=data)
+    (tmp_path / "HumanEval.jsonl.gz").write_bytes(gzip.compress(text)[:-20])
+    with pytest.raises(ConfigError, match=r"cannot read .*HumanEval\.jsonl\.gz"):
+        load_records("humaneval", data=tmp_path)
+
+
+def test_names_may_be_spelt_as_papers_spell_them(data: Path) -> None:
+    assert load_records("MATH-500", data=data) == load_records("math500", data=data)
+    assert load_records("HumanEval", data=data) == load_records("humaneval", data=data)
+
+
+def test_rows_that_cannot_be_graded_are_left_out_and_named(data: Path, tmp_path: Path) -> None:
+    good, other = (data / "gsm8k" / "test.jsonl").read_text("utf-8").splitlines()[:2]
+    bad = json.dumps({"question": "How many?", "answer": "no last line"})
+    (tmp_path / "test.jsonl").write_text("\n".join([good, bad, other]), "utf-8")
+    reading = read_benchmark("gsm8k", data=tmp_path)
+    assert [record.id for record in reading.records] == ["gsm8k/test/1", "gsm8k/test/3"]
+    (left_out,) = reading.left_out
+    assert str(left_out).endswith(
+        "test.jsonl, line 2: expected a last line `#### result` in the answer"
+    )
+    with pytest.raises(ConfigError, match="line 2: expected a last line"):
+        load_records("gsm8k", data=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +318,7 @@ def test_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
         load_records("rlpr", data=tmp_path)
     with pytest.raises(ConfigError, match="no such file or directory"):
         load_records("rlpr", data=tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="no tasks of mmlu:auxiliary_train"):
+    with pytest.raises(ConfigError, match="read as mmlu:auxiliary_train: there are no tasks"):
         load_records("mmlu", "auxiliary_train", data)
     with pytest.raises(ConfigError, match="it has test, train, prm800k"):
         load_records("math", "validation", data)

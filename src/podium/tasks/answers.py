@@ -15,6 +15,12 @@ from typing import Final
 LONGEST_ANSWER: Final = 2_000
 """No short answer is longer; what is, was not meant as one."""
 
+LONGEST_REPLY_TO_JUDGE: Final = 50_000
+"""Characters of an answer that a judge is still asked about."""
+
+_FENCED: Final = re.compile(
+    r"^[ \t]*```\w*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE
+)
 _TAG: Final = re.compile(r"<(/?)answer>", re.IGNORECASE)
 
 _WRAPPING: Final = "\"'`*_“”‘’«» \t\n"
@@ -62,6 +68,13 @@ def final_answer(reply: str, *, tagged: bool) -> str | None:
     if found is None and not tagged:
         return reply.strip()
     return found
+
+
+def without_fence(text: str) -> str:
+    """What stands in the first code fence, which models like to put around programs and data;
+    the text itself where there is none."""
+    fenced = _FENCED.search(text)
+    return fenced[1] if fenced else text
 
 
 def plain(text: str) -> str:
@@ -159,3 +172,8 @@ def _value(text: str) -> float:
 
 def _is_close(value: float, reference: float, tolerance: float) -> bool:
     return math.isclose(value, reference, rel_tol=0, abs_tol=max(tolerance * abs(reference), 1e-12))
+
+
+def shown(text: str) -> str:
+    """The text as an error shows it: quoted, and not too long."""
+    return repr(text if len(text) <= 40 else f"{text[:39]}…")

@@ -50,12 +50,14 @@ class StepGrader:
 
 
 def etude_task(etude: Etude) -> Task:
-    """The étude as a task, grouped by its shape; what its other steps come to are milestones."""
+    """The étude as a task, grouped by its shape and as difficult as it has steps; what its other
+    steps come to are milestones."""
     return Task(
         id=etude.id,
         question=etude.question,
         grader=EtudeGrader(etude),
         kind=etude.shape.value,
+        difficulty=str(len(etude.steps)),
         answer=etude.answer,
         milestones=tuple(StepGrader(step) for step in etude.steps[:-1]),
     )

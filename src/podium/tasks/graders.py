@@ -1,11 +1,14 @@
 """The graders: each tells whether a reply gives the right answer, and can be named in a file.
 
-    exact     the same words, case and spaces aside
-    letter    the right letter of a multiple choice
-    number    the right number, within a relative tolerance; percentages are understood
-    short     a few words or a number: exact, else within 1e-3 (the paper's grading of RLPR)
-    math      the same mathematics, by math-verify
-    code      a program that passes every test
+    exact        the same words, case and spaces aside
+    letter       the right letter of a multiple choice
+    number       the right number, within a relative tolerance; percentages are understood
+    percent      the right percentage, with or without its sign, or as a share of one
+    short        a few words or a number: exact, else within 1e-3 (the paper's grading of RLPR)
+    math         the same mathematics, by math-verify
+    json-schema  JSON that fits a schema (`structured`)
+    code         a program that passes every test (`programs`)
+    judge        what a model thinks of it (`judge`)
 
 A grader takes its answer from the reply's `<answer>` tags. Where there are none it reads the
 whole reply, unless it is `tagged`: then the question demanded the tags, and a reply without
@@ -16,12 +19,8 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import json
-import re
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, fields
-from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -29,26 +28,23 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from podium.errors import ConfigError
 from podium.task import Grader
-from podium.tasks import mathematics
+from podium.tasks import answers, mathematics
 from podium.tasks.answers import (
     LONGEST_ANSWER,
     chosen_letter,
     final_answer,
     only_number,
     same_words,
+    shown,
     whole_number,
 )
-from podium.tasks.sandbox import USUAL_LIMITS, Limits, require_sandbox, run_program
+from podium.tasks.judge import JUDGE, Judge
+from podium.tasks.programs import Code
+from podium.tasks.structured import JSON_SCHEMA, JsonSchema
+from podium.worker import Worker
 
 STRICT: Final = ConfigDict(extra="forbid")
 """Parameters that a grader does not have are errors."""
-
-LONGEST_PROGRAM: Final = 100_000
-"""Characters of a program that is still tried."""
-
-_FENCED: Final = re.compile(
-    r"^[ \t]*```\w*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ class Letter:
     def __post_init__(self) -> None:
         if len(self.answer) != 1 or not self.answer.isalpha():
             raise ConfigError(
-                f"the grader `letter` needs one letter for an answer, not {_shown(self.answer)}"
+                f"the grader `letter` needs one letter for an answer, not {shown(self.answer)}"
             )
 
     async def __call__(self, answer: str) -> bool:
@@ -103,7 +99,7 @@ class Number:
     def __post_init__(self) -> None:
         if whole_number(self.answer) is None:
             raise ConfigError(
-                f"the grader `number` needs a number for an answer, not {_shown(self.answer)}"
+                f"the grader `number` needs a number for an answer, not {shown(self.answer)}"
             )
         _require_tolerance(self.tolerance)
 
@@ -114,6 +110,34 @@ class Number:
         assert reference is not None
         given = None if text is None else only_number(text)
         return given is not None and given.is_close(reference, self.tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class Percent:
+    """The right percentage, within a tolerance that is a share of it. Answer and reply may leave
+    the sign out; a reply without it may also be the share: 12.5 %, 12.5 and 0.125."""
+
+    __pydantic_config__: ClassVar = STRICT
+
+    answer: str
+    tolerance: float = 1e-3
+    tagged: bool = False
+
+    def __post_init__(self) -> None:
+        if whole_number(self.answer) is None:
+            raise ConfigError(
+                f"the grader `percent` needs a percentage for an answer, not {shown(self.answer)}"
+            )
+        _require_tolerance(self.tolerance)
+
+    async def __call__(self, answer: str) -> bool:
+        """Whether the reply gives this percentage."""
+        text = _short_answer(answer, self.tagged)
+        reference = whole_number(self.answer)
+        assert reference is not None
+        wanted = answers.Number(reference.value, percent=True)
+        given = None if text is None else only_number(text)
+        return given is not None and given.is_close(wanted, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,115 +192,41 @@ class Mathematics:
         return bool(text) and await mathematics.is_equal(str(text), self.answer)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramTest:
-    """What goes into a program and what must come out.
-
-    For a function, `input` is one JSON value a line, an argument each, and `output` is JSON.
-    """
-
-    __pydantic_config__: ClassVar = STRICT
-
-    input: str
-    output: str
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """A program that passes every test: one that reads standard input and writes to standard
-    output or, where there is a `function`, one that defines it, alone or in a class `Solution`.
-
-    As in LiveCodeBench, lines are compared without the space around them, and numbers by value
-    but without tolerance.
-    """
-
-    __pydantic_config__: ClassVar = STRICT
-
-    tests: tuple[ProgramTest, ...]
-    function: str | None = None
-    limits: Limits = USUAL_LIMITS
-    tagged: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.tests:
-            raise ConfigError("the grader `code` needs at least one test, and has none")
-        if self.function is not None:
-            for test in self.tests:
-                _require_json(test.output)
-        require_sandbox()
-
-    async def __call__(self, answer: str) -> bool:
-        """Whether the program in the reply passes. It is stopped at the first failure."""
-        text = final_answer(answer, tagged=self.tagged)
-        program = None if text is None else program_in(text)
-        if not program or len(program) > LONGEST_PROGRAM:
-            return False
-        inputs = [test.input for test in self.tests]
-        passed = 0
-        async with aclosing(
-            run_program(program, inputs, function=self.function, limits=self.limits)
-        ) as outcomes:
-            async for outcome in outcomes:
-                if outcome.problem or not self._is_right(outcome.output, self.tests[passed].output):
-                    return False
-                passed += 1
-        return passed == len(self.tests)
-
-    def _is_right(self, output: str, wanted: str) -> bool:
-        if self.function is None:
-            return same_output(output, wanted)
-        try:
-            return bool(json.loads(output) == json.loads(wanted))
-        except (ValueError, RecursionError):
-            return False
-
-
-def program_in(text: str) -> str:
-    """The program itself, without the code fence that models like to put around it."""
-    fenced = _FENCED.search(text)
-    return fenced[1] if fenced else text
-
-
-def same_output(output: str, wanted: str) -> bool:
-    """Whether two outputs are the same, line by line."""
-    mine, theirs = _lines(output), _lines(wanted)
-    return len(mine) == len(theirs) and all(
-        one == other or _same_numbers(one, other) for one, other in zip(mine, theirs, strict=True)
-    )
-
-
-def _lines(text: str) -> list[str]:
-    return [line.strip() for line in text.strip().splitlines()]
-
-
-def _same_numbers(line: str, wanted: str) -> bool:
-    mine, theirs = line.split(), wanted.split()
-    try:
-        return len(mine) == len(theirs) and all(
-            Decimal(one) == Decimal(other) for one, other in zip(mine, theirs, strict=True)
-        )
-    except InvalidOperation:
-        return False
-
-
-GRADERS: Final[Mapping[str, type[Any]]] = MappingProxyType(
+_FORMS: Final[Mapping[str, type[Any]]] = MappingProxyType(
     {
         "exact": Exact,
         "letter": Letter,
         "number": Number,
+        "percent": Percent,
         "short": Short,
         "math": Mathematics,
+        JSON_SCHEMA: JsonSchema,
         "code": Code,
     }
 )
+_ADAPTERS: Final[Mapping[str, TypeAdapter[Any]]] = MappingProxyType(
+    {name: TypeAdapter(form) for name, form in _FORMS.items()}
+)
+_JUDGE_TAKES: Final = frozenset({"rubric", "tagged"})
+
+GRADERS: Final = (*_FORMS, JUDGE)
 """Every grader that a file can name."""
 
 
-def make_grader(name: str, answer: str, parameters: Mapping[str, Any]) -> Grader:
-    """The grader of that name, for that answer."""
-    form = GRADERS.get(name)
+def make_grader(
+    name: str,
+    answer: str,
+    parameters: Mapping[str, Any],
+    *,
+    question: str = "",
+    judge: Worker | None = None,
+) -> Grader:
+    """The grader of that name, for that answer; only a judge needs a worker and the question."""
+    if name == JUDGE:
+        return _make_judge(answer, parameters, question, judge)
+    form = _FORMS.get(name)
     if form is None:
-        raise ConfigError(f"there is no grader {_shown(name)}{_hint(name)}")
+        raise ConfigError(f"there is no grader {shown(name)}{_hint(name)}")
     described = {**parameters}
     if any(field.name == "answer" for field in fields(form)):
         described["answer"] = answer
@@ -289,9 +239,20 @@ def make_grader(name: str, answer: str, parameters: Mapping[str, Any]) -> Grader
     return made
 
 
-_ADAPTERS: Final[Mapping[str, TypeAdapter[Any]]] = MappingProxyType(
-    {name: TypeAdapter(form) for name, form in GRADERS.items()}
-)
+def _make_judge(
+    answer: str, parameters: Mapping[str, Any], question: str, worker: Worker | None
+) -> Judge:
+    unknown = sorted(set(parameters) - _JUDGE_TAKES)
+    if unknown:
+        raise ConfigError(
+            f"the grader `{JUDGE}` takes {' and '.join(sorted(_JUDGE_TAKES))}, not {unknown[0]!r}"
+        )
+    if worker is None:
+        raise ConfigError(f"the grader `{JUDGE}` needs a worker that judges, and none was named")
+    rubric, tagged = parameters.get("rubric", ""), parameters.get("tagged", False)
+    if not isinstance(rubric, str) or not isinstance(tagged, bool):
+        raise ConfigError(f"the grader `{JUDGE}`: `rubric` is a text and `tagged` true or false")
+    return Judge(question, worker, answer, rubric, tagged)
 
 
 def _hint(name: str) -> str:
@@ -314,16 +275,3 @@ def _require_tolerance(tolerance: float) -> None:
         raise ConfigError(
             f"the tolerance is a share of the answer, from 0 to below 1, not {tolerance:g}"
         )
-
-
-def _require_json(text: str) -> None:
-    try:
-        json.loads(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"what a function must return is written as JSON, and {_shown(text)} is not"
-        ) from error
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:39]}…")

@@ -1,7 +1,7 @@
 """A user's own tasks: JSON lines or CSV with the columns question, answer, grader and, where
-wanted, id and kind. The suites that Podium writes are files of the same form.
+wanted, id, kind and difficulty. The suites that Podium writes are files of the same form.
 
-Every line is checked before the first is used: an error names the file and the line.
+Every line is checked before the first is used; what is wrong is told with the file and the line.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import csv
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
-from podium.errors import ConfigError, PodiumError
+from podium.errors import ConfigError
 from podium.task import Task
+from podium.tasks.reading import Entry, Reading, read
 from podium.tasks.record import TaskRecord
+from podium.worker import Worker
 
 ENDINGS: Final = (".jsonl", ".csv")
 _LONGEST_CELL: Final = 2**24
@@ -28,26 +31,25 @@ class Line(NamedTuple):
     data: object
 
 
-def load_suite(path: Path) -> list[Task]:
-    """The tasks in the file."""
-    return [record.to_task() for record in read_records(path)]
+def load_suite(path: Path, judge: Worker | None = None) -> list[Task]:
+    """The tasks in the file; a line that is none is an error."""
+    return list(read_own(path, judge).whole().tasks)
 
 
 def read_records(path: Path) -> list[TaskRecord]:
     """The tasks in the file as data; each is known to become a task."""
-    found: dict[str, TaskRecord] = {}
+    return list(read_own(path).whole().records)
+
+
+def read_own(path: Path, judge: Worker | None = None) -> Reading:
+    """The tasks in the file, and the lines of it that are none."""
+    return read(_entries(path), str(path), judge)
+
+
+def _entries(path: Path) -> Iterator[Entry]:
     for number, data in _lines(path):
-        try:
-            record = TaskRecord.from_json(data, unnamed=f"{path.stem}/{number}")
-            record.to_task()
-            if record.id in found:
-                raise ConfigError(f"the id {record.id!r} was already used; give each task its own")
-        except PodiumError as error:
-            raise ConfigError(f"{path}, line {number}: {error}") from error
-        found[record.id] = record
-    if not found:
-        raise ConfigError(f"{path}: there are no tasks in it")
-    return list(found.values())
+        make = partial(TaskRecord.from_json, data, f"{path.stem}/{number}")
+        yield Entry(f"{path}, line {number}", make)
 
 
 def _lines(path: Path) -> Iterator[Line]:

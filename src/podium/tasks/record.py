@@ -3,7 +3,7 @@
     {"id": "capital", "question": "What is the capital of Japan?", "answer": "Tokyo",
      "grader": "exact"}
     {"question": "How long is it?", "answer": "12.5",
-     "grader": {"name": "number", "tolerance": 0.01}, "kind": "lengths"}
+     "grader": {"name": "number", "tolerance": 0.01}, "kind": "lengths", "difficulty": "easy"}
 
 A record is data, and can be written down; the `Task` that it becomes can grade.
 """
@@ -21,8 +21,10 @@ from podium.errors import ConfigError, StoreError
 from podium.files import write_whole
 from podium.task import Task
 from podium.tasks.graders import make_grader
+from podium.tasks.judge import JUDGE
+from podium.worker import Worker
 
-KEYS: Final = ("id", "kind", "question", "answer", "grader")
+KEYS: Final = ("id", "kind", "difficulty", "question", "answer", "grader")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +37,24 @@ class TaskRecord:
     grader: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
     kind: str = ""
+    difficulty: str | None = None
 
-    def to_task(self) -> Task:
-        """The task itself; an error says what is missing for grading it."""
+    def to_task(self, judge: Worker | None = None) -> Task:
+        """The task itself; an error says what is missing for grading it. `judge` is who decides
+        where the grader is a model."""
         if not self.question.strip():
             raise ConfigError("the question is missing")
+        deciding = judge if self.grader == JUDGE else None
         return Task(
             id=self.id,
             question=self.question,
-            grader=make_grader(self.grader, self.answer, self.parameters),
+            grader=make_grader(
+                self.grader, self.answer, self.parameters, question=self.question, judge=deciding
+            ),
             kind=self.kind,
+            difficulty=self.difficulty,
             answer=self.answer,
+            judge=None if deciding is None else deciding.profile.name,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -53,6 +62,7 @@ class TaskRecord:
         return {
             "id": self.id,
             "kind": self.kind,
+            **({"difficulty": self.difficulty} if self.difficulty is not None else {}),
             "question": self.question,
             "answer": self.answer,
             "grader": {"name": self.grader, **self.parameters} if self.parameters else self.grader,
@@ -76,11 +86,14 @@ class TaskRecord:
             grader=name,
             parameters=parameters,
             kind=_text(data, "kind"),
+            difficulty=_text(data, "difficulty").strip() or None,
         )
 
 
 def _grader_in(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     described = data.get("grader")
+    if isinstance(described, str) and described.lstrip().startswith("{"):
+        described = _object(described)  # in a cell of a table
     if isinstance(described, str) and described.strip():
         return described.strip(), {}
     if isinstance(described, Mapping) and isinstance(described.get("name"), str):
@@ -88,6 +101,13 @@ def _grader_in(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     raise ConfigError(
         'the grader is missing: expected its name, or an object with its "name" and parameters'
     )
+
+
+def _object(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"the grader begins as an object, and is no JSON: {error}") from error
 
 
 def _text(data: Mapping[str, Any], key: str) -> str:

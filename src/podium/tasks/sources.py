@@ -1,24 +1,25 @@
 """Where the rows of a benchmark come from: a file on this machine, or the hub.
 
 A row is a mapping with the benchmark's own columns, and `where` says in words where it stood.
-What a row means is the business of `loaders`.
+What a row means is the business of `readers` and `code_readers`; files of a form that only one
+benchmark has are in `archives`.
 """
 
 from __future__ import annotations
 
-import csv
+import gzip
 import importlib
 import io
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 from podium.errors import ConfigError
 from podium.tasks.own import json_lines, reading
-
-MMLU_COLUMNS: Final = ("question", "A", "B", "C", "D", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,7 @@ class Row:
         value = self.data.get(column)
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(
-                f"{self.where}: expected a text in {column!r}; there are "
-                f"{', '.join(self.data) or 'no columns'}"
+                f"expected a text in {column!r}; there are {', '.join(self.data) or 'no columns'}"
             )
         return value
 
@@ -81,18 +81,22 @@ class Hub:
 @dataclass(frozen=True, slots=True)
 class Local:
     """Files of a benchmark as they are passed around: `names` are tried in turn, in the
-    directory that was named and in `folder` inside it."""
+    directory that was named and in `folder` inside it. `archive` reads directories and zip
+    files, where the benchmark comes in such."""
 
     names: tuple[str, ...]
     folder: str
+    archive: Callable[[Path], Iterator[Row]] | None = None
 
     def rows(self, data: Path) -> Iterator[Row]:
         """Every row of the file, which is `data` itself or lies in it."""
         path = self._find(data)
-        if path.is_dir() or path.suffix == ".zip":
-            return _mmlu_rows(path)
+        if self.archive is not None and (path.is_dir() or path.suffix == ".zip"):
+            return self.archive(path)
         if path.suffix == ".parquet":
             return _parquet_rows(path)
+        if path.suffix == ".json":
+            return _json_rows(path)
         return _jsonl_rows(path)
 
     def _find(self, data: Path) -> Path:
@@ -123,11 +127,33 @@ def optional(module: str, purpose: str) -> Any:
 
 
 def _jsonl_rows(path: Path) -> Iterator[Row]:
-    with reading(path) as file:
+    with _unzipping(path) if path.suffix == ".gz" else reading(path) as file:
         for number, data in json_lines(path, file):
             if not isinstance(data, Mapping):
                 raise ConfigError(f"{path}, line {number}: expected an object")
             yield Row(f"{path}, line {number}", number, data)
+
+
+@contextmanager
+def _unzipping(path: Path) -> Iterator[io.TextIOBase]:
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            assert isinstance(file, io.TextIOBase)
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+
+
+def _json_rows(path: Path) -> Iterator[Row]:
+    with reading(path) as file:
+        try:
+            listed = json.load(file)
+        except ValueError as error:
+            raise ConfigError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(listed, list) or not all(isinstance(data, Mapping) for data in listed):
+        raise ConfigError(f"{path}: expected a list of objects")
+    for number, data in enumerate(listed, start=1):
+        yield Row(f"{path}, object {number}", number, data)
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
@@ -137,43 +163,3 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         for data in batch.to_pylist():
             number += 1
             yield Row(f"{path}, row {number}", number, data)
-
-
-def _mmlu_rows(path: Path) -> Iterator[Row]:
-    """MMLU's own tables, zipped or not: one CSV for each subject, without a header."""
-    if path.is_dir():
-        tables = ((file.relative_to(path).as_posix(), file) for file in sorted(path.rglob("*.csv")))
-        for name, file in tables:
-            with reading(file) as opened:
-                yield from _mmlu_table(name, csv.reader(opened))
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in sorted(archive.namelist()):
-                if name.endswith(".csv"):
-                    with archive.open(name) as raw:
-                        text = io.TextIOWrapper(raw, "utf-8", newline="")
-                        yield from _mmlu_table(name, csv.reader(text))
-    except zipfile.BadZipFile as error:
-        raise ConfigError(f"{path}: not a zip file: {error}") from error
-
-
-def _mmlu_table(name: str, rows: Iterable[Sequence[str]]) -> Iterator[Row]:
-    place = PurePosixPath(name)
-    split = place.parent.name
-    subject = place.stem.removesuffix(f"_{split}")
-    for number, cells in enumerate(rows, start=1):
-        if len(cells) != len(MMLU_COLUMNS):
-            raise ConfigError(
-                f"{name}, row {number}: expected {', '.join(MMLU_COLUMNS)}, and found "
-                f"{len(cells)} cells"
-            )
-        question, *choices, answer = cells
-        data = {
-            "question": question,
-            "choices": choices,
-            "answer": answer,
-            "subject": subject,
-            "split": split,
-        }
-        yield Row(f"{name}, row {number}", number, data)

@@ -1,0 +1,190 @@
+"""The benchmarks that conductors are trained on and measured by, by name.
+
+    math            MATH: test, train, and prm800k (train and 4,000 problems of the test split)
+    math500         MATH-500
+    gsm8k           GSM8K: test, train
+    mmlu            MMLU: test, val, dev, auxiliary_train
+    aime24, aime25  AIME of 2024 and 2025, both exams of the year
+    gpqa-diamond    the Diamond questions of GPQA
+    humaneval       HumanEval
+    mbpp            MBPP: test, validation, train, prompt, and sanitized (of test)
+    livecodebench   LiveCodeBench: release_v1, and v6, which is what release 6 added
+    bigcodebench    BigCodeBench: complete, instruct, hard
+    rlpr            RLPR's training set, where the answer has at most 30 characters
+
+Questions ask for the result in `<answer>` tags, so a reply without them is wrong. What a row
+means is in `readers` and `code_readers`. Which files on this machine are understood, and what a
+benchmark is called on the hub, is in the table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from podium.tasks import code_readers, readers
+from podium.tasks.archives import gpqa_rows, mmlu_rows
+from podium.tasks.record import TaskRecord
+from podium.tasks.sources import Hub, Local, Row
+
+MATH_SUBJECTS: Final = (
+    "algebra",
+    "counting_and_probability",
+    "geometry",
+    "intermediate_algebra",
+    "number_theory",
+    "prealgebra",
+    "precalculus",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Where the rows of one split are: as files on this machine, and on the hub if it has them."""
+
+    local: Local
+    hub: Hub | None
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A benchmark: its splits, the usual one first, and what a row of it means.
+
+    `read` gets a row and the split, and returns None for a row that is not of it.
+    """
+
+    splits: Mapping[str, Split]
+    read: Callable[[Row, str], TaskRecord | None]
+
+
+_GSM8K: Final = "openai/gsm8k"
+_MATH: Final = "EleutherAI/hendrycks_math"
+_MMLU: Final = Local(("mmlu.zip", "data"), "mmlu", mmlu_rows)
+_LIVECODEBENCH: Final = "livecodebench/code_generation_lite"
+_MBPP: Final = "google-research-datasets/mbpp"
+_BIGCODEBENCH: Final = Local(("BigCodeBench.jsonl.gz", "BigCodeBench.jsonl"), "bigcodebench")
+_BIGCODEBENCH_RELEASE: Final = "v0.1.4"
+
+BENCHMARKS: Final[Mapping[str, Benchmark]] = MappingProxyType(
+    {
+        "math": Benchmark(
+            {
+                "test": Split(Local(("test.jsonl",), "math"), Hub(_MATH, "test", MATH_SUBJECTS)),
+                "train": Split(
+                    Local(("train_prm800k_split.jsonl",), "math"),
+                    Hub(_MATH, "train", MATH_SUBJECTS),
+                ),
+                "prm800k": Split(Local(("train_prm800k_split.jsonl",), "math"), None),
+            },
+            readers.math,
+        ),
+        "math500": Benchmark(
+            {
+                "test": Split(
+                    Local(("math500.jsonl",), "math"), Hub("HuggingFaceH4/MATH-500", "test")
+                )
+            },
+            readers.math,
+        ),
+        "gsm8k": Benchmark(
+            {
+                split: Split(Local((f"{split}.jsonl",), "gsm8k"), Hub(_GSM8K, split, ("main",)))
+                for split in ("test", "train")
+            },
+            readers.gsm8k,
+        ),
+        "mmlu": Benchmark(
+            {
+                "test": Split(_MMLU, Hub("cais/mmlu", "test", ("all",))),
+                "val": Split(_MMLU, Hub("cais/mmlu", "validation", ("all",))),
+                "dev": Split(_MMLU, Hub("cais/mmlu", "dev", ("all",))),
+                "auxiliary_train": Split(_MMLU, Hub("cais/mmlu", "auxiliary_train", ("all",))),
+            },
+            readers.mmlu,
+        ),
+        "aime24": Benchmark(
+            {
+                "test": Split(
+                    Local(("aime24.jsonl",), "aime"), Hub("HuggingFaceH4/aime_2024", "train")
+                )
+            },
+            readers.aime24,
+        ),
+        "aime25": Benchmark(
+            {"test": Split(Local(("aime25.jsonl",), "aime"), Hub("yentinglin/aime_2025", "train"))},
+            readers.aime25,
+        ),
+        "gpqa-diamond": Benchmark(
+            {
+                "diamond": Split(
+                    Local(("gpqa_diamond.zip", "dataset.zip", "gpqa.zip"), "gpqa", gpqa_rows),
+                    Hub("Idavidrein/gpqa", "train", ("gpqa_diamond",)),
+                )
+            },
+            readers.gpqa,
+        ),
+        "humaneval": Benchmark(
+            {
+                "test": Split(
+                    Local(("HumanEval.jsonl.gz", "HumanEval.jsonl"), "humaneval"),
+                    Hub("openai/openai_humaneval", "test"),
+                )
+            },
+            code_readers.humaneval,
+        ),
+        "mbpp": Benchmark(
+            {
+                **{
+                    split: Split(Local(("mbpp.jsonl",), "mbpp"), Hub(_MBPP, split, ("full",)))
+                    for split in ("test", "validation", "train", "prompt")
+                },
+                "sanitized": Split(
+                    Local(("sanitized-mbpp.json",), "mbpp"), Hub(_MBPP, "test", ("sanitized",))
+                ),
+            },
+            code_readers.mbpp,
+        ),
+        "bigcodebench": Benchmark(
+            {
+                "complete": Split(
+                    _BIGCODEBENCH, Hub("bigcode/bigcodebench", _BIGCODEBENCH_RELEASE)
+                ),
+                "instruct": Split(
+                    _BIGCODEBENCH, Hub("bigcode/bigcodebench", _BIGCODEBENCH_RELEASE)
+                ),
+                "hard": Split(
+                    Local(
+                        ("BigCodeBench-Hard.jsonl.gz", "BigCodeBench-Hard.jsonl"), "bigcodebench"
+                    ),
+                    Hub("bigcode/bigcodebench-hard", _BIGCODEBENCH_RELEASE),
+                ),
+            },
+            code_readers.bigcodebench,
+        ),
+        "rlpr": Benchmark(
+            {
+                "train": Split(
+                    Local(("rlpr_train.parquet", "rlpr_train.jsonl"), "rlpr"),
+                    Hub("openbmb/RLPR-Train-Dataset"),
+                )
+            },
+            readers.rlpr,
+        ),
+        "livecodebench": Benchmark(
+            {
+                "release_v1": Split(
+                    Local(("lcb_v1_public.jsonl", "test.jsonl"), "livecodebench_v1"),
+                    Hub(_LIVECODEBENCH, file="test.jsonl"),
+                ),
+                "v6": Split(
+                    Local(("test6.jsonl",), "livecodebench_v6"),
+                    Hub(_LIVECODEBENCH, file="test6.jsonl"),
+                ),
+            },
+            code_readers.livecodebench,
+        ),
+    }
+)
+"""Every benchmark that can be named, with what it is called on this machine and on the hub."""

@@ -1,0 +1,103 @@
+"""Tasks of reasoning-gym: any of its generators, such as `reasoning-gym:countdown`.
+
+The package makes the questions and has the last word on answers: an answer is right when its
+generator gives it the full score. Some generators evaluate what they are given to score as an
+expression, so that is done in the sandbox, not here.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import json
+import pickle
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from podium.errors import ConfigError
+from podium.task import Task
+from podium.tasks.answers import LONGEST_ANSWER, final_answer
+from podium.tasks.sandbox import Limits, require_sandbox, run_program
+from podium.tasks.sources import optional
+from podium.tasks.wording import prompt
+
+GYM: Final = "reasoning-gym"
+"""What the names of these suites begin with."""
+
+_COMPOSED: Final = "composite"
+"""A mixture of other generators, which cannot be made by its name alone."""
+
+_LIMITS: Final = Limits(cpu_seconds=30, wall_seconds=90.0, memory_bytes=4 * 1024**3)
+"""Loading the package alone takes more than a second of processor time."""
+
+_SCORER: Final = """\
+import base64, json, pickle, sys
+asked = json.loads(sys.stdin.read())
+import reasoning_gym
+dataset = reasoning_gym.create_dataset(asked["generator"], seed=asked["seed"], size=1)
+entry = pickle.loads(base64.b64decode(asked["entry"]))
+score = dataset.score_answer(answer=asked["answer"], entry=entry)
+print("\\n" + ("full" if score >= 0.999 else "less"))
+"""
+_FULL: Final = "full"
+
+
+@dataclass(frozen=True, slots=True)
+class GymGrader:
+    """Whether the generator gives a reply the full score."""
+
+    generator: str
+    seed: int
+    entry: bytes
+    answer: str
+
+    async def __call__(self, answer: str) -> bool:
+        """Ask the generator, unless the reply is its own answer; one on which it fails, or
+        takes too long, is wrong."""
+        text = final_answer(answer, tagged=True)
+        if not text or len(text) > LONGEST_ANSWER:
+            return False
+        if text == self.answer:
+            return True
+        asked = {
+            "generator": self.generator,
+            "seed": self.seed,
+            "entry": base64.b64encode(self.entry).decode(),
+            "answer": text,
+        }
+        async with aclosing(run_program(_SCORER, [json.dumps(asked)], limits=_LIMITS)) as outcomes:
+            async for outcome in outcomes:
+                return outcome.problem is None and outcome.output.split()[-1:] == [_FULL]
+        return False
+
+
+def gym_suite(generator: str, n: int, seed: int = 0) -> list[Task]:
+    """As many tasks of a generator; the seed makes them."""
+    library = optional("reasoning_gym", f"the suite {GYM}:{generator}")
+    _require_generator(generator)
+    require_sandbox()
+    made = library.create_dataset(generator, seed=seed, size=n)
+    return [_task(generator, seed, number, made[number]) for number in range(n)]
+
+
+def _task(generator: str, seed: int, number: int, entry: Mapping[str, Any]) -> Task:
+    answer = "" if entry["answer"] is None else str(entry["answer"]).strip()
+    return Task(
+        id=f"{GYM}/{generator}/{seed}/{number}",
+        question=prompt("generated", question=str(entry["question"]).strip()),
+        grader=GymGrader(generator, seed, pickle.dumps(dict(entry)), answer),
+        kind=generator,
+        answer=answer,
+    )
+
+
+def _require_generator(name: str) -> None:
+    factory = optional("reasoning_gym.factory", f"the suite {GYM}:{name}")
+    known = sorted(set(factory.DATASETS) - {_COMPOSED})
+    if name in known:
+        return
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {GYM}:{near[0]}?" if near else f"there are {', '.join(known)}"
+    raise ConfigError(f"{GYM} has no generator {name!r}; {hint}")

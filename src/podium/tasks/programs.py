@@ -1,0 +1,165 @@
+"""The grader of programs: what a worker wrote is run against tests, in the sandbox.
+
+Tests come in two forms. `tests` are inputs with the outputs that they must lead to. A `check` is
+Python that runs after the program, sees its names, and raises where it is wrong: so it is with
+HumanEval, MBPP and BigCodeBench. How programs are run and contained is `sandbox`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from contextlib import aclosing
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import ClassVar, Final
+
+from pydantic import ConfigDict
+
+from podium.errors import ConfigError
+from podium.tasks.answers import final_answer, shown, without_fence
+from podium.tasks.sandbox import USUAL_LIMITS, Limits, require_sandbox, run_program
+
+LONGEST_PROGRAM: Final = 100_000
+"""Characters of a program that is still tried."""
+
+_STRICT: Final = ConfigDict(extra="forbid")
+
+_CHECKED: Final = """\
+def podium_check(token):
+    import sys, types
+    module = types.ModuleType("checked")
+    module.__dict__.update({name: value for name, value in globals().items() if name[0] != "_"})
+    module.__file__ = "checked.py"
+    sys.modules["checked"] = module
+    for part in %r:
+        exec(compile(part, "checked.py", "exec", dont_inherit=True), module.__dict__)
+    return token
+"""
+"""A program that runs others in a module of their own, one after the other, and gives back what
+only it was told once all have passed: a program that ends early, with whatever status, has not
+passed. The module is not `__main__`, so what a program does as a script is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTest:
+    """What goes into a program and what must come out.
+
+    For a function, `input` is one JSON value a line, an argument each, and `output` is JSON.
+    """
+
+    __pydantic_config__: ClassVar = _STRICT
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A program that passes every test: one that reads standard input and writes to standard
+    output or, where there is a `function`, one that defines it, alone or in a class `Solution`.
+    With a `check` instead of tests, one after which the check passes; `before` is run first, for
+    what a program may leave out because the question had it.
+
+    As in LiveCodeBench, lines are compared without the space around them, and numbers by value
+    but without tolerance.
+    """
+
+    __pydantic_config__: ClassVar = _STRICT
+
+    tests: tuple[ProgramTest, ...] = ()
+    function: str | None = None
+    check: str = ""
+    before: str = ""
+    limits: Limits = USUAL_LIMITS
+    tagged: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.tests) == bool(self.check.strip()):
+            raise ConfigError("the grader `code` needs at least one test in `tests`, or a `check`")
+        if self.check and self.function is not None:
+            raise ConfigError("a `check` calls what it needs by itself: leave `function` out")
+        if self.before and not self.check:
+            raise ConfigError("`before` goes with a `check`, not with `tests`")
+        if self.check:
+            _require_python(self.check)
+        if self.function is not None:
+            for test in self.tests:
+                _require_json(test.output)
+        require_sandbox()
+
+    async def __call__(self, answer: str) -> bool:
+        """Whether the program in the reply passes. It is stopped at the first failure."""
+        text = final_answer(answer, tagged=self.tagged)
+        program = None if text is None else without_fence(text)
+        if not program or len(program) > LONGEST_PROGRAM:
+            return False
+        return await (self._is_checked(program) if self.check else self._passes(program))
+
+    async def _passes(self, program: str) -> bool:
+        inputs = [test.input for test in self.tests]
+        passed = 0
+        async with aclosing(
+            run_program(program, inputs, function=self.function, limits=self.limits)
+        ) as outcomes:
+            async for outcome in outcomes:
+                if outcome.problem or not self._is_right(outcome.output, self.tests[passed].output):
+                    return False
+                passed += 1
+        return passed == len(self.tests)
+
+    async def _is_checked(self, program: str) -> bool:
+        token = json.dumps(secrets.token_hex())
+        parts = [part for part in (self.before, program, self.check) if part]
+        async with aclosing(
+            run_program(_CHECKED % (parts,), [token], function="podium_check", limits=self.limits)
+        ) as outcomes:
+            async for outcome in outcomes:
+                return outcome.problem is None and outcome.output == token
+        return False
+
+    def _is_right(self, output: str, wanted: str) -> bool:
+        if self.function is None:
+            return same_output(output, wanted)
+        try:
+            return bool(json.loads(output) == json.loads(wanted))
+        except (ValueError, RecursionError):
+            return False
+
+
+def same_output(output: str, wanted: str) -> bool:
+    """Whether two outputs are the same, line by line."""
+    mine, theirs = _lines(output), _lines(wanted)
+    return len(mine) == len(theirs) and all(
+        one == other or _same_numbers(one, other) for one, other in zip(mine, theirs, strict=True)
+    )
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def _same_numbers(line: str, wanted: str) -> bool:
+    mine, theirs = line.split(), wanted.split()
+    try:
+        return len(mine) == len(theirs) and all(
+            Decimal(one) == Decimal(other) for one, other in zip(mine, theirs, strict=True)
+        )
+    except InvalidOperation:
+        return False
+
+
+def _require_python(check: str) -> None:
+    try:
+        compile(check, "check.py", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(f"the `check` is not valid Python: {error}") from error
+
+
+def _require_json(text: str) -> None:
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"what a function must return is written as JSON, and {shown(text)} is not"
+        ) from error

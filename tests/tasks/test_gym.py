@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from podium.errors import ConfigError
+from podium.tasks import suite
+
+NEEDED = pytest.mark.skipif(
+    find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed"
+)
+
+
+@NEEDED
+async def test_a_generators_own_answer_is_right_and_so_is_another_that_it_accepts() -> None:
+    task = suite("reasoning-gym:countdown", limit=2, seed=1)[0]
+    assert (task.id, task.kind) == ("reasoning-gym/countdown/1/0", "countdown")
+    assert "<answer></answer>" in task.question
+    assert await task.grader(f"<answer>{task.answer}</answer>")
+    assert not await task.grader(f"<answer>{task.answer} + 0 * 7</answer>")  # not its numbers
+    assert await task.grader(f"<answer>({task.answer})</answer>")
+    assert not await task.grader(task.answer)
+
+
+@NEEDED
+def test_the_seed_makes_the_tasks() -> None:
+    first = suite("reasoning-gym:leg_counting", limit=5, seed=3)
+    assert [task.question for task in first] == [
+        task.question for task in suite("reasoning-gym:leg_counting", limit=5, seed=3)
+    ]
+    assert len({task.id for task in first}) == 5
+    other = suite("reasoning-gym:leg_counting", limit=5, seed=4)
+    assert first[0].question != other[0].question
+
+
+@NEEDED
+async def test_what_a_generator_fails_on_is_wrong() -> None:
+    (task,) = suite("reasoning-gym:prime_factorization", limit=1)
+    assert not await task.grader("<answer>hopeless</answer>")
+    assert not await task.grader("")
+
+
+@NEEDED
+def test_a_generator_that_does_not_exist_is_an_error_that_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean reasoning-gym:countdown"):
+        suite("reasoning-gym:countdwon")
+    with pytest.raises(ConfigError, match="has no generator ''; there are ab, acre"):
+        suite("reasoning-gym")
+    with pytest.raises(ConfigError, match="has no generator 'composite'"):
+        suite("reasoning-gym:composite")
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    with pytest.raises(ConfigError, match=r"reasoning_gym.*podium-conductor\[eval\]"):
+        suite("reasoning-gym:countdown", limit=1)
