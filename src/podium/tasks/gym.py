@@ -3,6 +3,8 @@
 The package makes the questions and has the last word on answers: an answer is right when its
 generator gives it the full score. Some generators evaluate what they are given to score as an
 expression, so that is done in the sandbox, not here.
+
+The package is an extra of its own, `gym`: one of its dependencies has to be compiled.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class GymGrader:
 
 def gym_suite(generator: str, n: int, seed: int = 0) -> list[Task]:
     """As many tasks of a generator; the seed makes them."""
-    library = optional("reasoning_gym", f"the suite {GYM}:{generator}")
+    library = optional("reasoning_gym", f"the suite {GYM}:{generator}", "gym")
     _require_generator(generator)
     require_sandbox()
     made = library.create_dataset(generator, seed=seed, size=n)
@@ -94,7 +96,7 @@ def _task(generator: str, seed: int, number: int, entry: Mapping[str, Any]) -> T
 
 
 def _require_generator(name: str) -> None:
-    factory = optional("reasoning_gym.factory", f"the suite {GYM}:{name}")
+    factory = optional("reasoning_gym.factory", f"the suite {GYM}:{name}", "gym")
     known = sorted(set(factory.DATASETS) - {_COMPOSED})
     if name in known:
         return

@@ -114,15 +114,15 @@ class Local:
         )
 
 
-def optional(module: str, purpose: str) -> Any:
-    """A module of the extra `eval`, or an error that names the extra."""
+def optional(module: str, purpose: str, extra: str = "eval") -> Any:
+    """A module of the extra, or an error that names the extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
+        package = module.partition(".")[0].replace("_", "-")
         raise ConfigError(
             f"{purpose} needs the package {package}, which is not installed: "
-            f"pip install 'podium-conductor[eval]'"
+            f"pip install 'podium-conductor[{extra}]'"
         ) from error
 
 
