@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.support import MakePool, Podium
+from cli.support import MakePool, Podium, Vendor
 from podium.etudes import ROLES
 
 RULES = '[conductor]\nkind = "rules"\n'
@@ -27,7 +27,7 @@ def test_one_strategy_over_perfect_workers_is_one_json_object(podium: Podium) ->
     assert (document["suite"], document["n"], document["seed"]) == ("etudes", 8, 7)
     (row,) = document["rows"]
     assert (row["strategy"], row["accuracy"]) == ("ideal", 1.0)
-    assert ended.err == "podium: ideal: 8 tasks measured\n"
+    assert ended.err.splitlines()[0] == "podium: ideal: 8 tasks measured"
 
 
 def test_several_strategies_are_one_table(podium: Podium, role_pool: Path) -> None:
@@ -41,12 +41,36 @@ def test_several_strategies_are_one_table(podium: Podium, role_pool: Path) -> No
     assert "an optimistic choice" in ended.out
 
 
-def test_an_evaluation_leaves_nothing_in_the_users_home(
+def test_an_evaluation_leaves_no_runs_in_the_store_but_replies_in_the_cache(
     podium: Podium, role_pool: Path, home: Path
 ) -> None:
     podium("eval", "run", "etudes", "--pool", role_pool, "--limit", "2")
-    assert not list(home.rglob("*.db*")) + list(home.rglob("*.sqlite*"))
+    left = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
+    assert left == [Path("cache", "evaluations", "replies.sqlite3")]
     assert podium("runs", "list", "--json").json == []
+
+
+def test_a_fresh_evaluation_leaves_nothing_at_all(
+    podium: Podium, role_pool: Path, home: Path
+) -> None:
+    command = ("eval", "run", "etudes", "--pool", role_pool, "--limit", "2", "--fresh")
+    for _ in range(2):
+        assert "calls to workers: 2;" in podium(*command).err
+    assert not [path for path in home.rglob("*") if path.is_file()]
+
+
+def test_the_same_command_again_asks_no_worker_anything(podium: Podium) -> None:
+    command = (
+        *("eval", "run", "etudes", "--oracle", "--limit", "10", "--seed", "7", "--json"),
+        *("--strategy", "ideal,best-single,moa,reflection,majority,random"),
+    )
+    first, second = podium(*command), podium(*command)
+    assert "calls to workers" in first.err
+    assert "no worker was asked" in second.err
+    tables = [first.json, second.json]
+    for row in (row for table in tables for row in table["rows"]):
+        row.pop("seconds")  # what a kept reply would have taken is not known
+    assert tables[0] == tables[1]
 
 
 def test_the_variant_of_the_test_set_is_told_with_the_result(podium: Podium) -> None:
@@ -73,9 +97,96 @@ def test_samples_and_summary_are_written_where_asked(
     )
     assert json.loads((output / "summary.json").read_text("utf-8")) == ended.json
     assert len((output / "conductor.jsonl").read_text("utf-8").splitlines()) == 3
-    again = podium("eval", "run", "etudes", "--pool", role_pool, "--output", output)
-    assert again.code == 2
-    assert "name a new one" in again.complaint
+    other = podium("eval", "run", "etudes", "--pool", role_pool, "--output", output)
+    assert other.code == 2
+    assert "its limit is 3, and this one's is 100; name a new directory" in other.complaint
+
+
+def test_an_evaluation_goes_on_in_its_directory_with_further_strategies_and_repeats(
+    podium: Podium, role_pool: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    command = ("eval", "run", "etudes", "--pool", role_pool, "--limit", "3", "--output", output)
+    podium(*command, "--strategy", "single:words")
+    lines = (output / "single-words.jsonl").read_text("utf-8")
+    ended = podium(*command, "--strategy", "single:words,single:lists", "--repeats", "2", "--json")
+    assert ended.code == 0
+    assert (output / "single-words.jsonl").read_text("utf-8").startswith(lines)
+    assert [row["samples"] for row in ended.json["rows"]] == [6, 6]
+    assert (ended.json["n"], ended.json["repeats"]) == (3, 2)
+
+
+def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_finished(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"question": "6 x 7?", "answer": "42", "grader": "number"}
+    tasks.write_text("".join(f"{json.dumps(task)}\n" for _ in range(3)), "utf-8")
+    vendor.status = 400
+    pool = vendor.pool("ann", directory=tmp_path)
+    output = tmp_path / "out"
+    command = ("eval", "run", tasks, "--pool", pool, "--json", "--output", output)
+    ended = podium(*command, "--strategy", "single:ann")
+    assert ended.code == 0
+    (problem,) = ended.json["problems"]
+    assert (problem["strategy"], problem["at_fault"], problem["count"]) == ("single:ann", "ann", 3)
+    assert ended.json["rows"][0]["faults"] == 3
+    assert "single:ann: ann failed in 3 samples, first with: worker" in ended.err
+    vendor.status = 200
+    vendor.replies["ann"] = "42"
+    asked = len(vendor.asked)
+    assert podium(*command, "--strategy", "single:ann").json["rows"][0]["accuracy"] == 0.0
+    assert len(vendor.asked) == asked
+    again = podium(*command, "--strategy", "single:ann", "--retry-faults")
+    assert again.json["rows"][0]["accuracy"] == 1.0
+    assert again.json["problems"] == []
+
+
+def test_at_its_cap_an_evaluation_stops_and_says_so_and_a_higher_one_goes_on(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    """A reply of the vendor costs 10 x 1 + 5 x 2 dollars a million."""
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"question": "6 x 7?", "answer": "42", "grader": "number"}
+    lines = [json.dumps({**task, "question": f"{n} x 7?"}) for n in range(9)]
+    tasks.write_text("\n".join(lines), "utf-8")
+    pool = vendor.pool("ann", directory=tmp_path)
+    command = (
+        *("eval", "run", tasks, "--pool", pool, "--strategy", "single:ann", "--json"),
+        *("--output", tmp_path / "out", "--concurrency", "2"),
+    )
+    ended = podium(*command, "--budget-usd", "0.0001")
+    assert ended.code == 3
+    assert ended.json["rows"] == []
+    assert ended.json["stopped"]["unfinished"] == {"single:ann": 5}
+    assert "stopped before the cap of 0.0001 USD, 0.0001 spent: single:ann has 5" in ended.err
+    ended = podium(*command, "--budget-usd", "1")
+    assert (ended.code, len(vendor.asked)) == (0, 9)
+
+
+def test_a_file_says_all_of_it_and_the_command_line_has_the_last_word(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    make_pool({"ann": "42", "ben": "41"}, head=RULES)
+    tasks = tmp_path / "tasks.csv"
+    tasks.write_text("question,answer,grader\n6 x 7?,42,number\n2 + 2?,4,number\n", "utf-8")
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'suite = "tasks.csv"\npool = "pool.toml"\noutput = "measured"\nrepeats = 2\n'
+        'strategies = ["single:ann", "best-single"]\nlimit = 1\nseed = 3\n',
+        "utf-8",
+    )
+    ended = podium("eval", "run", file, "--json")
+    assert ended.code == 0, ended.err
+    assert (ended.json["n"], ended.json["seed"], ended.json["repeats"]) == (1, 3, 2)
+    assert [row["strategy"] for row in ended.json["rows"]] == ["single:ann", "best-single"]
+    assert (tmp_path / "measured" / "summary.json").is_file()
+    ended = podium(
+        *("eval", "run", file, "--json", "--strategy", "single:ben", "--repeats", "1"),
+        *("--limit", "2", "--output", tmp_path / "other"),
+    )
+    assert [row["n"] for row in ended.json["rows"]] == [2]
+    assert ended.json["rows"][0]["accuracy"] == 0.0
 
 
 def test_two_evaluations_are_compared_task_by_task(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ async def test_perfect_workers_take_the_place_of_the_pool_but_not_of_the_conduct
 ) -> None:
     async with opened(settings, {}, oracle=True) as ensemble:
         assert ensemble.pool.names == ROLES
-        assert all(isinstance(worker, OracleWorker) for worker in ensemble.workers.values())
+        assert {profile.provider for profile in ensemble.pool} == {"oracle"}
         assert ensemble.conductor.name == "model(planner)"
 
 
@@ -166,3 +167,34 @@ async def test_only_specialists_are_made_flaky_and_each_in_its_share() -> None:
     assert 0.1 < declined / len(cases) < 0.5
     for role in ("generalist", "misleading"):
         assert isinstance(flaky.workers[role], OracleWorker)
+
+
+async def test_calls_that_were_really_made_are_counted_by_worker(settings: Settings) -> None:
+    cases = oracle_cases(3)
+    cache = ReplyCache(None, 1_000_000)
+    counts = []
+    for _ in range(2):
+        async with opened(settings, {}, cache=cache) as ensemble:
+            await Evaluation(ensemble, cases, seed=0, concurrency=2).row("single:words")
+            counts.append(dict(ensemble.asked))
+    assert counts == [{"words": 3}, {}]
+
+
+async def test_other_workers_and_other_conductors_make_another_ensemble(
+    settings: Settings,
+) -> None:
+    first, *others = settings.workers
+    told = replace(first, options={**first.options, "reply": "something else"})
+    identities = []
+    for changed in (
+        settings,
+        settings,
+        replace(settings, workers=(told, *others)),
+        replace(settings, conductor=replace(settings.conductor, temperature=0.9)),
+    ):
+        async with opened(changed, {}) as ensemble:
+            identities.append(ensemble.identity)
+    async with opened(settings, {}, oracle=True) as ensemble:
+        identities.append(ensemble.identity)
+    assert identities[0] == identities[1]
+    assert len(set(identities)) == 4

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 
 from evals.support import Knowing, case_of, ensemble_of, oracle_cases
-from podium.errors import StoreError, UsageError
+from podium.errors import BudgetExhausted, StoreError, UsageError
 from podium.etudes.perfect import oracle_workers
 from podium.evals.evaluation import Evaluation
+from podium.evals.occasion import CountedWorker
+from podium.evals.purse import Purse
 from podium.evals.sample import Sample
 from podium.evals.strategies import STRATEGIES
+from podium.evals.written import Time
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Request
 from podium.run import Run
+from podium.usage import Price
 from support.stage import Actor
 
 
@@ -148,3 +155,56 @@ async def test_a_strategy_that_there_is_not_is_refused_before_anyone_is_asked(
     with pytest.raises(UsageError, match=complaint.replace("?", r"\?")):
         await measuring(worker).row(name)
     assert worker.calls == 0
+
+
+async def test_with_repeats_every_task_is_put_so_often_repeat_by_repeat() -> None:
+    worker = ScriptedWorker("ann", ["a", "no", "no", "b"])
+    cases = [case_of("a?", "a", [worker]), case_of("b?", "b", [worker])]
+    evaluation = Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=1, repeats=2)
+    row = await evaluation.row("single:ann")
+    assert [(sample.task, sample.repeat, sample.right) for sample in row.samples] == [
+        ("a?", 0, True),
+        ("b?", 0, False),
+        ("a?", 1, False),
+        ("b?", 1, True),
+    ]
+    assert row.outcomes == {"a?": 0.5, "b?": 0.5}
+
+
+async def test_what_an_earlier_sitting_measured_is_not_measured_again() -> None:
+    worker = knows("ann", "ab")
+    cases = [case_of(f"{letter}?", letter, [worker]) for letter in "abc"]
+    first = await Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=2).row("single:ann")
+    known = {Time(sample.task, 0): sample for sample in first.samples if sample.task != "b?"}
+    seen: list[tuple[str, int, int]] = []
+    again = await Evaluation(
+        ensemble_of([worker]),
+        cases,
+        seed=0,
+        concurrency=2,
+        known=lambda name: known,
+        watch=lambda *told: seen.append(told),
+    ).row("single:ann")
+    assert worker.calls == 4
+    assert [sample.right for sample in again.samples] == [True, True, False]
+    assert seen == [("single:ann", 2, 3), ("single:ann", 3, 3)]
+
+
+async def test_at_the_cap_it_stops_between_two_tasks_and_says_how_far_it_came() -> None:
+    price = Price(input=0, output=1_000_000)  # a dollar a word
+    worker = ScriptedWorker("ann", "a", price=price)
+    cases = [case_of(f"{n}?", "a", [worker]) for n in range(9)]
+    ensemble = replace(ensemble_of([worker]), workers={"ann": CountedWorker(worker, Counter())})
+    purse = Purse(4.0)
+    evaluation = Evaluation(ensemble, cases, seed=0, concurrency=1, purse=purse)
+    with pytest.raises(BudgetExhausted, match=r"usd is capped at \$4"):
+        await evaluation.row("single:ann")
+    assert evaluation.unfinished == {"single:ann": 4}
+    assert (worker.calls, purse.spent) == (4, 4.0)
+
+
+async def test_two_tasks_of_one_id_are_refused() -> None:
+    worker = knows("ann", "a")
+    cases = [case_of("a?", "a", [worker])] * 2
+    with pytest.raises(UsageError, match="two tasks have the id 'a\\?'"):
+        Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=1)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from evals.support import ensemble_of, oracle_cases
-from podium.errors import UsageError
+from evals.support import case_of, ensemble_of, oracle_cases
+from podium.errors import Unavailable, UsageError
 from podium.etudes.perfect import oracle_workers
 from podium.evals.evaluation import Evaluation
 from podium.evals.written import SampleFiles, write_json
+from podium.providers.scripted import ScriptedWorker
 from podium.run import load
 
 
@@ -40,7 +41,7 @@ async def test_every_sample_is_a_line_with_its_run_in_the_file_of_its_strategy(
 
 def test_earlier_results_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "ideal.jsonl").write_text("precious", "utf-8")
-    with pytest.raises(UsageError, match="not an empty directory; name a new one"):
+    with pytest.raises(UsageError, match="neither empty nor an evaluation that could go on"):
         SampleFiles(tmp_path)
     assert (tmp_path / "ideal.jsonl").read_text("utf-8") == "precious"
 
@@ -49,3 +50,63 @@ def test_a_file_is_written_whole_into_a_directory_that_is_made(tmp_path: Path) -
     write_json(tmp_path / "results" / "table.json", {"étude": 1})
     assert json.loads((tmp_path / "results" / "table.json").read_text("utf-8")) == {"étude": 1}
     assert [path.name for path in (tmp_path / "results").iterdir()] == ["table.json"]
+
+
+MANIFEST = {"suite": "etudes", "limit": 3, "seed": 7}
+
+
+async def two_samples(directory: Path) -> list[str]:
+    """The lines of an evaluation of two tasks, the first of which failed."""
+    worker = ScriptedWorker("ann", [Unavailable("gone"), "b"])
+    cases = [case_of("a?", "a", [worker]), case_of("b?", "b", [worker])]
+    with SampleFiles(directory) as files:
+        files.resume(MANIFEST)
+        evaluation = Evaluation(
+            ensemble_of([worker]), cases, seed=0, concurrency=1, keep=files.keep
+        )
+        await evaluation.row("single:ann")
+    return (directory / "single-ann.jsonl").read_text("utf-8").splitlines()
+
+
+async def test_the_same_evaluation_goes_on_from_the_samples_that_there_are(tmp_path: Path) -> None:
+    await two_samples(tmp_path)
+    with SampleFiles(tmp_path) as files:
+        files.resume({**MANIFEST})
+        known = files.known("single:ann")
+        assert files.known("majority") == {}
+    assert [(time.task, time.repeat, sample.right) for time, sample in known.items()] == [
+        ("a?", 0, False),
+        ("b?", 0, True),
+    ]
+
+
+async def test_a_line_that_was_cut_off_is_dropped_and_the_next_one_begins_anew(
+    tmp_path: Path,
+) -> None:
+    lines = await two_samples(tmp_path)
+    path = tmp_path / "single-ann.jsonl"
+    path.write_text(f"{lines[0]}\n{lines[1][:40]}", "utf-8")
+    with SampleFiles(tmp_path) as files:
+        assert [time.task for time in files.known("single:ann")] == ["a?"]
+    assert path.read_text("utf-8") == f"{lines[0]}\n"
+
+
+async def test_what_failed_can_be_measured_again(tmp_path: Path) -> None:
+    lines = await two_samples(tmp_path)
+    with SampleFiles(tmp_path) as files:
+        assert [time.task for time in files.known("single:ann", retry_faults=True)] == ["b?"]
+    assert (tmp_path / "single-ann.jsonl").read_text("utf-8") == f"{lines[1]}\n"
+
+
+async def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
+    lines = await two_samples(tmp_path)
+    (tmp_path / "single-ann.jsonl").write_text(f"{lines[0]}\n{{}}\n", "utf-8")
+    with SampleFiles(tmp_path) as files, pytest.raises(UsageError, match="line 2: expected a sam"):
+        files.known("single:ann")
+
+
+async def test_another_evaluation_is_not_mixed_into_this_one(tmp_path: Path) -> None:
+    await two_samples(tmp_path)
+    complaint = "its limit is 3, and this one's is 4; name a new"
+    with SampleFiles(tmp_path) as files, pytest.raises(UsageError, match=complaint):
+        files.resume({**MANIFEST, "limit": 4})

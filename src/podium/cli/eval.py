@@ -1,18 +1,13 @@
 """`podium eval`: strategies measured over suites of tasks, with the same workers and budget.
 
-How two evaluations are compared is `podium.cli.compare`.
+How a measurement is held is `podium.cli.sitting`, how two are compared `podium.cli.compare`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import typer
 
@@ -20,26 +15,27 @@ from podium._version import __version__
 from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.compare import compare
-from podium.cli.fetching import fetch_weights
-from podium.cli.output import complain, is_drawable, say, say_json
-from podium.cli.settings import Choice, conducted_by, settings_for
+from podium.cli.outcome import Exit
+from podium.cli.output import complain, say, say_json
+from podium.cli.settings import Choice
+from podium.cli.sitting import Sitting
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
-    from podium.config import Settings
-    from podium.evals.ensemble import Ensemble
-    from podium.evals.evaluation import Keep, Watch
+    from podium.evals.case import Variant
+    from podium.evals.report import Report
+    from podium.evals.suite_file import SuiteFile, VariantTable
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
-TASKS_AT_ONCE: Final = {"transformers": 1_000, "llamacpp": 4}
-"""By provider: as many as make its batches large, or as it can serve without a queue."""
+USUAL_TASKS: Final = 100
+"""How many tasks of a suite with a name; of one's own file, all."""
 
-USUAL_TASKS_AT_ONCE: Final = 8
-CACHE_BYTES: Final = 1_000_000_000
+Value = TypeVar("Value")
 
-Result = TypeVar("Result")
-
-Seed = Annotated[int, typer.Option(metavar="N", help="What the tasks and all chance come from.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="What the tasks and all chance come from; 0, when left out."),
+]
 Concurrency = Annotated[
     int | None,
     typer.Option(
@@ -49,13 +45,16 @@ Concurrency = Annotated[
 Cache = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Keep replies there, and ask no worker the same thing again."
+        metavar="FILE",
+        help="Keep replies there. When left out, they are kept in DIR, or in your cache.",
     ),
 ]
 Samples = Annotated[
     Path | None,
     typer.Option(
-        "--output", metavar="DIR", help="Write every sample with its whole run there; a new DIR."
+        "--output",
+        metavar="DIR",
+        help="Write every sample with its whole run there: a new DIR, or one to go on with.",
     ),
 ]
 Untrained = Annotated[
@@ -72,19 +71,49 @@ SuiteName = Annotated[
     str,
     typer.Argument(
         metavar="SUITE",
-        help="etudes, everyday, a benchmark's name, or a .jsonl or .csv file of tasks.",
+        help="etudes, everyday, a benchmark's name, a .jsonl or .csv file of tasks, or a .toml "
+        "file that says all of this.",
     ),
 ]
 Strategies = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--strategy",
         metavar="A,B,…",
         help="conductor, recursion, ideal, best-single, single:WORKER, majority, moa, "
-        "reflection, reflection:WORKER, random, untrained; several with commas.",
+        "reflection, reflection:WORKER, random, untrained; several with commas. When left out, "
+        "conductor.",
     ),
 ]
-Limit = Annotated[int, typer.Option(metavar="N", min=1, help="How many tasks.")]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="How many tasks; when left out, 100, or all of your own file, or 1000 of the table.",
+    ),
+]
+Repeats = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="How often each task is put, each time drawn anew."),
+]
+BudgetUsd = Annotated[
+    float | None,
+    typer.Option(
+        metavar="USD",
+        min=0,
+        callback=options.finite,
+        help="The most that the whole may cost; it stops there, and a higher one goes on.",
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option("--fresh", help="Ask everybody anew, and keep no reply longer than this lasts."),
+]
+RetryFaults = Annotated[
+    bool,
+    typer.Option("--retry-faults", help="Measure those samples of DIR again that had a fault."),
+]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="Where a benchmark's files are, if not on the hub."),
@@ -98,7 +127,7 @@ Shapes = Annotated[
     typer.Option(metavar="A,B,…", help="Only études of these shapes, such as one,chain-5."),
 ]
 PoolOrder = Annotated[
-    Literal["drawn", "shuffled"],
+    Literal["drawn", "shuffled"] | None,
     typer.Option(
         metavar="drawn|shuffled", help="Each pool as it is drawn, or in yet another order."
     ),
@@ -107,7 +136,7 @@ DropOne = Annotated[
     bool, typer.Option("--drop-one", help="Leave out a worker that the étude does not need.")
 ]
 Flaky = Annotated[
-    float,
+    float | None,
     typer.Option(metavar="SHARE", min=0, max=1, help="How many requests the specialists decline."),
 ]
 TableFile = Annotated[
@@ -131,10 +160,11 @@ def evaluate() -> None:
 @app.command()
 def run(
     suite: SuiteName,
-    strategy: Strategies = "conductor",
-    limit: Limit = 100,
+    strategy: Strategies = None,
+    limit: Limit = None,
     data: Data = None,
-    seed: Seed = 0,
+    seed: Seed = None,
+    repeats: Repeats = None,
     json: options.Json = False,
     pool: options.Pool = None,
     config: options.Config = None,
@@ -142,63 +172,78 @@ def run(
     untrained: Untrained = None,
     oracle: Oracle = False,
     shapes: Shapes = None,
-    pool_order: PoolOrder = "drawn",
+    pool_order: PoolOrder = None,
     drop_one: DropOne = False,
-    flaky: Flaky = 0.0,
+    flaky: Flaky = None,
     concurrency: Concurrency = None,
+    budget_usd: BudgetUsd = None,
     cache: Cache = None,
+    fresh: Fresh = False,
     output: Samples = None,
+    retry_faults: RetryFaults = False,
     offline: options.Offline = False,
 ) -> None:
     """Measure strategies over a suite of tasks, all with the same workers and budget.
 
-    The études are unseen ones, over pools described in words that no training has seen. Name their
-    workers by --pool, or take perfect ones by --oracle; else they are the embedded pool's, where it
-    has specialists. Runs are not kept in the store.
+    The same command again asks no worker what it has answered before, and goes on where it was
+    cut off. The études are unseen ones, over pools described in words that no training has seen.
+    Name their workers by --pool, or take perfect ones by --oracle; else they are the embedded
+    pool's, where it has specialists. Runs are not kept in the store.
     """
-    from podium.evals.case import Variant
-    from podium.evals.report import Wanted, reported, shapes_of
-    from podium.evals.text_table import notes, rows_table
+    from podium.evals.report import Wanted, reported
+    from podium.evals.suite_file import VariantTable, file_for
 
-    variant = Variant(shuffled=pool_order == "shuffled", drop_one=drop_one, flaky=flaky)
-    if shapes:
-        variant = replace(variant, shapes=shapes_of(shapes.split(",")))
-    wanted = Wanted(
-        suite=suite,
-        data=data,
-        strategies=tuple(dict.fromkeys(filter(None, strategy.split(",")))),
-        limit=limit,
-        seed=seed,
-        variant=variant,
+    file = file_for(suite)
+    chosen = VariantTable(
+        shapes=tuple(shapes.split(",")) if shapes else file.etudes.shapes,
+        pool_order=_first(pool_order, file.etudes.pool_order, "drawn"),
+        drop_one=drop_one or bool(file.etudes.drop_one),
+        flaky=_first(flaky, file.etudes.flaky, 0.0),
     )
-    sitting = _Sitting(
-        choice=Choice(pool=pool, config=config, conductor=conductor, offline=offline),
-        suite=suite,
+    named = tuple(filter(None, strategy.split(","))) if strategy is not None else file.strategies
+    wanted = Wanted(
+        suite=file.suite,
+        data=data or _path(file.data),
+        strategies=tuple(dict.fromkeys(("conductor",) if named is None else named)),
+        limit=_first(limit, file.limit, _usual_tasks(file)),
+        seed=_first(seed, file.seed, 0),
+        variant=_variant(chosen),
+        repeats=_first(repeats, file.repeats, 1),
+        cap_usd=_first(budget_usd, file.budget_usd, None),
+        retry_faults=retry_faults,
+    )
+    sitting = Sitting(
+        choice=Choice(
+            pool=pool or _path(file.pool),
+            config=config,
+            conductor=conductor or file.conductor,
+            offline=offline,
+        ),
+        suite=wanted.suite,
         strategies=wanted.strategies,
-        untrained=untrained,
-        oracle=oracle,
-        concurrency=concurrency,
-        cache=cache,
-        output=output,
+        untrained=untrained or file.untrained,
+        oracle=oracle or bool(file.oracle),
+        concurrency=concurrency or file.concurrency,
+        cache=cache or _path(file.cache),
+        output=output or _path(file.output),
+        keeps_replies=not fresh,
     )
     report = sitting.hold(
-        lambda ensemble, at_once, watch, keep: reported(
-            ensemble, replace(wanted, concurrency=at_once), watch=watch, keep=keep
+        lambda held: reported(
+            held.ensemble,
+            replace(wanted, concurrency=held.at_once),
+            watch=held.watch,
+            files=held.files,
         )
     )
-    sitting.summarise(report.document())
-    if json:
-        say_json(report.document())
-        return
-    rows = [(row.strategy, row) for row in report.rows]
-    say("\n".join([rows_table(rows), *notes(rows)]))
+    _tell(report, sitting, as_json=json)
 
 
 @app.command(name="etudes-table")
 def etudes_table(
     file: TableFile = Path("results/etudes.json"),
-    limit: Limit = 1000,
-    seed: Seed = 0,
+    limit: Limit = None,
+    seed: Seed = None,
     pool: options.Pool = None,
     config: options.Config = None,
     conductor: options.Conductor = None,
@@ -220,10 +265,11 @@ def etudes_table(
     from podium.evals.training import read_trainings
     from podium.evals.written import write_json
     from podium.run import timestamp
-    from podium.tasks.suites import ETUDES
+    from podium.tasks.suites import ETUDES, USUAL_ETUDES
 
     figures = read_trainings(training or ())
-    sitting = _Sitting(
+    count, chance = limit or USUAL_ETUDES, seed or 0
+    sitting = Sitting(
         choice=Choice(pool=pool, config=config, conductor=conductor, offline=offline),
         suite=ETUDES,
         strategies=MAIN,
@@ -234,19 +280,19 @@ def etudes_table(
         output=output,
     )
     table = sitting.hold(
-        lambda ensemble, at_once, watch, keep: measure_etudes(
-            ensemble,
-            n=limit,
-            seed=seed,
-            concurrency=at_once,
+        lambda held: measure_etudes(
+            held.ensemble,
+            n=count,
+            seed=chance,
+            concurrency=held.at_once,
             training=figures,
-            watch=watch,
-            keep=keep,
+            watch=held.watch,
+            keep=held.files.keep if held.files is not None else None,
         )
     )
     document = {
         **table.document(),
-        "seed": seed,
+        "seed": chance,
         "pool": pool.name if pool is not None else "embedded",
         "date": timestamp()[:10],
         "podium": __version__,
@@ -260,121 +306,50 @@ def etudes_table(
 app.command()(compare)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sitting:
-    """Everything that the two commands do alike: settings, weights, cache, progress, files."""
-
-    choice: Choice
-    suite: str
-    strategies: Sequence[str]
-    untrained: str | None
-    oracle: bool
-    concurrency: int | None
-    cache: Path | None
-    output: Path | None
-
-    def hold(
-        self, measure: Callable[[Ensemble, int, Watch, Keep | None], Awaitable[Result]]
-    ) -> Result:
-        """Measure with the ensemble that was chosen, and tell how it goes on."""
-        from podium.evals.written import SampleFiles
-
-        async def hold() -> Result:
-            with ExitStack() as stack:
-                keep = None
-                if self.output is not None:
-                    keep = stack.enter_context(SampleFiles(self.output)).keep
-                settings = await self._settings()
-                await fetch_weights(self._needed(settings), offline=self.choice.offline)
-                watch = stack.enter_context(_progress())
-                async with self._ensemble(settings) as ensemble:
-                    return await measure(ensemble, self._at_once(settings), watch, keep)
-
-        return asyncio.run(hold())
-
-    def summarise(self, document: dict[str, Any]) -> None:
-        """Write the table beside the samples, where these are written."""
-        from podium.evals.written import SUMMARY, write_json
-
-        if self.output is not None:
-            write_json(self.output / SUMMARY, document)
-
-    async def _settings(self) -> Settings:
-        """The settings; what is asked of the études' own workers is asked of the embedded ones,
-        whatever keys there are."""
-        from podium.config.current import EMBEDDED_POOL
-        from podium.evals.case import check_roles, needs_roles
-
-        choice, suite = self.choice, self.suite.partition(":")[0]
-        if needs_roles(suite) and choice.pool is None and choice.config is None:
-            choice = replace(choice, pool=EMBEDDED_POOL)
-        settings = await settings_for(choice, os.environ)
-        for warning in settings.warnings:
-            complain(warning)
-        if not self.oracle:
-            check_roles(settings.pool, suite)  # before anything is fetched
-        return settings
-
-    def _needed(self, settings: Settings) -> Settings:
-        """The settings less those whose weights are not needed."""
-        from podium.evals.strategies import PLANNED
-
-        planned = any(name.partition(":")[0] in PLANNED for name in self.strategies)
-        conductor = settings.conductor
-        return replace(
-            settings,
-            workers=() if self.oracle else settings.workers,
-            conductor=conductor if planned else replace(conductor, worker=None),
-        )
-
-    def _at_once(self, settings: Settings) -> int:
-        if self.concurrency is not None:
-            return self.concurrency
-        providers = {worker.profile.provider for worker in settings.workers}
-        return min(TASKS_AT_ONCE.get(name, USUAL_TASKS_AT_ONCE) for name in providers)
-
-    @asynccontextmanager
-    async def _ensemble(self, settings: Settings) -> AsyncIterator[Ensemble]:
-        """Who takes part; replies are remembered, for this sitting at least."""
-        from podium.evals.ensemble import opened
-        from podium.providers.cached import ReplyCache
-
-        untrained = None
-        if self.untrained is not None:
-            untrained = conducted_by(settings, self.untrained).conductor.worker
-        with ReplyCache(self.cache, CACHE_BYTES) as cache:
-            async with opened(
-                settings, os.environ, cache=cache, oracle=self.oracle, untrained=untrained
-            ) as ensemble:
-                yield ensemble
+def _first(given: Value | None, in_file: Value | None, usual: Value) -> Value:
+    """What the command line says, else the suite file, else what is usual."""
+    if given is not None:
+        return given
+    return usual if in_file is None else in_file
 
 
-@contextmanager
-def _progress() -> Iterator[Watch]:
-    """A bar for each strategy on a terminal, else a line when it is done."""
-    if not is_drawable(sys.stderr):
-        yield _say_when_done
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+
+def _usual_tasks(file: SuiteFile) -> int | None:
+    from podium.tasks.own import ENDINGS
+
+    return None if Path(file.suite).suffix in ENDINGS else USUAL_TASKS
+
+
+def _variant(chosen: VariantTable) -> Variant:
+    from podium.evals.case import Variant
+    from podium.evals.report import shapes_of
+
+    variant = Variant(
+        shuffled=chosen.pool_order == "shuffled",
+        drop_one=bool(chosen.drop_one),
+        flaky=chosen.flaky or 0.0,
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        bars: dict[str, Any] = {}
-
-        def watch(strategy: str, done: int, total: int) -> None:
-            if strategy not in bars:
-                bars[strategy] = bar.add_task(strategy, total=total)
-            bar.update(bars[strategy], completed=done)
-
-        yield watch
+    return replace(variant, shapes=shapes_of(chosen.shapes)) if chosen.shapes else variant
 
 
-def _say_when_done(strategy: str, done: int, total: int) -> None:
-    if done == total:
-        complain(f"{strategy}: {total} tasks measured")
+def _tell(report: Report, sitting: Sitting, *, as_json: bool) -> None:
+    """Print the table, write it beside the samples, and say what failed."""
+    from podium.evals.text_table import notes, rows_table
+
+    sitting.summarise(report.document())
+    for problem in report.problems:
+        complain(
+            f"{problem.strategy}: {problem.at_fault} failed in {problem.count} samples, first "
+            f"with: {problem.first}"
+        )
+    if as_json:
+        say_json(report.document())
+    elif report.rows:
+        rows = [(row.strategy, row) for row in report.rows]
+        say("\n".join([rows_table(rows), *notes(rows)]))
+    if report.stop is not None:
+        complain(str(report.stop))
+        raise typer.Exit(Exit.EXHAUSTED)

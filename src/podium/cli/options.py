@@ -17,7 +17,8 @@ from podium.run import Tier
 STANDARD_INPUT: Final = "-"
 
 
-def _finite(value: float | None) -> float | None:
+def finite(value: float | None) -> float | None:
+    """Refuse what is no number, or endless."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is no cap; give a number.")
     return value
@@ -69,7 +70,7 @@ Rounds = Annotated[
 ]
 BudgetUsd = Annotated[
     float | None,
-    typer.Option(metavar="USD", min=0, callback=_finite, help="The most that the run may cost."),
+    typer.Option(metavar="USD", min=0, callback=finite, help="The most that the run may cost."),
 ]
 BudgetCalls = Annotated[
     int | None,
@@ -77,7 +78,7 @@ BudgetCalls = Annotated[
 ]
 BudgetSeconds = Annotated[
     float | None,
-    typer.Option(metavar="S", min=0, callback=_finite, help="The longest that the run may take."),
+    typer.Option(metavar="S", min=0, callback=finite, help="The longest that the run may take."),
 ]
 BudgetTokens = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="The most tokens, input and output together.")

@@ -10,13 +10,16 @@ what an evaluation does is not part of anybody's history.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from podium._version import __version__
 from podium.assembly import assemble, usual_options
 from podium.conductor import Conductor, Length, ModelConductor
 from podium.config import ConductorSettings, Settings, WorkerSettings
@@ -24,11 +27,12 @@ from podium.engine import RetryPolicy
 from podium.etudes import FAMILIES
 from podium.etudes.flaky import FlakyWorker
 from podium.etudes.perfect import oracle_workers
+from podium.evals.occasion import CountedWorker, RepeatingWorker
 from podium.files import sha256_of
 from podium.local import weights
 from podium.pool import Pool
 from podium.providers import Http, connect
-from podium.providers.cached import CachedWorker, ReplyCache
+from podium.providers.cached import ReplyCache
 from podium.runner import Options
 from podium.worker import Worker
 
@@ -47,7 +51,9 @@ class Ensemble:
     """Workers by name with their pool, the conductor, and what holds for every run.
 
     `untrained` is the conductor's model without its training, by the prompt that it is asked
-    with; empty where the conductor is no model.
+    with; empty where the conductor is no model. `asked` counts the calls that were really made,
+    by worker. `identity` is a fingerprint of everyone who takes part: other workers, other
+    models or another adapter make another one.
     """
 
     workers: Mapping[str, Worker]
@@ -56,6 +62,8 @@ class Ensemble:
     untrained: Mapping[str, Conductor] = field(default_factory=dict)
     options: Options = Options()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    asked: Counter[str] = field(default_factory=Counter)
+    identity: str = ""
 
     def made_flaky(self, share: float, seed: int) -> Ensemble:
         """The same, but every specialist declines that share of the requests it gets."""
@@ -81,6 +89,12 @@ async def opened(
     With `oracle`, perfect workers take the place of the pool's. `untrained` is the model that
     plans without having been trained to; when left out, the conductor's less its adapter.
     """
+    asked = Counter[str]()
+
+    def counted(worker: Worker, known_by: str) -> Worker:
+        worker = CountedWorker(worker, asked)
+        return worker if cache is None else RepeatingWorker(worker, cache, fingerprint=known_by)
+
     async with AsyncExitStack() as stack:
         http = Http()
         stack.push_async_callback(http.close)
@@ -93,15 +107,20 @@ async def opened(
             planner = connect(base.profile, base.endpoint(environment), http)
             if hasattr(planner, "close"):
                 stack.push_async_callback(planner.close)
-            prompted = _prompted(_remembering(planner, base, cache), settings.conductor)
-        conductor, asked = assembly.conductor, settings.conductor.worker
-        if isinstance(conductor, ModelConductor) and asked is not None:
-            conductor.worker = _remembering(conductor.worker, asked, cache)
+            prompted = _prompted(counted(planner, fingerprint(base)), settings.conductor)
+        conductor, plans = assembly.conductor, settings.conductor.worker
+        if isinstance(conductor, ModelConductor) and plans is not None:
+            conductor.worker = counted(conductor.worker, fingerprint(plans))
         if oracle:
-            workers: Sequence[Worker] = oracle_workers()
+            workers: Sequence[Worker] = [
+                counted(worker, __version__) for worker in oracle_workers()
+            ]
             pool = Pool(tuple(worker.profile for worker in workers))
         else:
-            workers = [_remembering(w, settings[w.profile.name], cache) for w in assembly.workers]
+            workers = [
+                counted(worker, fingerprint(settings[worker.profile.name]))
+                for worker in assembly.workers
+            ]
             pool = assembly.pool
         yield Ensemble(
             workers={worker.profile.name: worker for worker in workers},
@@ -110,13 +129,23 @@ async def opened(
             untrained=prompted,
             options=usual_options(settings),
             retry=settings.retry,
+            asked=asked,
+            identity=_identity(settings, base, oracle=oracle),
         )
 
 
-def _remembering(worker: Worker, settings: WorkerSettings, cache: ReplyCache | None) -> Worker:
-    if cache is None:
-        return worker
-    return CachedWorker(worker, cache, fingerprint=fingerprint(settings))
+def _identity(settings: Settings, untrained: WorkerSettings | None, *, oracle: bool) -> str:
+    """What decides over the replies and plans of an evaluation, in a short text."""
+    conductor = settings.conductor
+    workers = () if oracle else settings.workers
+    asked = [worker for worker in (*workers, conductor.worker, untrained) if worker is not None]
+    known = (
+        [(worker.profile, fingerprint(worker)) for worker in asked],
+        (conductor.kind, conductor.max_steps, conductor.temperature, conductor.prompt),
+        (conductor.few_shot, conductor.fallback, conductor.workflow),
+        (settings.share_question, settings.mask_names, settings.budget),
+    )
+    return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
 
 
 def fingerprint(worker: WorkerSettings) -> str:

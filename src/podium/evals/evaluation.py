@@ -1,24 +1,27 @@
-"""An evaluation: strategies over the same cases, each case graded once.
+"""An evaluation: strategies over the same cases, each case graded once, or as often as repeated.
 
     evaluation = Evaluation(ensemble, cases, seed=7, concurrency=8)
     row = await evaluation.row("best-single")
 
 What one strategy needs of another (the best single worker, say) is measured first and shared.
+What is known of an earlier sitting is not measured again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from podium.engine import Switchboard
+from podium.errors import BudgetExhausted, UsageError
 from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble
+from podium.evals.performing import Perform, Performer
+from podium.evals.purse import Purse
 from podium.evals.row import Row
-from podium.evals.sample import Sample, graded
-from podium.evals.stage import Stage, Strategy
-from podium.evals.strategies import candidates, check_strategy, strategy_named
+from podium.evals.sample import Sample
+from podium.evals.strategies import candidates, check_strategy
+from podium.evals.written import Time
 from podium.run import Run
 
 OPTIMISTIC: Final = "{of}, the best of {count} on these very tasks: an optimistic choice"
@@ -30,12 +33,26 @@ Keep = Callable[[str, Sample, Run], None]
 """Handed every sample with its whole run, which is not kept in memory."""
 
 
+Known = Callable[[str], Mapping[Time, Sample]]
+"""The samples of a strategy that are there from an earlier sitting."""
+
+
 def unwatched(strategy: str, done: int, total: int) -> None:
     """Nobody is watching."""
 
 
+def nothing_known(strategy: str) -> Mapping[Time, Sample]:
+    """There was no earlier sitting."""
+    return {}
+
+
 class Evaluation:
-    """Measures strategies over cases. At most `concurrency` tasks are under way at a time."""
+    """Measures strategies over cases. At most `concurrency` tasks are under way at a time.
+
+    With `repeats`, every case is put so often, and samples come repeat by repeat. `perform` is
+    who does it, where not this process. When the purse's cap is reached, `row` raises
+    `BudgetExhausted`, and `unfinished` says how far it came.
+    """
 
     def __init__(
         self,
@@ -44,25 +61,34 @@ class Evaluation:
         *,
         seed: int,
         concurrency: int,
+        repeats: int = 1,
         watch: Watch = unwatched,
         keep: Keep | None = None,
+        known: Known = nothing_known,
+        perform: Perform | None = None,
+        purse: Purse | None = None,
     ) -> None:
         self._ensemble = ensemble
         self._cases = cases
         self._concurrency = concurrency
+        self._repeats = repeats
         self._watch = watch
         self._keep = keep
+        self._known = known
+        self._perform = perform or Performer(ensemble, seed=seed)
+        self._purse = purse or Purse()
         self._rows: dict[str, Row] = {}
-        self._stage = Stage(
-            workers=ensemble.workers,
-            board=Switchboard(ensemble.retry),
-            options=ensemble.options,
-            seed=seed,
-        )
+        self.unfinished: dict[str, int] = {}
+        _check_ids(cases)
 
     def check(self, name: str) -> None:
         """Refuse a strategy that there is not, before anything is asked."""
         check_strategy(name, self._ensemble, self._cases)
+
+    @property
+    def measured(self) -> tuple[Row, ...]:
+        """The rows that there are, those that others needed included."""
+        return tuple(self._rows.values())
 
     async def row(self, name: str) -> Row:
         """What comes of that strategy; measured once, however often it is asked for."""
@@ -75,7 +101,7 @@ class Evaluation:
             self._rows[name] = (
                 await self._best(name, stand_ins)
                 if stand_ins
-                else Row(name, await self._samples(name, strategy_named(name, self._ensemble)))
+                else Row(name, await self._samples(name))
             )
         return self._rows[name]
 
@@ -95,27 +121,59 @@ class Evaluation:
             {row.strategy: row.accuracy.value for row in rows},
         )
 
-    async def _samples(self, name: str, strategy: Strategy) -> tuple[Sample, ...]:
-        """The strategy on every case, in the order of the cases."""
-        found: dict[int, Sample] = {}
-        waiting = iter(enumerate(self._cases))
+    async def _samples(self, name: str) -> tuple[Sample, ...]:
+        """The strategy on every case, repeat by repeat, in the order of the cases."""
+        times = [
+            (Time(case.task.id, repeat), case)
+            for repeat in range(self._repeats)
+            for case in self._cases
+        ]
+        known = self._known(name)
+        found = {time: known[time] for time, _ in times if time in known}
+        for sample in found.values():
+            self._purse.note(sample.paid_usd)
+        waiting = iter([(time, case) for time, case in times if time not in found])
 
         async def work() -> None:
-            for place, case in waiting:
-                run = await strategy(case, self._stage)
-                found[place] = sample = await graded(case, run)
-                if self._keep is not None:
-                    self._keep(name, sample, run)
-                self._watch(name, len(found), len(self._cases))
+            while self._purse.is_enough:
+                time, case = next(waiting, (None, None))
+                if time is None or case is None:
+                    return
+                found[time] = await self._performed(name, case, time.repeat)
+                self._watch(name, len(found), len(times))
 
-        self._watch(name, 0, len(self._cases))
+        self._watch(name, len(found), len(times))
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._concurrency, len(self._cases))):
+                for _ in range(min(self._concurrency, len(times) - len(found))):
                     group.create_task(work())
         except ExceptionGroup as faults:
             raise _first(faults) from faults
-        return tuple(found[place] for place in range(len(self._cases)))
+        if len(found) < len(times):
+            self.unfinished[name] = len(found)
+            raise BudgetExhausted("usd", self._purse.cap_usd or 0.0)
+        return tuple(found[time] for time, _ in times)
+
+    async def _performed(self, name: str, case: Case, repeat: int) -> Sample:
+        self._purse.begin()
+        paid = 0.0
+        try:
+            sample, run = await self._perform(name, case, repeat)
+            paid = sample.paid_usd
+        finally:
+            self._purse.end(paid)
+        if self._keep is not None:
+            self._keep(name, sample, run)
+        return sample
+
+
+def _check_ids(cases: Sequence[Case]) -> None:
+    """Two tasks of one id could not be told apart in any file or table."""
+    seen = set[str]()
+    for case in cases:
+        if case.task.id in seen:
+            raise UsageError(f"two tasks have the id {case.task.id!r}; give each one its own id")
+        seen.add(case.task.id)
 
 
 def _first(faults: ExceptionGroup) -> Exception:

@@ -7,22 +7,29 @@ print(report.document())
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from podium.config.problems import nearest
-from podium.errors import UsageError
+from podium.errors import BudgetExhausted, UsageError
 from podium.etudes import USUAL, EtudeShape
 from podium.evals.case import Case, Variant, check_roles, etude_cases, suite_cases
 from podium.evals.ensemble import Ensemble
-from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
+from podium.evals.evaluation import Evaluation, Watch, nothing_known, unwatched
+from podium.evals.performing import Perform
+from podium.evals.purse import Purse
 from podium.evals.row import Row
+from podium.evals.written import SampleFiles
+from podium.evals.yardsticks import yardsticks
 from podium.pool import Pool
 from podium.tasks import suite
-from podium.tasks.suites import ETUDES
+from podium.tasks.suites import ETUDES, USUAL_ETUDES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +37,21 @@ class Wanted:
     """Which strategies, on how many tasks of which suite, and how many of them at once.
 
     `suite` and `data` are as `podium.tasks.suite` takes them; a variant is for the études alone.
+    Each task is put `repeats` times. Nothing is begun any more when the whole has cost `cap_usd`.
+    With `retry_faults`, samples of an earlier sitting in which something failed are measured
+    again.
     """
 
     suite: str = ETUDES
     data: Path | None = None
     strategies: Sequence[str] = ("conductor",)
-    limit: int = 100
+    limit: int | None = 100
     seed: int = 0
     variant: Variant = field(default_factory=Variant)
     concurrency: int = 8
+    repeats: int = 1
+    cap_usd: float | None = None
+    retry_faults: bool = False
 
     def __post_init__(self) -> None:
         if not self.strategies:
@@ -52,49 +65,141 @@ class Wanted:
     def cases(self, pool: Pool) -> tuple[Case, ...]:
         """The tasks, over that pool."""
         if self.suite == ETUDES:
-            return etude_cases(self.limit, self.seed, pool, self.variant)
+            return etude_cases(self.limit or USUAL_ETUDES, self.seed, pool, self.variant)
         check_roles(pool, self.suite.partition(":")[0])
         tasks = suite(self.suite, data=self.data, limit=self.limit, seed=self.seed)
         return suite_cases(tasks, pool)
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that failed in some samples of a strategy: whose fault it was, in how many, and
+    what the first of them said."""
+
+    strategy: str
+    at_fault: str
+    count: int
+    first: str
+
+    def document(self) -> dict[str, Any]:
+        """The problem as JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """An evaluation that stopped at its cap: how many samples there are of a strategy that is
+    not finished."""
+
+    cap_usd: float
+    spent_usd: float
+    unfinished: Mapping[str, int]
+
+    def __str__(self) -> str:
+        done = ", ".join(f"{name} has {count} samples" for name, count in self.unfinished.items())
+        return (
+            f"stopped before the cap of {self.cap_usd:g} USD, {self.spent_usd:.4f} spent: {done}; "
+            f"the same command with a higher --budget-usd goes on from there"
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The stop as JSON."""
+        return {**asdict(self), "unfinished": dict(self.unfinished)}
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """The rows, in the order in which their strategies were named."""
+    """The rows, in the order in which their strategies were named; `measured` are those and all
+    that had to be measured for them. `stop` is set where it ended before all was measured."""
 
     wanted: Wanted
     rows: tuple[Row, ...]
+    measured: tuple[Row, ...]
+    stop: Stop | None = None
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What failed, the most frequent first."""
+        rows = [row for row in self.measured if row.candidates is None]  # or some count twice
+        found = [problem for row in rows for problem in _problems(row)]
+        return tuple(sorted(found, key=lambda problem: -problem.count))
 
     def document(self) -> dict[str, Any]:
         """The report as JSON; a strategy is compared with the best single worker where that was
         measured too."""
-        best = next((row for row in self.rows if row.strategy == "best-single"), None)
-        return {
+        measures = yardsticks(self.measured)
+        document = {
             "suite": self.wanted.suite,
-            "n": len(self.rows[0].samples),
+            "n": len(self.measured[0].outcomes) if self.measured else 0,
+            "repeats": self.wanted.repeats,
             "seed": self.wanted.seed,
             "variant": self.wanted.variant.document(),
-            "rows": [row.document(best) for row in self.rows],
+            "rows": [measures.document(row) for row in self.rows],
+            "problems": [problem.document() for problem in self.problems],
         }
+        if self.stop is not None:
+            document["stopped"] = self.stop.document()
+        return document
 
 
 async def reported(
-    ensemble: Ensemble, wanted: Wanted, *, watch: Watch = unwatched, keep: Keep | None = None
+    ensemble: Ensemble,
+    wanted: Wanted,
+    *,
+    watch: Watch = unwatched,
+    files: SampleFiles | None = None,
+    perform: Perform | None = None,
 ) -> Report:
-    """Measure what is wanted."""
+    """Measure what is wanted. With `files`, what they have of an earlier sitting is taken from
+    there; `perform` is who measures, where not this process."""
     if wanted.variant.flaky:
         ensemble = ensemble.made_flaky(wanted.variant.flaky, wanted.seed)
+    cases = wanted.cases(ensemble.pool)
+    purse = Purse(wanted.cap_usd)
     evaluation = Evaluation(
         ensemble,
-        wanted.cases(ensemble.pool),
+        cases,
         seed=wanted.seed,
         concurrency=wanted.concurrency,
+        repeats=wanted.repeats,
         watch=watch,
-        keep=keep,
+        keep=files.keep if files is not None else None,
+        known=partial(files.known, retry_faults=wanted.retry_faults) if files else nothing_known,
+        perform=perform,
+        purse=purse,
     )
     for name in wanted.strategies:
         evaluation.check(name)
-    return Report(wanted, tuple([await evaluation.row(name) for name in wanted.strategies]))
+    if files is not None:
+        files.resume(_manifest(wanted, cases, ensemble))
+    rows, stop = list[Row](), None
+    try:
+        for name in wanted.strategies:
+            rows.append(await evaluation.row(name))
+    except BudgetExhausted:
+        stop = Stop(wanted.cap_usd or 0.0, purse.spent, evaluation.unfinished)
+    return Report(wanted, tuple(rows), evaluation.measured, stop)
+
+
+def _manifest(wanted: Wanted, cases: Sequence[Case], ensemble: Ensemble) -> dict[str, Any]:
+    """What makes an evaluation this one and no other. Strategies and repeats may be added."""
+    tasks = [(case.task.id, case.task.question, case.task.answer) for case in cases]
+    return {
+        "suite": wanted.suite,
+        "limit": wanted.limit,
+        "seed": wanted.seed,
+        "variant": wanted.variant.document(),
+        "tasks": hashlib.blake2b(repr(tasks).encode(), digest_size=8).hexdigest(),
+        "workers": list(ensemble.pool.names),
+        "ensemble": ensemble.identity,
+    }
+
+
+def _problems(row: Row) -> Iterable[Problem]:
+    failed = [sample for sample in row.samples if sample.fault is not None]
+    for who, count in Counter(sample.at_fault for sample in failed).items():
+        first = next(sample.fault for sample in failed if sample.at_fault == who)
+        yield Problem(row.strategy, who, count, first or "")
 
 
 def shapes_of(names: Sequence[str]) -> Mapping[EtudeShape, float]:

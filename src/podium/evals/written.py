@@ -1,16 +1,19 @@
 """What an evaluation leaves behind: a directory with every sample and its run, and the table.
 
+DIR/evaluation.json     what is measured: by this an evaluation that was cut off knows its own
 DIR/conductor.jsonl     a line for each task: the sample, and the whole run
 DIR/summary.json        what `--json` prints
+DIR/replies.sqlite3     what workers replied
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, NamedTuple, Self, TextIO
 
 from podium.errors import UsageError
 from podium.evals.sample import Sample
@@ -18,26 +21,74 @@ from podium.files import write_whole, writing
 from podium.run import Run
 
 SUMMARY: Final = "summary.json"
+MANIFEST: Final = "evaluation.json"
+REPLIES: Final = "replies.sqlite3"
+LOCK: Final = ".lock"
+MANIFEST_VERSION: Final = 1
 NEEDED_BYTES: Final = 1_000_000
 """Less room than this is not worth starting for."""
 
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+")
 
 
+class Time(NamedTuple):
+    """A task by its id, and the number of the time that it is put, from 0."""
+
+    task: str
+    repeat: int
+
+
 class SampleFiles:
-    """The files of one evaluation. Lines are written as tasks end, so a crash keeps them."""
+    """The files of one evaluation. Lines are written as tasks end, so a crash keeps them, and
+    with `resume` the same evaluation goes on from them."""
 
     def __init__(self, directory: Path) -> None:
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise UsageError(
-                f"{directory} is there already and not an empty directory; name a new one"
-            )
         self._directory = directory
         self._files: dict[str, TextIO] = {}
+        self._is_new = not (directory / MANIFEST).is_file()
+        if self._is_new and directory.exists() and not _is_empty(directory):
+            raise UsageError(
+                f"{directory} is there already, and neither empty nor an evaluation that could "
+                f"go on; name a new one"
+            )
 
     def __enter__(self) -> Self:
         with writing(self._directory, NEEDED_BYTES):
             return self
+
+    def resume(self, manifest: Mapping[str, Any]) -> None:
+        """Begin the evaluation that the manifest tells of, or go on with it where it was begun
+        before; another one's directory is refused."""
+        path = self._directory / MANIFEST
+        wanted = json.loads(json.dumps({"version": MANIFEST_VERSION, **manifest}))
+        if self._is_new:
+            write_json(path, wanted)
+            return
+        begun = read_json(path)
+        for key in wanted:
+            if begun.get(key) != wanted[key]:
+                raise UsageError(
+                    f"{self._directory} has another evaluation: its {key} is {begun.get(key)}, "
+                    f"and this one's is {wanted[key]}; name a new directory"
+                )
+
+    def known(self, strategy: str, *, retry_faults: bool = False) -> dict[Time, Sample]:
+        """The samples of that strategy that are there; without those that failed, if these are
+        to be measured again. A line that a crash has cut off is dropped."""
+        path = sample_file(self._directory, strategy)
+        if not path.exists():
+            return {}
+        with writing(self._directory, 0):
+            text = path.read_text("utf-8")
+            lines = text.split("\n")[:-1]  # the last one was cut off, or is empty
+            found = list(_samples(path, lines))
+            wanted = [
+                place for place, sample in enumerate(found) if not (retry_faults and sample.fault)
+            ]
+            kept = "".join(f"{lines[place]}\n" for place in wanted)
+            if kept != text:
+                write_whole(path, kept)
+        return {Time(found[place].task, found[place].repeat): found[place] for place in wanted}
 
     def keep(self, strategy: str, sample: Sample, run: Run) -> None:
         """Write one sample with its run."""
@@ -45,8 +96,9 @@ class SampleFiles:
             file = self._files.get(strategy)
             if file is None:
                 path = sample_file(self._directory, strategy)
-                file = self._files[strategy] = path.open("w", encoding="utf-8")
-            file.write(json.dumps(sample.document(run), ensure_ascii=False) + "\n")
+                file = self._files[strategy] = path.open("a", encoding="utf-8")
+            line = {"strategy": strategy, **sample.document(run)}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
 
     def __exit__(
@@ -59,6 +111,13 @@ class SampleFiles:
             file.close()
 
 
+def _is_empty(directory: Path) -> bool:
+    """Whether there is nothing but what an evaluation leaves that was refused at once."""
+    return directory.is_dir() and all(
+        path.name == LOCK or path.name.startswith(REPLIES) for path in directory.iterdir()
+    )
+
+
 def sample_file(directory: Path, strategy: str) -> Path:
     """Where the samples of that strategy are."""
     return directory / f"{_NOT_IN_NAMES.sub('-', strategy)}.jsonl"
@@ -68,3 +127,25 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON file whole or not at all."""
     with writing(path.parent, 0):
         write_whole(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read what `write_json` wrote."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; name another directory") from error
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: expected a JSON object; name another directory")
+    return document
+
+
+def _samples(path: Path, lines: list[str]) -> Iterator[Sample]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield Sample.from_document(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{path}, line {number}: expected a sample as podium eval run --output writes "
+                f"them, and it is none ({error}); remove the line, and it is measured again"
+            ) from error

@@ -1,0 +1,213 @@
+"""One sitting of `podium eval`: settings, weights, kept replies, progress and files.
+
+Everything that the commands which measure do alike. What is measured is `podium.cli.eval`'s to
+say, and `podium.evals`' to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from podium.cli.fetching import fetch_weights
+from podium.cli.output import complain, is_drawable
+from podium.cli.settings import Choice, conducted_by, settings_for
+from podium.errors import UsageError
+from podium.files import exclusive
+from podium.paths import cache_dir
+
+if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
+    from podium.config import Settings, WorkerSettings
+    from podium.evals.ensemble import Ensemble
+    from podium.evals.evaluation import Watch
+    from podium.evals.written import SampleFiles
+    from podium.providers.cached import ReplyCache
+
+TASKS_AT_ONCE: Final = {"transformers": 1_000, "llamacpp": 4}
+"""By provider: as many as make its batches large, or as it can serve without a queue."""
+
+USUAL_TASKS_AT_ONCE: Final = 8
+CACHE_BYTES: Final = 1_000_000_000
+LOCK_SECONDS: Final = 1.0
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a measurement is made with."""
+
+    ensemble: Ensemble
+    at_once: int
+    watch: Watch
+    files: SampleFiles | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sitting:
+    """What the command line says of a measurement, whatever is measured.
+
+    Replies are kept in the file `cache`; without one in the memory of this process, and with
+    `keeps_replies` beside the samples or, where these are not written, in the user's cache.
+    """
+
+    choice: Choice
+    suite: str
+    strategies: Sequence[str]
+    untrained: str | None
+    oracle: bool
+    concurrency: int | None
+    cache: Path | None
+    output: Path | None
+    keeps_replies: bool = False
+
+    def hold(self, measure: Callable[[Held], Awaitable[Result]]) -> Result:
+        """Measure with the ensemble that was chosen, and tell how it goes on."""
+        from podium.evals.written import SampleFiles
+        from podium.providers.cached import ReplyCache
+
+        async def hold() -> Result:
+            async with AsyncExitStack() as stack:
+                files = None
+                if self.output is not None:
+                    files = stack.enter_context(SampleFiles(self.output))
+                    await self._alone_in(self.output, stack)
+                settings = await self._settings()
+                await fetch_weights(self._needed(settings), offline=self.choice.offline)
+                cache = stack.enter_context(ReplyCache(self._replies, CACHE_BYTES))
+                ensemble = await stack.enter_async_context(self._ensemble(settings, cache))
+                held = Held(
+                    ensemble=ensemble,
+                    at_once=self._at_once(settings),
+                    watch=stack.enter_context(_progress()),
+                    files=files,
+                )
+                result = await measure(held)
+            complain(_told(ensemble.asked.total(), cache.hits + cache.shared))
+            return result
+
+        return asyncio.run(hold())
+
+    def summarise(self, document: dict[str, Any]) -> None:
+        """Write the table beside the samples, where these are written."""
+        from podium.evals.written import SUMMARY, write_json
+
+        if self.output is not None:
+            write_json(self.output / SUMMARY, document)
+
+    async def _settings(self) -> Settings:
+        """The settings; what is asked of the études' own workers is asked of the embedded ones,
+        whatever keys there are."""
+        from podium.config.current import EMBEDDED_POOL
+        from podium.evals.case import check_roles, needs_roles
+
+        choice, suite = self.choice, self.suite.partition(":")[0]
+        if needs_roles(suite) and choice.pool is None and choice.config is None:
+            choice = replace(choice, pool=EMBEDDED_POOL)
+        settings = await settings_for(choice, os.environ)
+        for warning in settings.warnings:
+            complain(warning)
+        if not self.oracle:
+            check_roles(settings.pool, suite)  # before anything is fetched
+        return settings
+
+    def _needed(self, settings: Settings) -> Settings:
+        """The settings less those whose weights are not needed."""
+        from podium.evals.strategies import PLANNED
+
+        planned = any(name.partition(":")[0] in PLANNED for name in self.strategies)
+        conductor = settings.conductor
+        return replace(
+            settings,
+            workers=() if self.oracle else settings.workers,
+            conductor=conductor if planned else replace(conductor, worker=None),
+        )
+
+    def _at_once(self, settings: Settings) -> int:
+        if self.concurrency is not None:
+            return self.concurrency
+        providers = {worker.profile.provider for worker in settings.workers}
+        return min(TASKS_AT_ONCE.get(name, USUAL_TASKS_AT_ONCE) for name in providers)
+
+    @property
+    def _replies(self) -> Path | None:
+        from podium.evals.written import REPLIES
+
+        if self.cache is not None or not self.keeps_replies:
+            return self.cache
+        return (self.output or cache_dir() / "evaluations") / REPLIES
+
+    @asynccontextmanager
+    async def _ensemble(self, settings: Settings, cache: ReplyCache) -> AsyncIterator[Ensemble]:
+        """Who takes part."""
+        from podium.evals.ensemble import opened
+
+        async with opened(
+            settings,
+            os.environ,
+            cache=cache,
+            oracle=self.oracle,
+            untrained=self._without_training(settings),
+        ) as ensemble:
+            yield ensemble
+
+    def _without_training(self, settings: Settings) -> WorkerSettings | None:
+        if self.untrained is None:
+            return None
+        return conducted_by(settings, self.untrained).conductor.worker
+
+    async def _alone_in(self, directory: Path, stack: AsyncExitStack) -> None:
+        """Two sittings at once in one directory would ask everything twice."""
+        from podium.evals.written import LOCK
+
+        try:
+            async with asyncio.timeout(LOCK_SECONDS):
+                await stack.enter_async_context(exclusive(directory / LOCK))
+        except TimeoutError as error:
+            raise UsageError(
+                f"another evaluation is writing to {directory}; wait for it, or name another one"
+            ) from error
+
+
+@contextmanager
+def _progress() -> Iterator[Watch]:
+    """A bar for each strategy on a terminal, else a line when it is done."""
+    if not is_drawable(sys.stderr):
+        yield _say_when_done
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        bars: dict[str, Any] = {}
+
+        def watch(strategy: str, done: int, total: int) -> None:
+            if strategy not in bars:
+                bars[strategy] = bar.add_task(strategy, total=total)
+            bar.update(bars[strategy], completed=done)
+
+        yield watch
+
+
+def _say_when_done(strategy: str, done: int, total: int) -> None:
+    if done == total:
+        complain(f"{strategy}: {total} tasks measured")
+
+
+def _told(asked: int, recalled: int) -> str:
+    """How much work it was."""
+    if not asked:
+        return f"no worker was asked: {recalled:,} replies were kept from before"
+    return f"calls to workers: {asked:,}; answered by kept replies: {recalled:,}"

@@ -1,0 +1,92 @@
+"""A suite file: one TOML file that says what to measure, so that a command can be repeated.
+
+    suite = "tasks.jsonl"               # or a benchmark's name
+    strategies = ["conductor", "best-single"]
+    pool = "pool.toml"
+    limit = 200
+    seed = 7
+
+Paths are as seen from the file. What the command line says as well, the command line decides.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from podium.catalogue.entries import Dollars, Table
+from podium.config.problems import form_problem, syntax_problem
+from podium.config.schema import Count, Name
+from podium.errors import ConfigError
+from podium.tasks.own import ENDINGS
+
+ENDING: Final = ".toml"
+PATHS: Final = ("data", "pool", "cache", "output")
+"""The keys that name a file or a directory."""
+
+Names = Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
+
+
+class VariantTable(Table):
+    """What is changed about the études; for the suite `etudes` alone."""
+
+    shapes: Names | None = None
+    pool_order: Literal["drawn", "shuffled"] | None = None
+    drop_one: bool | None = None
+    flaky: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
+class SuiteFile(Table):
+    """The keys of a suite file. What is left out is as usual."""
+
+    suite: Name
+    data: Name | None = None
+    strategies: Names | None = None
+    limit: Count | None = None
+    seed: int | None = None
+    repeats: Count | None = None
+    pool: Name | None = None
+    conductor: Name | None = None
+    untrained: Name | None = None
+    oracle: bool | None = None
+    concurrency: Count | None = None
+    budget_usd: Dollars | None = None
+    cache: Name | None = None
+    output: Name | None = None
+    etudes: VariantTable = VariantTable()
+
+    def anchored(self, directory: Path) -> SuiteFile:
+        """The same with paths as seen from that directory."""
+        paths = [name for name in PATHS if getattr(self, name) is not None]
+        if Path(self.suite).suffix in ENDINGS:
+            paths.append("suite")
+        seen = {name: str(directory / Path(getattr(self, name)).expanduser()) for name in paths}
+        return self.model_copy(update=seen)
+
+
+def file_for(suite: str) -> SuiteFile:
+    """What the suite file of that path says; a suite by its name, or a file of tasks, is one that
+    says nothing else."""
+    if Path(suite).suffix == ENDING:
+        return read_suite_file(Path(suite))
+    return SuiteFile(suite=suite)
+
+
+def read_suite_file(path: Path) -> SuiteFile:
+    """Read the file; an error names the key, what was expected and what came."""
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path}: cannot be read: {reason}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise syntax_problem(path, error) from error
+    try:
+        return SuiteFile.model_validate(tables).anchored(path.parent)
+    except ValidationError as error:
+        raise form_problem(path, error, SuiteFile) from None

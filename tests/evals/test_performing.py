@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from evals.support import case_of, ensemble_of
+from podium.errors import ConfigError
+from podium.evals import performing
+from podium.evals.case import Case
+from podium.evals.performing import Performer
+from podium.evals.stage import Stage
+from podium.providers.scripted import ScriptedWorker
+from podium.run import Run
+
+
+async def test_a_strategy_that_throws_is_a_fault_of_its_own_and_not_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def broken(case: Case, stage: Stage) -> Run:
+        raise ZeroDivisionError("of one's own")
+
+    monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: broken)
+    worker = ScriptedWorker("ann", "a")
+    perform = Performer(ensemble_of([worker]), seed=0)
+    sample, run = await perform("mine", case_of("a?", "a", [worker]), 0)
+    assert (sample.right, sample.at_fault) == (False, "the strategy")
+    assert sample.fault == run.error == "the strategy raised ZeroDivisionError: of one's own"
+
+
+async def test_what_a_person_must_change_ends_the_evaluation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refused(case: Case, stage: Stage) -> Run:
+        raise ConfigError("no price is known")
+
+    monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: refused)
+    worker = ScriptedWorker("ann", "a")
+    with pytest.raises(ConfigError, match="no price"):
+        await Performer(ensemble_of([worker]), seed=0)("mine", case_of("a?", "a", [worker]), 0)
+
+
+async def test_chance_is_another_one_in_every_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[float] = []
+
+    async def drawing(case: Case, stage: Stage) -> Run:
+        drawn.append(stage.draw(case, "plan").random())
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: drawing)
+    worker = ScriptedWorker("ann", "a")
+    perform, case = Performer(ensemble_of([worker]), seed=0), case_of("a?", "a", [worker])
+    for repeat in (0, 1, 2, 0, 1, 2):
+        await perform("random", case, repeat)
+    assert drawn[:3] == drawn[3:]
+    assert len(set(drawn)) == 3

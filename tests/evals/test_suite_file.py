@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podium.errors import ConfigError
+from podium.evals.suite_file import SuiteFile, file_for
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    return path
+
+
+def test_paths_are_as_seen_from_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path / "mine.toml", 'suite = "tasks.jsonl"\npool = "../pool.toml"\n')
+    read = file_for(str(file))
+    assert read.suite == str(tmp_path / "tasks.jsonl")
+    assert read.pool == str(tmp_path / "../pool.toml")
+    named = written(tmp_path / "named.toml", 'suite = "gsm8k:train"\n[etudes]\nflaky = 0.5\n')
+    assert file_for(str(named)).suite == "gsm8k:train"
+    assert file_for(str(named)).etudes.flaky == 0.5
+
+
+def test_a_suite_by_its_name_is_a_file_that_says_nothing_else() -> None:
+    assert file_for("etudes") == SuiteFile(suite="etudes")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('suite = "etudes"\nlimt = 3', "unknown key limt; did you mean 'limit'?"),
+        ("limit = 3", "suite is missing, and it is required"),
+        ('suite = "etudes"\nlimit = "3"', "limit: expected a whole number, got the text '3'"),
+        ('suite = "etudes"\nlimit = 0', "limit: expected more than 0, got 0"),
+        ('suite = "etudes"\nstrategies = []', "strategies: expected"),
+        ('suite = "etudes"\n[etudes]\nflaky = 2', "etudes.flaky: expected 1 or less, got 2"),
+        ("suite = ", "not valid TOML"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_with_its_key(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    file = written(tmp_path / "mine.toml", text)
+    with pytest.raises(ConfigError) as told:
+        file_for(str(file))
+    assert complaint in str(told.value)
+    assert str(told.value).startswith(str(file))
+
+
+def test_a_file_that_there_is_not_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none.toml: there is no such file"):
+        file_for(str(tmp_path / "none.toml"))
