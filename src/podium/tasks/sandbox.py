@@ -1,36 +1,40 @@
-"""Running programs that a model wrote, where they can do little harm and not for long.
+"""Running programs that a model wrote, where they can do no harm and not for long.
 
-    async for outcome in run_program(program, inputs):
+    async for outcome in run_program(program, inputs):    what it wrote, or its function returned
         ...
+    outcome = await run_check(program, check)              whether a check of it passes
 
-A guard, a process of its own (`sandbox_guard`), runs the program once for each input: in a new
-session, in an empty directory that is removed afterwards, with no environment, and with limits
-on time, memory, file size, output and processes. Whatever it started ends with it. This keeps
-accidents away from the machine; it does not hide the machine's files or its network from a
-program that means harm, so grade as a user who may lose little.
+A guard, a process of its own (`podium.tasks.guard`), runs the program behind as many walls as
+the system lets it build: no network, no files but Python's own for reading, no other processes
+to see, an empty directory that goes with it, no environment, and limits on time, memory, files,
+output and processes. Whatever it started ends with it. `standing_walls` says which walls stand on
+this machine, and one that is missing is told when the first program is run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import sys
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from pydantic import ConfigDict
 
 from podium.errors import ConfigError
 
-_GUARD: Final = Path(__file__).with_name("sandbox_guard.py")
+_log: Final = logging.getLogger("podium")
+_GUARD: Final = Path(__file__).with_name("guard") / "__main__.py"
 _SECONDS_TO_LEAVE: Final = 10.0
 _SPARE_SECONDS: Final = 60.0
 """How much longer than a program may run its guard may keep silent, before it counts as lost."""
@@ -46,6 +50,7 @@ class Limits:
     wall_seconds: float = 12.0
     memory_bytes: int = 1024**3
     file_bytes: int = 16 * 1024**2
+    disk_bytes: int = 64 * 1024**2
     output_bytes: int = 4 * 1024**2
     processes: int = 16
 
@@ -56,6 +61,37 @@ class Limits:
 
 
 USUAL_LIMITS: Final = Limits()
+
+
+_PURPOSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "limits": "limits on time, files, open files and processes, for each process",
+        "memory": "a limit on memory, for each process",
+        "users": "privileges that end where the program's own users end",
+        "nobody": "the superuser's programs run as nobody",
+        "processes": "no other process can be seen or signalled, and all end together",
+        "network": "no network but a loopback of its own",
+        "mounts": "no files but Python's and the system's, for reading; a directory in memory",
+        "landlock": "no files but those, held a second time by the kernel",
+        "seccomp": "no system calls that look into other processes or change the machine",
+    }
+)
+_LEFT_OUT: tuple[str, ...] = ()
+"""Walls not to build: tests see so what holds where a system lacks them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wall:
+    """One of the walls around programs: what it is for and, where it does not stand, why."""
+
+    name: str
+    purpose: str
+    missing: str | None
+
+    @property
+    def stands(self) -> bool:
+        """Whether programs are behind it."""
+        return self.missing is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +119,78 @@ async def run_program(
 ) -> AsyncGenerator[Outcome, None]:
     """Run the program for each input in turn: what it wrote or, where a function is named, what
     that returned, as JSON. Whoever stops listening stops the program."""
+    async with _guard(
+        {"inputs": list(inputs), "function": function, "check": None},
+        program=program,
+        limits=limits,
+    ) as guard:
+        for _ in inputs:
+            yield await _next_outcome(guard, limits)
+
+
+async def run_check(
+    program: str,
+    check: str,
+    *,
+    before: str = "",
+    together: bool = False,
+    limits: Limits = USUAL_LIMITS,
+) -> Outcome:
+    """Whether a check of the program passes: Python that uses the program's names and raises
+    where it is wrong, or has cases of `unittest`. `before` is run ahead of the program.
+
+    The check runs in a process of its own, out of the program's reach, and calls the program's
+    functions from there. `together` runs it in the program's process, for checks that replace
+    parts of modules or look into what cannot be copied; a program made for it could forge that.
+    """
+    async with _guard(
+        {"inputs": [], "function": None, "check": "together" if together else "apart"},
+        program=program,
+        before=before,
+        limits=limits,
+        secret=check,
+    ) as guard:
+        return await _next_outcome(guard, limits)
+
+
+async def standing_walls() -> tuple[Wall, ...]:
+    """Every wall, and whether it stands on this machine for this user."""
+    require_sandbox()
+    async with _guard({}) as guard:
+        return guard.walls
+
+
+@dataclass(frozen=True, slots=True)
+class _Guard:
+    process: Process
+    walls: tuple[Wall, ...]
+
+
+@asynccontextmanager
+async def _guard(
+    request: dict[str, Any],
+    *,
+    program: str | None = None,
+    before: str = "",
+    limits: Limits = USUAL_LIMITS,
+    secret: str | None = None,
+) -> AsyncGenerator[_Guard, None]:
+    """A guard that has heard its request and told which walls stand. The secret is for the guard
+    alone: it comes after the request, which the program's memory is a copy of."""
+    asked = {**request, "limits": asdict(limits), "left_out": list(_LEFT_OUT)}
+    if program is not None:
+        asked |= {"program": program, "before": before}
     async with _gate():
         place = await asyncio.to_thread(tempfile.mkdtemp, prefix="podium-sandbox-")
-        guard = await _start_guard(place)
+        process = await _start_guard(place)
         try:
-            request = {
-                "program": program,
-                "function": function,
-                "inputs": list(inputs),
-                "limits": asdict(limits),
-            }
-            assert guard.stdin is not None
-            guard.stdin.write(json.dumps(request).encode() + b"\n")
-            for _ in inputs:
-                yield await _next_outcome(guard, limits)
+            assert process.stdin is not None
+            for block in (json.dumps(asked), *([] if secret is None else [secret])):
+                data = block.encode("utf-8", "surrogatepass")
+                process.stdin.write(b"%d\n%b" % (len(data), data))
+            yield _Guard(process, await _walls_of(process))
         finally:
-            await _dismiss(guard)
+            await _dismiss(process)
             await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
 
 
@@ -119,28 +211,59 @@ async def _start_guard(place: str) -> Process:
     )
 
 
-async def _next_outcome(guard: Process, limits: Limits) -> Outcome:
-    assert guard.stdout is not None
-    try:
-        async with asyncio.timeout(limits.wall_seconds + _SPARE_SECONDS):
-            line = await guard.stdout.readline()
-        told = json.loads(line)
-    except (TimeoutError, ValueError):
+async def _walls_of(process: Process) -> tuple[Wall, ...]:
+    told = await _next_line(process, _SPARE_SECONDS)
+    if told is None:
+        raise ConfigError(
+            "the guard of the sandbox did not start: run the same Python with -I and see whether "
+            "it does"
+        )
+    walls = tuple(Wall(name, _PURPOSES[name], told["walls"][name]) for name in _PURPOSES)
+    _tell_missing(walls)
+    return walls
+
+
+_told_missing: Final[set[str]] = set()
+
+
+def _tell_missing(walls: Sequence[Wall]) -> None:
+    """Say once which walls do not stand, and what that means."""
+    for wall in walls:
+        if wall.missing is not None and wall.name not in _told_missing:
+            _told_missing.add(wall.name)
+            _log.warning(
+                "programs run without the wall %r (%s): %s", wall.name, wall.purpose, wall.missing
+            )
+
+
+async def _next_outcome(guard: _Guard, limits: Limits) -> Outcome:
+    told = await _next_line(guard.process, limits.wall_seconds + _SPARE_SECONDS)
+    if told is None:
         return Outcome("", "the program was lost together with its guard")
     return Outcome(told["output"], told["problem"])
 
 
-async def _dismiss(guard: Process) -> None:
+async def _next_line(process: Process, seconds: float) -> dict[str, Any] | None:
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(seconds):
+            told: dict[str, Any] = json.loads(await process.stdout.readline())
+    except (TimeoutError, ValueError):
+        return None
+    return told
+
+
+async def _dismiss(process: Process) -> None:
     """Tell the guard to end everything: it does when its input ends, also when we are killed."""
-    assert guard.stdin is not None
-    guard.stdin.close()
+    assert process.stdin is not None
+    process.stdin.close()
     with suppress(TimeoutError):
         async with asyncio.timeout(_SECONDS_TO_LEAVE):
-            await guard.communicate()
+            await process.communicate()
             return
     with suppress(ProcessLookupError):
-        guard.kill()
-    await guard.communicate()
+        process.kill()
+    await process.communicate()
 
 
 _gates: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()

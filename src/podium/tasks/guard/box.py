@@ -1,0 +1,223 @@
+"""Starting a child behind the walls, watching it, and ending everything that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from podium.tasks.guard import walls
+from podium.tasks.guard.walls import Walls
+
+LOOK_EVERY_SECONDS: Final = 0.02
+ABOUT_TO_END_SECONDS: Final = 0.001
+"""A child whose output has ended ends right after, as a rule."""
+COUNT_EVERY_SECONDS: Final = 0.1
+MOST_TRIES_TO_KILL: Final = 1000
+NOBODY_WAITS: Final = "nobody waits for it any more"
+PAGE: Final = os.sysconf("SC_PAGESIZE")
+
+
+class Ended(NamedTuple):
+    """How a child ended: what it wrote to the guard, and what was wrong."""
+
+    output: bytes
+    problem: str | None
+
+
+class Box:
+    """Everything that runs for one input, and the directory where it does."""
+
+    def __init__(self, standing: Walls, limits: dict[str, Any]) -> None:
+        self._walls = standing
+        self._limits = limits
+        self._statuses: dict[int, tuple[int, float]] = {}
+        self._children: list[int] = []
+        self._directories: list[str] = []
+
+    def start(self, kept: tuple[int, ...]) -> int:
+        """Fork, once: 0 in the child, which is then behind the walls with nothing of the guard's
+        open but `kept`; its standard streams are `kept` too, in their order."""
+        has_root = self._walls.has(walls.MOUNTS)
+        directory = "" if has_root else tempfile.mkdtemp(dir=os.getcwd())
+        child = os.fork()
+        if child:
+            self._children.append(child)
+            self._directories += [directory] if directory else []
+            return child
+        os.setsid()
+        walls.enter_box(self._walls, directory, self._limits)
+        _close_all_but(kept)
+        walls.close_behind(self._walls, self._limits)
+        return 0
+
+    def watch(self, child: int, reading: int) -> Ended:
+        """Wait until that child has ended or a limit is used up, and end whatever is left."""
+        deadline = time.monotonic() + self._limits["wall_seconds"]
+        next_count = time.monotonic() + COUNT_EVERY_SECONDS
+        output = bytearray()
+        listening = [0, reading]
+        problem = None
+        while problem is None and child not in self._statuses:
+            patience = LOOK_EVERY_SECONDS if reading in listening else ABOUT_TO_END_SECONDS
+            ready, _, _ = select.select(listening, [], [], patience)
+            if reading in ready and not _take(reading, output):
+                listening.remove(reading)
+            if 0 in ready and not os.read(0, 1):
+                problem = NOBODY_WAITS
+            elif len(output) > self._limits["output_bytes"]:
+                problem = "it wrote too much"
+            elif time.monotonic() > deadline:
+                problem = "it took too long"
+            elif time.monotonic() > next_count:
+                next_count = time.monotonic() + COUNT_EVERY_SECONDS
+                problem = self._excess()
+            self._reap()
+        while reading in listening and problem is None and _take(reading, output):
+            if len(output) > self._limits["output_bytes"]:
+                problem = "it wrote too much"
+        self._end_everything()
+        return Ended(bytes(output), problem or self.problem_of(child))
+
+    def problem_of(self, child: int) -> str | None:
+        """What the way in which a child ended tells of, once it has."""
+        status, seconds = self._statuses.get(child, (0, 0.0))
+        if status in (-signal.SIGXCPU, -signal.SIGKILL) and seconds >= self._limits["cpu_seconds"]:
+            return "it took too much processor time"
+        return None if status == 0 else f"it ended with status {status}"
+
+    def _reap(self) -> bool:
+        """Take leave of children that have ended; False when none is left."""
+        try:
+            while True:
+                child, status, used = os.wait4(-1, os.WNOHANG)
+                if not child:
+                    return True
+                seconds = used.ru_utime + used.ru_stime
+                self._statuses[child] = (os.waitstatus_to_exitcode(status), seconds)
+        except ChildProcessError:
+            return False
+
+    def _excess(self) -> str | None:
+        """What the child and all that it started have too much of together."""
+        processes = list(self._processes())
+        if len(processes) > self._limits["processes"]:
+            return "it started too many processes"
+        if sum(map(_own_bytes, processes)) > self._limits["memory_bytes"] and (
+            sum(map(_shared_out_bytes, processes)) > self._limits["memory_bytes"]
+        ):
+            return "it used too much memory"
+        if sum(map(_bytes_below, self._directories)) > self._limits["disk_bytes"]:
+            return "it wrote too many files"
+        return None
+
+    def _processes(self) -> Iterator[int]:
+        """Every process but the guard, as far as the system shows them."""
+        if walls.shows_only_its_own(self._walls):
+            yield from (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
+        elif not self._walls.has(walls.PROCESSES):
+            yield from _descendants()
+
+    def _end_everything(self) -> None:
+        """Kill the child, and whatever left it: orphans come to the guard."""
+        for _ in range(MOST_TRIES_TO_KILL):
+            self._kill_once()
+            if not self._reap():
+                break
+            time.sleep(0.0005)
+        for directory in self._directories:
+            _remove(directory)
+
+    def _kill_once(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._walls.has(walls.PROCESSES):
+                assert os.getpid() == 1, "only the first process may end all others"
+                os.kill(-1, signal.SIGKILL)
+                return
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)
+        for process in self._processes():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _close_all_but(kept: tuple[int, ...]) -> None:
+    """The first three of `kept` become the standard streams, the others stay as they are."""
+    for stream, descriptor in enumerate(kept[:3]):
+        os.dup2(descriptor, stream)
+    before = 2
+    for descriptor in sorted(kept[3:]):
+        os.closerange(before + 1, descriptor)
+        before = descriptor
+    os.closerange(before + 1, max(before + 2, 4096))
+
+
+def _take(reading: int, output: bytearray) -> bool:
+    """Take what there is to read without waiting; False when there will never be more."""
+    if not select.select([reading], [], [], 0)[0]:
+        return False
+    data = os.read(reading, 2**16)
+    output += data
+    return bool(data)
+
+
+def _descendants() -> Iterator[int]:
+    """Every process below the guard. Systems without /proc show none."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            stat = entry.read_text("utf-8", "replace")
+            parents[int(entry.parent.name)] = int(stat.rpartition(")")[2].split()[1])
+    guard = os.getpid()
+    for process in parents:
+        above = process
+        while above in parents and parents[above] != guard:
+            above = parents[above]
+        if above in parents:
+            yield process
+
+
+def _own_bytes(process: int) -> int:
+    """What a process holds in memory, pages that it shares with its parent counted again."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        numbers = Path(f"/proc/{process}/statm").read_text().split()
+        return (int(numbers[1]) - int(numbers[2])) * PAGE
+    return 0
+
+
+def _shared_out_bytes(process: int) -> int:
+    """What a process holds in memory, with its share of what it shares; slow to find out."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+    return _own_bytes(process)
+
+
+def _bytes_below(directory: str) -> int:
+    total = 0
+    for place, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_blocks * 512
+    return total
+
+
+def _remove(directory: str) -> None:
+    """Remove a directory whatever the program did to its rights."""
+    with contextlib.suppress(OSError):
+        os.chmod(directory, 0o700)
+    for place, names, _ in os.walk(directory):
+        for name in names:
+            path = os.path.join(place, name)
+            with contextlib.suppress(OSError):
+                if not os.path.islink(path):
+                    os.chmod(path, 0o700)
+    shutil.rmtree(directory, ignore_errors=True)

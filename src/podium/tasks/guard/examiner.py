@@ -1,0 +1,191 @@
+"""A check that runs in a process of its own, apart from the program that it is about.
+
+A name that the check does not define itself is the program's: a function of it is called over
+there, and its answer is compared here, where the program can change nothing. It never sees the
+check, only what it is called with. What the check judges by, it must import itself: a module
+that it takes from the program is the program's.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import json
+import unittest
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from podium.tasks.guard import kernel, wire
+
+PASSED: Final = "passed"
+LONGEST_VERDICT: Final = 2000
+CHECK: Final = "check"
+
+
+class Refused(Exception):
+    """What the program raised when it was asked, where Python has no such exception itself."""
+
+
+class Elsewhere:
+    """Something that the program holds. Equality is ours to judge, so it is equal to itself
+    alone."""
+
+    def __init__(self, line: Line, number: int) -> None:
+        self._line = line
+        self._number = number
+
+    def _ask(self, do: str, **rest: Any) -> Any:
+        return self._line.ask({"do": do, "held": self._number, **rest})
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call it over there."""
+        return self._ask(
+            "call",
+            arguments=[self._line.pack(one) for one in arguments],
+            named={name: self._line.pack(one) for name, one in named.items()},
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"{name} of the program's objects is not asked for")
+        return self._ask("attribute", name=name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._ask("item", arguments=[self._line.pack(key)])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._ask("items"))
+
+    def __len__(self) -> int:
+        return int(self._ask("length"))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return str(self._ask("text"))
+
+    @property
+    def number(self) -> int:
+        """By which the program knows it."""
+        return self._number
+
+
+class Line:
+    """The line to the program: a question, then its answer."""
+
+    def __init__(self, asking: int, hearing: int) -> None:
+        self._questions = open(asking, "w", encoding="utf-8")  # noqa: SIM115 - while the check runs
+        self._answers = open(hearing, encoding="utf-8")  # noqa: SIM115
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """Ask, and raise what the program raised."""
+        try:
+            self._questions.write(json.dumps(question) + "\n")
+            self._questions.flush()
+            line = self._answers.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise EOFError("the program ended before the check did")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise _same_error(answer["error"], answer["told"])
+        return wire.unpack(answer["value"], self._held)
+
+    def pack(self, value: Any) -> Any:
+        """A value of the check on its way to the program."""
+        return wire.pack(value, _only_its_own)
+
+    def _held(self, packed: Any) -> Any:
+        if "module" in packed:
+            return importlib.import_module(str(packed["module"]))
+        return Elsewhere(self, packed["held"])
+
+
+def _only_its_own(value: Any) -> dict[str, int]:
+    if isinstance(value, Elsewhere):
+        return {"held": value.number}
+    raise TypeError(f"a {type(value).__name__} of the check cannot be handed to the program")
+
+
+def _same_error(name: str, told: str) -> Exception:
+    form = getattr(builtins, name, None)
+    if isinstance(form, type) and issubclass(form, Exception):
+        try:
+            return form(told)
+        except TypeError:  # those that want more than a text
+            pass
+    return Refused(f"{name}: {told}")
+
+
+class Names(dict[str, Any]):
+    """The names of the check: its own, then what is built in, then the program's. Where a check
+    names nothing of the program's, it is about functions that are called as built-in ones are
+    (MBPP has a `sum`), and then these come from the program."""
+
+    def __init__(self, line: Line, tree: ast.Module) -> None:
+        super().__init__({"__name__": CHECK, "__builtins__": builtins})
+        self._line = line
+        names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        loaded = {name.id for name in names if isinstance(name.ctx, ast.Load)}
+        built_in = {name for name in loaded if hasattr(builtins, name)}
+        if not loaded - built_in:
+            for name in built_in:
+                with suppress(KeyError):
+                    self[name] = self._from_program(name)
+
+    def _from_program(self, name: str) -> Any:
+        return self._line.ask({"do": "name", "name": name})
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        found = self[name] = self._from_program(name)
+        return found
+
+
+def examine(check: str, asking: int, hearing: int, writing: int) -> int:
+    """Run the check, and write the verdict: `passed`, or what went wrong."""
+    if kernel.IS_LINUX:
+        kernel.hide_memory()
+    wire.allow_large_numbers()
+    try:
+        tree = ast.parse(check, "check.py")
+        names = Names(Line(asking, hearing), tree)
+        exec(compile(tree, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
+        verdict = verdict_of(cases_in(names))
+    except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself
+        verdict = f"{type(error).__name__}: {error}"
+    with open(writing, "w", encoding="utf-8", errors="replace") as file:
+        file.write(verdict[:LONGEST_VERDICT])
+    return 0
+
+
+def cases_in(names: dict[str, Any]) -> list[type[unittest.TestCase]]:
+    """The test cases of `unittest` that were defined, in their order."""
+    return [
+        found
+        for found in names.values()
+        if isinstance(found, type)
+        and issubclass(found, unittest.TestCase)
+        and found.__module__ == names["__name__"]
+    ]
+
+
+def verdict_of(cases: list[type[unittest.TestCase]]) -> str:
+    """What comes of the cases; plain tests, of which there are none, have passed by now."""
+    result = unittest.TestResult()
+    loader = unittest.TestLoader()
+    for case in cases:
+        loader.loadTestsFromTestCase(case).run(result)
+    if result.wasSuccessful():
+        return PASSED
+    test, trace = (*result.errors, *result.failures, *_unexpected(result))[0]
+    return f"{test}: {trace.strip().splitlines()[-1]}"
+
+
+def _unexpected(result: unittest.TestResult) -> list[tuple[unittest.TestCase, str]]:
+    return [(test, "succeeded unexpectedly") for test in result.unexpectedSuccesses]
