@@ -142,6 +142,38 @@ def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_fini
     assert again.json["problems"] == []
 
 
+def test_lines_that_are_no_tasks_are_named_and_counted_and_the_rest_is_measured(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    good = {"id": "one", "question": "6 x 7?", "answer": "42", "grader": "number"}
+    lines = [good, {**good, "id": "two", "answer": ""}, good]
+    tasks.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    ended = podium("eval", "run", tasks, "--pool", make_pool(head=RULES), "--json")
+    assert ended.code == 0
+    assert ended.json["rows"][0]["n"] == 1
+    assert [line["where"].rpartition(", ")[2] for line in ended.json["left_out"]] == [
+        "line 2",
+        "line 3",
+    ]
+    assert "line 3: the id 'one' was already used" in ended.err
+
+
+def test_a_worker_of_the_pool_is_the_judge_where_a_task_has_one_decide(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"question": "Why?", "answer": "It rains.", "grader": "judge"}
+    tasks.write_text(json.dumps(task), "utf-8")
+    pool = make_pool({"ann": "It is raining.", "ben": "<verdict>right</verdict>"}, head=RULES)
+    command = ("eval", "run", tasks, "--pool", pool, "--json", "--strategy", "single:ann")
+    ended = podium(*command, "--judge", "ben")
+    assert ended.code == 0, ended.err
+    assert "calls to workers: 2;" in ended.err
+    ended = podium(*command, "--judge", "bne")
+    assert "the judge 'bne' is no worker of this pool; did you mean 'ben'?" in ended.complaint
+
+
 def test_at_its_cap_an_evaluation_stops_and_says_so_and_a_higher_one_goes_on(
     podium: Podium, vendor: Vendor, tmp_path: Path
 ) -> None:

@@ -67,6 +67,12 @@ Untrained = Annotated[
 ]
 
 
+Judge = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WORKER", help="Who grades where a task has a model decide: a worker of the pool."
+    ),
+]
 SuiteName = Annotated[
     str,
     typer.Argument(
@@ -170,6 +176,7 @@ def run(
     config: options.Config = None,
     conductor: options.Conductor = None,
     untrained: Untrained = None,
+    judge: Judge = None,
     oracle: Oracle = False,
     shapes: Shapes = None,
     pool_order: PoolOrder = None,
@@ -211,6 +218,7 @@ def run(
         repeats=_first(repeats, file.repeats, 1),
         cap_usd=_first(budget_usd, file.budget_usd, None),
         retry_faults=retry_faults,
+        judge=judge or file.judge,
     )
     sitting = Sitting(
         choice=Choice(
@@ -340,6 +348,8 @@ def _tell(report: Report, sitting: Sitting, *, as_json: bool) -> None:
     from podium.evals.text_table import notes, rows_table
 
     sitting.summarise(report.document())
+    for line in report.left_out:
+        complain(f"left out: {line}")
     for problem in report.problems:
         complain(
             f"{problem.strategy}: {problem.at_fault} failed in {problem.count} samples, first "

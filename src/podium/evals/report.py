@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from podium.config.problems import nearest
 from podium.errors import BudgetExhausted, UsageError
@@ -27,9 +27,9 @@ from podium.evals.purse import Purse
 from podium.evals.row import Row
 from podium.evals.written import SampleFiles
 from podium.evals.yardsticks import yardsticks
-from podium.pool import Pool
-from podium.tasks import suite
-from podium.tasks.suites import ETUDES, USUAL_ETUDES
+from podium.tasks.reading import LeftOut
+from podium.tasks.suites import ETUDES, USUAL_ETUDES, loaded_suite
+from podium.worker import Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Wanted:
     `suite` and `data` are as `podium.tasks.suite` takes them; a variant is for the études alone.
     Each task is put `repeats` times. Nothing is begun any more when the whole has cost `cap_usd`.
     With `retry_faults`, samples of an earlier sitting in which something failed are measured
-    again.
+    again. `judge` is the worker that grades where a task has a model decide.
     """
 
     suite: str = ETUDES
@@ -52,6 +52,7 @@ class Wanted:
     repeats: int = 1
     cap_usd: float | None = None
     retry_faults: bool = False
+    judge: str | None = None
 
     def __post_init__(self) -> None:
         if not self.strategies:
@@ -62,13 +63,38 @@ class Wanted:
                 f"{ETUDES!r} alone, not for {self.suite!r}; leave them out"
             )
 
-    def cases(self, pool: Pool) -> tuple[Case, ...]:
-        """The tasks, over that pool."""
+    def posed(self, ensemble: Ensemble) -> Posed:
+        """The tasks, over the ensemble's pool; what is no task in their file is left out."""
+        pool = ensemble.pool
         if self.suite == ETUDES:
-            return etude_cases(self.limit or USUAL_ETUDES, self.seed, pool, self.variant)
+            count = self.limit or USUAL_ETUDES
+            return Posed(etude_cases(count, self.seed, pool, self.variant))
         check_roles(pool, self.suite.partition(":")[0])
-        tasks = suite(self.suite, data=self.data, limit=self.limit, seed=self.seed)
-        return suite_cases(tasks, pool)
+        loaded = loaded_suite(
+            self.suite,
+            data=self.data,
+            limit=self.limit,
+            seed=self.seed,
+            judge=self._judge(ensemble),
+        )
+        return Posed(suite_cases(loaded.tasks, pool), loaded.left_out)
+
+    def _judge(self, ensemble: Ensemble) -> Worker | None:
+        if self.judge is None:
+            return None
+        if self.judge not in ensemble.workers:
+            raise UsageError(
+                f"the judge {self.judge!r} is no worker of this pool; "
+                f"{nearest(self.judge, ensemble.workers)}"
+            )
+        return ensemble.workers[self.judge]
+
+
+class Posed(NamedTuple):
+    """The cases of an evaluation, and the lines of their file that are no tasks."""
+
+    cases: tuple[Case, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +106,6 @@ class Problem:
     at_fault: str
     count: int
     first: str
-
-    def document(self) -> dict[str, Any]:
-        """The problem as JSON."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +132,13 @@ class Stop:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The rows, in the order in which their strategies were named; `measured` are those and all
-    that had to be measured for them. `stop` is set where it ended before all was measured."""
+    that had to be measured for them. `left_out` are the lines of the suite's file that are no
+    tasks. `stop` is set where it ended before all was measured."""
 
     wanted: Wanted
     rows: tuple[Row, ...]
     measured: tuple[Row, ...]
+    left_out: tuple[LeftOut, ...] = ()
     stop: Stop | None = None
 
     @property
@@ -135,7 +159,8 @@ class Report:
             "seed": self.wanted.seed,
             "variant": self.wanted.variant.document(),
             "rows": [measures.document(row) for row in self.rows],
-            "problems": [problem.document() for problem in self.problems],
+            "problems": [asdict(problem) for problem in self.problems],
+            "left_out": [asdict(line) for line in self.left_out],
         }
         if self.stop is not None:
             document["stopped"] = self.stop.document()
@@ -154,7 +179,7 @@ async def reported(
     there; `perform` is who measures, where not this process."""
     if wanted.variant.flaky:
         ensemble = ensemble.made_flaky(wanted.variant.flaky, wanted.seed)
-    cases = wanted.cases(ensemble.pool)
+    cases, left_out = wanted.posed(ensemble)
     purse = Purse(wanted.cap_usd)
     evaluation = Evaluation(
         ensemble,
@@ -178,7 +203,7 @@ async def reported(
             rows.append(await evaluation.row(name))
     except BudgetExhausted:
         stop = Stop(wanted.cap_usd or 0.0, purse.spent, evaluation.unfinished)
-    return Report(wanted, tuple(rows), evaluation.measured, stop)
+    return Report(wanted, tuple(rows), evaluation.measured, left_out, stop)
 
 
 def _manifest(wanted: Wanted, cases: Sequence[Case], ensemble: Ensemble) -> dict[str, Any]:

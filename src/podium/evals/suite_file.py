@@ -51,6 +51,7 @@ class SuiteFile(Table):
     pool: Name | None = None
     conductor: Name | None = None
     untrained: Name | None = None
+    judge: Name | None = None
     oracle: bool | None = None
     concurrency: Count | None = None
     budget_usd: Dollars | None = None
