@@ -13,7 +13,10 @@ from podium.evals.baselines import (
     DRAWN,
     FORMS,
     REVISIONS,
+    TEMPERATURE,
     Form,
+    best_of,
+    consensus,
     majority,
     mixture_of_agents,
     normalised,
@@ -141,6 +144,77 @@ async def test_the_aggregator_changes_with_the_task_and_not_with_the_repetition(
     assert set(first) == {"ann", "ben", "cid"}
     assert await aggregators(1) == first
     assert await aggregators(2) != first
+
+
+async def test_of_three_layers_the_second_answers_again_and_the_third_puts_together() -> None:
+    def says(request: Request) -> str:
+        return (
+            "again"
+            if "1. first" in request.text
+            else "last"
+            if "again" in request.text
+            else "first"
+        )
+
+    workers = [ScriptedWorker(name, says) for name in ("ann", "ben")]
+    case = case_of(QUESTION, "", workers)
+    run = await mixture_of_agents("ben", "system", layers=3)(case, stage_of(workers))
+    assert [step.reply for step in run.steps] == ["first", "first", "again", "again", "last"]
+    assert [step.access for step in run.steps] == [(), (), (0, 1), (0, 1), (2, 3)]
+    assert (run.answer, run.conductor) == ("last", "moa-3")
+    asked = [request for worker in workers for request in worker.requests]
+    assert {(request.temperature, request.max_tokens) for request in asked} == {(TEMPERATURE, 2048)}
+
+
+async def test_a_layer_in_which_everyone_fails_leaves_the_responses_of_the_one_before() -> None:
+    def says(request: Request) -> str | Unavailable:
+        if len(request.messages) == 1:
+            return "first"
+        return "put together" if worker.calls > 2 else Unavailable("busy")
+
+    worker = ScriptedWorker("ann", says)
+    case = case_of(QUESTION, "", [worker])
+    run = await mixture_of_agents("ann", "system", layers=3)(case, stage_of([worker]))
+    assert run.answer == "put together"
+    assert "1. first" in worker.requests[-1].text
+
+
+async def test_draws_of_one_worker_differ_in_their_seed_and_the_most_frequent_counts() -> None:
+    worker = ScriptedWorker("ann", ["41", "42", "43", "42", "40"])
+    run = await consensus("ann", 5)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    assert (run.answer, run.conductor) == ("42", "majority-5:ann")
+    assert [request.seed for request in worker.requests] == [0, 1, 2, 3, 4]
+    assert {request.temperature for request in worker.requests} == {TEMPERATURE}
+
+
+async def test_where_answers_are_tagged_the_tags_are_voted_on() -> None:
+    replies = ["First, … <answer>42</answer>", "<answer>41</answer>", "So: <answer> 42 </answer>"]
+    worker = ScriptedWorker("ann", replies)
+    run = await consensus("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    assert run.answer == replies[0]
+
+
+@pytest.mark.parametrize(
+    ("choice", "answer"), [("2", "42"), ("Number 3.", "43"), ("none", "41"), ("7", "41")]
+)
+async def test_the_worker_itself_chooses_the_best_of_its_answers(choice: str, answer: str) -> None:
+    worker = ScriptedWorker("ann", ["41", "42", "43", choice])
+    run = await best_of("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    assert run.answer == answer
+    assert "1. 41\n2. 42\n3. 43" in worker.requests[-1].text
+    assert worker.calls == 4
+
+
+async def test_nothing_is_chosen_where_all_answers_are_the_same() -> None:
+    worker = ScriptedWorker("ann", "42")
+    run = await best_of("ann", 3)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    assert (run.answer, worker.calls) == ("42", 3)
+
+
+async def test_who_never_answers_has_no_best_answer() -> None:
+    worker = ScriptedWorker("ann", Unavailable("gone"))
+    run = await best_of("ann", 2)(case_of(QUESTION, "42", [worker]), stage_of([worker]))
+    assert (run.answer, run.status) == (None, "failed")
 
 
 async def test_a_mixture_goes_on_without_a_proposer_that_fails() -> None:

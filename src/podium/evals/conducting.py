@@ -56,7 +56,7 @@ async def ideal(case: Case, stage: Stage) -> Run:
     """The plan that a perfect conductor would write, by the same workers: the ceiling of every
     conductor. Only études come with one."""
     assert case.ideal is not None, "an evaluation refuses tasks without an ideal plan"
-    return await _carried_out("ideal", case.ideal, case, stage)
+    return await carried_out("ideal", case.ideal, case, stage)
 
 
 async def random_plans(case: Case, stage: Stage) -> Run:
@@ -74,10 +74,11 @@ async def random_plans(case: Case, stage: Stage) -> Run:
         Step(rng.choice(case.pool.names), subtask, reads)
         for subtask, reads in zip(subtasks, access, strict=True)
     )
-    return await _carried_out("random", Workflow(steps), case, stage)
+    return await carried_out("random", Workflow(steps), case, stage)
 
 
-async def _carried_out(name: str, workflow: Workflow, case: Case, stage: Stage) -> Run:
+async def carried_out(name: str, workflow: Workflow, case: Case, stage: Stage) -> Run:
+    """That plan, carried out as it is, however many steps it has."""
     longest = max(stage.options.max_steps, len(workflow))
     widened = replace(stage, options=replace(stage.options, max_steps=longest))
     return await conducted(FixedConductor(workflow, name=name), rounds=1)(case, widened)

@@ -1,20 +1,25 @@
 """Strategies by name: which there are, what each needs, and what makes it.
 
-How a strategy answers is in the modules beside this one (`baselines`, `conducting`); measuring
-strategies over cases is `evaluation`.
+How a strategy answers is in the modules beside this one (`baselines`, `conducting`, `learned`);
+measuring strategies over cases is `evaluation`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Final
 
+from podium.conductor import RulesConductor
 from podium.config.problems import nearest
 from podium.errors import UsageError
 from podium.evals.baselines import (
     DRAWN,
     FORMS,
     Form,
+    best_of,
+    consensus,
     majority,
     mixture_of_agents,
     reflection,
@@ -23,14 +28,20 @@ from podium.evals.baselines import (
 from podium.evals.case import Case
 from podium.evals.conducting import conducted, ideal, random_plans
 from podium.evals.ensemble import Ensemble
+from podium.evals.learned import LEARNED, read_learned
+from podium.evals.named import is_function_name, named_function
 from podium.evals.stage import Strategy
 from podium.pool import CONDUCTOR_PROVIDER
 
 PLANNED: Final = ("conductor", "recursion", "untrained")
 """Strategies that need the conductor's model."""
 
-PLANNING: Final = ("conductor", "untrained", "random")
+PLANNING: Final = ("conductor", "untrained", "random", "rules")
 """Strategies that begin with a plan of their own, which can be graded as it is."""
+
+USUAL_DRAWS: Final = 5
+LAYERS: Final = 3
+"""Of the Mixture-of-Agents that has several."""
 
 STRATEGIES: Final = (
     "conductor",
@@ -38,40 +49,40 @@ STRATEGIES: Final = (
     "ideal",
     "best-single",
     "moa",
+    f"moa-{LAYERS}",
     "reflection",
     "majority",
+    f"majority-{USUAL_DRAWS}",
+    f"best-of-{USUAL_DRAWS}",
+    "rules",
     "random",
     "untrained",
 )
-"""The strategies by name; `single:W` and `reflection:W` are those of the worker W alone, and
-`untrained:P` asks with the prompt P."""
+"""The strategies by name. `single:W` and `reflection:W` are those of the worker W alone, as are
+`best-of-N:W` and `majority-N:W`, with any number of draws; `untrained:P` asks with the prompt P.
+What has to be fitted first (`LEARNED`) is named with its file, and somebody's own function as
+`module:function`."""
+
+_DRAWS: Final = re.compile(r"(best-of|majority)-([1-9]\d{0,2})")
+_MIXTURES: Final = ("moa", f"moa-{LAYERS}")
 
 
 def check_strategy(name: str, ensemble: Ensemble, cases: Sequence[Case]) -> None:
     """Refuse a strategy that there is not, before anything is asked."""
-    singles = single_workers(ensemble)
     family, colon, which = name.partition(":")
-    if colon and family in ("single", "reflection"):
-        if which not in singles:
-            raise UsageError(
-                f"the strategy {name!r} names no worker of this pool; {nearest(which, singles)}"
-            )
-    elif family == "untrained" and not ensemble.untrained:
-        raise UsageError(
-            "the strategy 'untrained' needs a conductor that is a model; set kind = \"model\""
-        )
-    elif colon and family == "untrained":
-        if which not in ensemble.untrained:
-            raise UsageError(
-                f"the strategy {name!r} names no prompt; {nearest(which, ensemble.untrained)}"
-            )
+    if colon and (family in ("single", "reflection") or _DRAWS.fullmatch(family)):
+        _check_worker(name, which, ensemble)
+    elif family == "untrained":
+        _check_prompt(name, which, ensemble)
+    elif family in LEARNED:
+        _check_learned(name, which, ensemble)
     elif name == "ideal" and any(case.ideal is None for case in cases):
         raise UsageError("the strategy 'ideal' needs ideal plans, which only the études have")
-    elif name not in STRATEGIES:
-        raise UsageError(
-            f"there is no strategy {name!r}; "
-            f"{nearest(name, (*STRATEGIES, *(f'single:{w}' for w in singles)))}"
-        )
+    elif family not in STRATEGIES and is_function_name(name):
+        named_function(name)
+    elif name not in STRATEGIES and not _DRAWS.fullmatch(name):
+        known = (*STRATEGIES, *LEARNED, *(f"single:{w}" for w in single_workers(ensemble)))
+        raise UsageError(f"there is no strategy {name!r}; {nearest(name, known)}")
     if family not in PLANNING and any(case.task.plan_grader for case in cases):
         raise UsageError(
             f"these tasks grade plans, and {name!r} writes none that could be graded; "
@@ -88,18 +99,28 @@ async def candidates(
         return [f"single:{worker}" for worker in single_workers(ensemble)]
     if name == "untrained":
         return [f"untrained:{prompt}" for prompt in ensemble.untrained]
-    if name == "moa":
+    if name in _MIXTURES:
         aggregators = (DRAWN, await best_alone())
-        return [f"moa:{worker}/{form}" for worker in aggregators for form in FORMS]
+        return [f"{name}:{worker}/{form}" for worker in aggregators for form in FORMS]
     if name == "reflection" or (family == "reflection" and which in single_workers(ensemble)):
         worker = which or await best_alone()
         return [f"reflection:{worker}/{form}" for form in FORMS]
+    if _DRAWS.fullmatch(name):
+        return [f"{name}:{await best_alone()}"]
     return []
 
 
 def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
     """The strategy of that name, which was checked before and stands for no candidates."""
     family, _, which = name.partition(":")
+    if family in LEARNED:
+        return read_learned(Path(which)).strategy
+    if drawn := _DRAWS.fullmatch(family):
+        make = best_of if drawn[1] == "best-of" else consensus
+        return make(which, int(drawn[2]))
+    if family in _MIXTURES:
+        aggregator, form = _in_form(which)
+        return mixture_of_agents(aggregator, form, layers=1 if family == "moa" else LAYERS)
     match family:
         case "conductor":
             return conducted(ensemble.conductor, rounds=1)
@@ -107,6 +128,8 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
             return conducted(ensemble.conductor, rounds=2)
         case "untrained":
             return conducted(ensemble.untrained[which], rounds=1)
+        case "rules":
+            return conducted(RulesConductor(), rounds=1)
         case "single":
             return single(which)
         case "reflection":
@@ -114,19 +137,49 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
             return reflection(worker, form)
         case "ideal":
             return ideal
-        case "moa":
-            aggregator, form = _in_form(which)
-            return mixture_of_agents(aggregator, form)
         case "majority":
             return majority
-        case _:
-            assert family == "random", "every other name is checked or resolved before"
+        case "random":
             return random_plans
+        case _:
+            return named_function(name)
 
 
 def single_workers(ensemble: Ensemble) -> tuple[str, ...]:
     """The workers that can answer by themselves."""
     return tuple(w.name for w in ensemble.pool if w.provider != CONDUCTOR_PROVIDER)
+
+
+def _check_worker(name: str, which: str, ensemble: Ensemble) -> None:
+    singles = single_workers(ensemble)
+    if which not in singles:
+        raise UsageError(
+            f"the strategy {name!r} names no worker of this pool; {nearest(which, singles)}"
+        )
+
+
+def _check_prompt(name: str, which: str, ensemble: Ensemble) -> None:
+    if not ensemble.untrained:
+        raise UsageError(
+            "the strategy 'untrained' needs a conductor that is a model; set kind = \"model\""
+        )
+    if which and which not in ensemble.untrained:
+        raise UsageError(
+            f"the strategy {name!r} names no prompt; {nearest(which, ensemble.untrained)}"
+        )
+
+
+def _check_learned(name: str, which: str, ensemble: Ensemble) -> None:
+    family = name.partition(":")[0]
+    if not which:
+        raise UsageError(
+            f"the strategy {family!r} has to be fitted first: make its file by `podium eval fit`, "
+            f"and name it as {family}:FILE"
+        )
+    learned = read_learned(Path(which))
+    if learned.name != family:
+        raise UsageError(f"{which} holds the strategy {learned.name!r}, not {family!r}")
+    learned.check(single_workers(ensemble))
 
 
 def _in_form(which: str) -> tuple[str, Form]:
