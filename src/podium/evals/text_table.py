@@ -27,19 +27,19 @@ _MET: Final = {True: "yes", False: "NO", None: "not measured"}
 
 def rows_table(rows: Iterable[tuple[str, Row]]) -> str:
     """Strategies beside each other; tokens and steps are those of one task, on average."""
-    return _markdown(COLUMNS, [_cells(name, row) for name, row in rows])
+    return markdown(COLUMNS, [_cells(name, row) for name, row in rows])
 
 
 def bars_table(bars: Iterable[Bar]) -> str:
     """Bars, what was reached, and whether it is enough."""
     cells = [(bar.demand, _number(bar.reached, 3), _MET[bar.met]) for bar in bars]
-    return _markdown(BAR_COLUMNS, cells)
+    return markdown(BAR_COLUMNS, cells)
 
 
 def shares_table(rows: Iterable[tuple[str, Share]]) -> str:
     """Shares by name, each with its interval."""
     cells = [(name, f"{share.value:.3f}", _interval(share)) for name, share in rows]
-    return _markdown(("", "share", "95 % interval"), cells)
+    return markdown(("", "share", "95 % interval"), cells)
 
 
 def notes(rows: Iterable[tuple[str, Row]]) -> list[str]:
@@ -70,7 +70,8 @@ def _number(number: float | None, digits: int) -> str:
     return UNKNOWN if number is None else f"{number:.{digits}f}"
 
 
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells as a table, with columns of one width."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     rule = tuple("-" * width for width in widths)
     return "\n".join(
