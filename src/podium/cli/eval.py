@@ -19,6 +19,7 @@ from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.settings import Choice
 from podium.cli.sitting import Sitting
+from podium.errors import UsageError
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.case import Variant
@@ -120,6 +121,13 @@ RetryFaults = Annotated[
     bool,
     typer.Option("--retry-faults", help="Measure those samples of DIR again that had a fault."),
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Spread it over the Ray cluster at that address; auto for the one of this machine.",
+    ),
+]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="Where a benchmark's files are, if not on the hub."),
@@ -188,6 +196,7 @@ def run(
     fresh: Fresh = False,
     output: Samples = None,
     retry_faults: RetryFaults = False,
+    ray: Ray = None,
     offline: options.Offline = False,
 ) -> None:
     """Measure strategies over a suite of tasks, all with the same workers and budget.
@@ -220,6 +229,8 @@ def run(
         retry_faults=retry_faults,
         judge=judge or file.judge,
     )
+    if ray is not None and wanted.judge is not None:
+        raise UsageError("a judge is asked from this machine alone: leave out --judge or --ray")
     sitting = Sitting(
         choice=Choice(
             pool=pool or _path(file.pool),
@@ -235,6 +246,9 @@ def run(
         cache=cache or _path(file.cache),
         output=output or _path(file.output),
         keeps_replies=not fresh,
+        ray=ray,
+        seed=wanted.seed,
+        flaky=wanted.variant.flaky,
     )
     report = sitting.hold(
         lambda held: reported(
@@ -242,6 +256,7 @@ def run(
             replace(wanted, concurrency=held.at_once),
             watch=held.watch,
             files=held.files,
+            perform=held.perform,
         )
     )
     _tell(report, sitting, as_json=json)

@@ -24,8 +24,10 @@ from podium.paths import cache_dir
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.config import Settings, WorkerSettings
+    from podium.evals.cluster import SpreadPerformer
     from podium.evals.ensemble import Ensemble
     from podium.evals.evaluation import Watch
+    from podium.evals.performing import Perform
     from podium.evals.written import SampleFiles
     from podium.providers.cached import ReplyCache
 
@@ -41,12 +43,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a measurement is made with."""
+    """What a measurement is made with. `perform` is who makes it, where not this process."""
 
     ensemble: Ensemble
     at_once: int
     watch: Watch
     files: SampleFiles | None = None
+    perform: Perform | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,8 @@ class Sitting:
 
     Replies are kept in the file `cache`; without one in the memory of this process, and with
     `keeps_replies` beside the samples or, where these are not written, in the user's cache.
+    With `ray`, the address of a cluster, its machines perform; `seed` and `flaky` are what they
+    must know of that.
     """
 
     choice: Choice
@@ -66,6 +71,9 @@ class Sitting:
     cache: Path | None
     output: Path | None
     keeps_replies: bool = False
+    ray: str | None = None
+    seed: int = 0
+    flaky: float = 0.0
 
     def hold(self, measure: Callable[[Held], Awaitable[Result]]) -> Result:
         """Measure with the ensemble that was chosen, and tell how it goes on."""
@@ -82,14 +90,16 @@ class Sitting:
                 await fetch_weights(self._needed(settings), offline=self.choice.offline)
                 cache = stack.enter_context(ReplyCache(self._replies, CACHE_BYTES))
                 ensemble = await stack.enter_async_context(self._ensemble(settings, cache))
+                cluster = await self._cluster(settings, stack)
                 held = Held(
                     ensemble=ensemble,
-                    at_once=self._at_once(settings),
+                    at_once=self._at_once(settings) * (cluster.seats if cluster else 1),
                     watch=stack.enter_context(_progress()),
                     files=files,
+                    perform=cluster,
                 )
                 result = await measure(held)
-            complain(_told(ensemble.asked.total(), cache.hits + cache.shared))
+            _tell_asked((cluster or ensemble).asked.total())
             return result
 
         return asyncio.run(hold())
@@ -134,6 +144,22 @@ class Sitting:
             return self.concurrency
         providers = {worker.profile.provider for worker in settings.workers}
         return min(TASKS_AT_ONCE.get(name, USUAL_TASKS_AT_ONCE) for name in providers)
+
+    async def _cluster(self, settings: Settings, stack: AsyncExitStack) -> SpreadPerformer | None:
+        """Who performs on other machines, where these were asked for."""
+        if self.ray is None:
+            return None
+        from podium.evals.cluster import Opening, Replies, spread
+
+        opening = Opening(
+            settings=settings,
+            seed=self.seed,
+            oracle=self.oracle,
+            untrained=self._without_training(settings),
+            flaky=self.flaky,
+        )
+        replies = Replies(self._replies, CACHE_BYTES)
+        return await stack.enter_async_context(spread(self.ray, opening, replies))
 
     @property
     def _replies(self) -> Path | None:
@@ -206,8 +232,6 @@ def _say_when_done(strategy: str, done: int, total: int) -> None:
         complain(f"{strategy}: {total} tasks measured")
 
 
-def _told(asked: int, recalled: int) -> str:
-    """How much work it was."""
-    if not asked:
-        return f"no worker was asked: {recalled:,} replies were kept from before"
-    return f"calls to workers: {asked:,}; answered by kept replies: {recalled:,}"
+def _tell_asked(calls: int) -> None:
+    """How much work it was for others."""
+    complain(f"calls to workers: {calls:,}" if calls else "no worker was asked anything")
