@@ -8,9 +8,10 @@
     seccomp      which system calls may be made, held by the kernel
     kernel       the system calls that Python has no names for
     box          starting a child behind the walls, watching it, ending all that it started
-    program      being the program: for one input, or as a server of its functions
-    examiner     tests that run apart from the program, and call it
-    exam         tests that run together with the program, and the canary beside them
+    program      being the program, for one input
+    server       being the program for a check that calls it
+    examiner     a check that runs apart from the program, and calls it
+    exam         a check that runs together with the program, and the canary beside it
     wire         values and questions between the two
 
 Standard library only: nothing of Podium is in the guard's memory, of which the program is a copy.

@@ -1,22 +1,22 @@
 """The script that the sandbox starts: the guard and nothing else of Podium."""
 
+import os
 import sys
-from pathlib import Path
 from types import ModuleType
 
-HERE = Path(__file__).parent
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def open_this_room_only() -> None:
     """The packages above this one by name alone: what they import would be a slow start, and
     would lie in the memory of the program."""
     for name, place in (
-        ("podium", HERE.parent.parent),
-        ("podium.tasks", HERE.parent),
+        ("podium", os.path.dirname(os.path.dirname(HERE))),
+        ("podium.tasks", os.path.dirname(HERE)),
         ("podium.tasks.guard", HERE),
     ):
         package = ModuleType(name)
-        package.__path__ = [str(place)]
+        package.__path__ = [place]
         sys.modules[name] = package
 
 
@@ -24,4 +24,4 @@ if __name__ == "__main__":
     open_this_room_only()
     from podium.tasks.guard.request import main
 
-    sys.exit(main())
+    main()

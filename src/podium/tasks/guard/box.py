@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from podium.tasks.guard import walls
@@ -46,7 +43,7 @@ class Box:
         """Fork, once: 0 in the child, which is then behind the walls with nothing of the guard's
         open but `kept`; its standard streams are `kept` too, in their order."""
         has_root = self._walls.has(walls.MOUNTS)
-        directory = "" if has_root else tempfile.mkdtemp(dir=os.getcwd())
+        directory = "" if has_root else _new_directory()
         child = os.fork()
         if child:
             self._children.append(child)
@@ -149,6 +146,12 @@ class Box:
                 os.kill(process, signal.SIGKILL)
 
 
+def _new_directory() -> str:
+    import tempfile  # only where the box is not in memory
+
+    return tempfile.mkdtemp(dir=os.getcwd())
+
+
 def _close_all_but(kept: tuple[int, ...]) -> None:
     """The first three of `kept` become the standard streams, the others stay as they are."""
     for stream, descriptor in enumerate(kept[:3]):
@@ -172,10 +175,10 @@ def _take(reading: int, output: bytearray) -> bool:
 def _descendants() -> Iterator[int]:
     """Every process below the guard. Systems without /proc show none."""
     parents: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            stat = entry.read_text("utf-8", "replace")
-            parents[int(entry.parent.name)] = int(stat.rpartition(")")[2].split()[1])
+    with contextlib.suppress(FileNotFoundError):
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                parents[int(name)] = int(_proc(f"{name}/stat").rpartition(")")[2].split()[1])
     guard = os.getpid()
     for process in parents:
         above = process
@@ -185,10 +188,15 @@ def _descendants() -> Iterator[int]:
             yield process
 
 
+def _proc(name: str) -> str:
+    with open(f"/proc/{name}", encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 def _own_bytes(process: int) -> int:
     """What a process holds in memory, pages that it shares with its parent counted again."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        numbers = Path(f"/proc/{process}/statm").read_text().split()
+        numbers = _proc(f"{process}/statm").split()
         return (int(numbers[1]) - int(numbers[2])) * PAGE
     return 0
 
@@ -196,7 +204,7 @@ def _own_bytes(process: int) -> int:
 def _shared_out_bytes(process: int) -> int:
     """What a process holds in memory, with its share of what it shares; slow to find out."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        lines = _proc(f"{process}/smaps_rollup").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
     return _own_bytes(process)
 
@@ -212,6 +220,8 @@ def _bytes_below(directory: str) -> int:
 
 def _remove(directory: str) -> None:
     """Remove a directory whatever the program did to its rights."""
+    import shutil  # only where the box is not in memory
+
     with contextlib.suppress(OSError):
         os.chmod(directory, 0o700)
     for place, names, _ in os.walk(directory):

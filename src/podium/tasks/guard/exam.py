@@ -11,33 +11,30 @@ arrives with the check, after the program was loaded. A program that knows all t
 
 from __future__ import annotations
 
-import os
 import sys
 import unittest
 from collections.abc import Sequence
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from podium.tasks.guard.examiner import LONGEST_VERDICT, PASSED, cases_in, verdict_of
-from podium.tasks.guard.program import CHECKED, become, settle_in
+from podium.tasks.guard.examiner import cases_in, verdict_of
+from podium.tasks.guard.program import CHECKED, LONGEST_VERDICT, PASSED, become, leave, settle_in
 
 _JUDGES: Final = ("builtins", "unittest", "unittest.case", "unittest.result", "unittest.suite")
 _JUDGING_CLASSES: Final = (unittest.TestCase, unittest.TestResult, unittest.TestSuite)
 
 
-def sit(codes: Sequence[CodeType], checking: int, writing: int) -> int:
+def sit(codes: Sequence[CodeType], checking: int, writing: int) -> NoReturn:
     """Be the program, then its check. `checking` is a file with a token on its first line and the
     check below; only a verdict that begins with the token counts."""
     settle_in()
     judges = Judges()
-    leave = os._exit
-    verdict_now = verdict_of
     names = become(codes, CHECKED)
     judges.put_back()
     token, _, check = _read(checking).partition("\n")
     try:
         exec(compile(check, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
-        verdict = verdict_now(cases_in(names))
+        verdict = verdict_of(cases_in(names))
         if verdict == PASSED and not canary_dies():
             verdict = "the program has changed how it is judged"
     except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself
@@ -45,7 +42,6 @@ def sit(codes: Sequence[CodeType], checking: int, writing: int) -> int:
     with open(writing, "w", encoding="utf-8", errors="replace") as file:
         file.write(f"{token}{verdict[:LONGEST_VERDICT]}")
     leave(0)
-    return 0
 
 
 def _read(descriptor: int) -> str:

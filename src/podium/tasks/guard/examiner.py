@@ -15,12 +15,11 @@ import json
 import unittest
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from podium.tasks.guard import kernel, wire
+from podium.tasks.guard.program import LONGEST_VERDICT, PASSED, leave
 
-PASSED: Final = "passed"
-LONGEST_VERDICT: Final = 2000
 CHECK: Final = "check"
 
 
@@ -147,7 +146,7 @@ class Names(dict[str, Any]):
         return found
 
 
-def examine(check: str, asking: int, hearing: int, writing: int) -> int:
+def examine(check: str, asking: int, hearing: int, writing: int) -> NoReturn:
     """Run the check, and write the verdict: `passed`, or what went wrong."""
     if kernel.IS_LINUX:
         kernel.hide_memory()
@@ -161,7 +160,7 @@ def examine(check: str, asking: int, hearing: int, writing: int) -> int:
         verdict = f"{type(error).__name__}: {error}"
     with open(writing, "w", encoding="utf-8", errors="replace") as file:
         file.write(verdict[:LONGEST_VERDICT])
-    return 0
+    leave(0)
 
 
 def cases_in(names: dict[str, Any]) -> list[type[unittest.TestCase]]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
+import struct
 import sys
 from typing import Final
 
 IS_LINUX: Final = sys.platform == "linux"
-MACHINE: Final = platform.machine()
+MACHINE: Final = os.uname().machine
 
 NEW_MOUNTS: Final = 0x0002_0000
 NEW_IPC: Final = 0x0800_0000
@@ -41,6 +41,11 @@ _AT_RECURSIVE: Final = 0x8000
 _LANDLOCK_ASK_VERSION: Final = 1
 _LANDLOCK_BENEATH_PATH: Final = 1
 _CAPABILITY_VERSION: Final = 0x2008_0522
+
+_INTERNET: Final = 2
+_DATAGRAMS: Final = 2
+_SET_FLAGS_OF_INTERFACE: Final = 0x8914
+_UP_AND_RUNNING: Final = 0x41
 
 _SET_DEATH_SIGNAL: Final = 1
 _SET_DUMPABLE: Final = 4
@@ -75,6 +80,16 @@ def _by_machine(what: str, numbers: dict[str, int]) -> int:
 def unshare(flags: int) -> None:
     """Leave the namespaces that are shared with others, for new ones."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def loopback_up() -> None:
+    """Switch on the loopback of a network namespace of its own."""
+    any_socket = _check(_libc.socket(_INTERNET, _DATAGRAMS, 0), "socket")
+    request = struct.pack("16sH14x", b"lo", _UP_AND_RUNNING)
+    try:
+        _check(_libc.ioctl(any_socket, _SET_FLAGS_OF_INTERFACE, request), "loopback")
+    finally:
+        os.close(any_socket)
 
 
 def mount(source: str, target: str, form: str, flags: int, options: str = "") -> None:

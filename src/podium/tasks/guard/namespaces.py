@@ -8,14 +8,10 @@ an empty directory and shared memory of its own, in memory, which go when it goe
 
 from __future__ import annotations
 
-import fcntl
 import os
-import socket
-import struct
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from podium.tasks.guard import kernel
@@ -39,8 +35,6 @@ _SYSTEM_FILES: Final = (
 )
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS: Final = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
-_SET_FLAGS_OF_INTERFACE: Final = 0x8914
-_UP_AND_RUNNING: Final = 0x41
 
 
 def leave_the_machine(left_out: Collection[str]) -> dict[str, str | None]:
@@ -99,11 +93,17 @@ def _new_users(uid: int, gid: int) -> None:
 
 
 def _write(path: str, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY)
+    """In one piece, as the kernel wants its maps."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
         os.write(descriptor, text.encode())
     finally:
         os.close(descriptor)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def program_identity(*, own_root: bool) -> int | None:
@@ -112,15 +112,21 @@ def program_identity(*, own_root: bool) -> int | None:
     if os.getuid() != ROOT:
         return None
     with suppress(OSError):
-        known = Path("/proc/self/uid_map").read_text().split()
+        known = _read("/proc/self/uid_map").split()
         everyone = int(known[2]) > NOBODY
         if not everyone and str(NOBODY) not in known[3::3]:
             return None
     for path in python_paths():
-        places = [Path(path)] if own_root else [Path(path), *Path(path).parents]
-        if not all(place.stat().st_mode & 0o5 == 0o5 for place in places):
+        places = [path] if own_root else [path, *_above(path)]
+        if not all(os.stat(place).st_mode & 0o5 == 0o5 for place in places):
             return None
     return NOBODY
+
+
+def _above(path: str) -> Iterator[str]:
+    while path != "/":
+        path = os.path.dirname(path)
+        yield path
 
 
 def python_paths() -> tuple[str, ...]:
@@ -138,13 +144,6 @@ def readable_paths() -> Iterator[str]:
     yield from _SYSTEM
     yield from _SYSTEM_FILES
     yield from python_paths()
-
-
-def loopback_up() -> None:
-    """Let programs that talk to themselves do so: the only network there is."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sH14x", b"lo", _UP_AND_RUNNING)
-        fcntl.ioctl(any_socket, _SET_FLAGS_OF_INTERFACE, request)
 
 
 def build_root(place: str, user: int) -> None:
@@ -165,8 +164,8 @@ def build_root(place: str, user: int) -> None:
     for directory in (BOX, SHARED_MEMORY, "/proc"):
         os.makedirs(place + directory)
     os.symlink(BOX, f"{place}/tmp")  # noqa: S108 - what others take for the shared one
-    Path(f"{place}/etc/passwd").write_text(f"program:x:{user}:{user}::{BOX}:/bin/false\n")
-    Path(f"{place}/etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
+    _write(f"{place}/etc/passwd", f"program:x:{user}:{user}::{BOX}:/bin/false\n")
+    _write(f"{place}/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
     with suppress(OSError):  # in containers that hide parts of it; programs rarely need it
         kernel.mount("proc", f"{place}/proc", "proc", _NOTHING_SPECIAL)
     kernel.make_root(place)
@@ -185,7 +184,7 @@ def _bind(source: str, target: str) -> None:
     if os.path.isdir(source):
         os.mkdir(target)
     else:
-        Path(target).touch()
+        _write(target, "")
     kernel.mount(source, target, "", kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE)
 
 

@@ -1,4 +1,4 @@
-"""Being the program, in a child behind the walls: for one input, or as a server of functions."""
+"""Being the program, in a child behind the walls, for one input."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import importlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from podium.tasks.guard import kernel, wire
+from podium.tasks.guard import kernel
 
 AT_HAND: Final = (
     "string",
@@ -38,6 +37,8 @@ custom of the sites that the tasks are from, whose own first lines name `List` a
 
 DEEPEST_RECURSION: Final = 50_000
 
+PASSED: Final = "passed"
+LONGEST_VERDICT: Final = 2000
 CHECKED: Final = "checked"
 """The module that a program is while it is checked: what it does as a script is left out."""
 
@@ -58,7 +59,8 @@ def settle_in() -> None:
     os.environ.clear()
     os.environ |= {"HOME": here, "TMPDIR": here, "PATH": os.defpath, "LANG": "C.UTF-8"}
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
-    tempfile.tempdir = None
+    if "tempfile" in sys.modules:
+        vars(sys.modules["tempfile"])["tempdir"] = None
     if kernel.IS_LINUX:
         kernel.show_memory()
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the program
@@ -81,42 +83,50 @@ def become(codes: Sequence[CodeType], name: str) -> dict[str, Any]:
     return program.__dict__
 
 
-def perform(codes: Sequence[CodeType], function: str | None, writing: int) -> int:
-    """Be the program for one input: return its exit status, and let Python end as it always
-    does."""
+def perform(codes: Sequence[CodeType], function: str | None, writing: int) -> NoReturn:
+    """Be the program for one input, and end as programs do."""
     settle_in()
-    names = become(codes, "__main__")
-    if function is not None:
-        arguments = [json.loads(line) for line in sys.stdin.read().splitlines() if line.strip()]
-        owner = names.get("Solution")
-        called = getattr(owner(), function) if owner else names[function]
-        with open(writing, "w", encoding="utf-8") as file:
-            json.dump(called(*arguments), file)
-    return 0
-
-
-def serve(codes: Sequence[CodeType], hearing: int, answering: int) -> int:
-    """Be the program that another process examines: it asks, and is given values."""
-    settle_in()
-    wire.allow_large_numbers()
-    held = wire.Held()
-    names: dict[str, Any] | None = None
-    with open(hearing, encoding="utf-8") as questions, open(answering, "w") as answers:
-        for question in questions:
-            try:
-                if names is None:
-                    names = become(codes, CHECKED)
-                answer = {"value": held.answer(json.loads(question), names)}
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the examiner decides
-                answer = {"error": type(error).__name__, "told": _told(error)}
-            answers.write(json.dumps(answer) + "\n")
-            answers.flush()
-    return 0
-
-
-def _told(error: BaseException) -> str:
-    """The error in its own words, which may fail too."""
+    status = 1
     try:
-        return str(error)[:1000]
-    except BaseException:  # noqa: BLE001
-        return ""
+        names = become(codes, "__main__")
+        if function is not None:
+            _call(names, function, writing)
+        status = 0
+    except SystemExit as leaving:
+        status = _status_of(leaving)
+    except BaseException:  # noqa: BLE001 - of which nobody reads more than the status
+        status = 1
+    end(status)
+
+
+def _call(names: dict[str, Any], function: str, writing: int) -> None:
+    arguments = [json.loads(line) for line in sys.stdin.read().splitlines() if line.strip()]
+    owner = names.get("Solution")
+    called = getattr(owner(), function) if owner else names[function]
+    with open(writing, "w", encoding="utf-8") as file:
+        json.dump(called(*arguments), file)
+
+
+def _status_of(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    return leaving.code & 0xFF if isinstance(leaving.code, int) else 1
+
+
+def end(status: int) -> NoReturn:
+    """End as Python does: threads, then what is to be done at the end, then what is still to be
+    written. Tidying up the memory is left to the system, which is faster."""
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        if "atexit" in sys.modules:
+            sys.modules["atexit"]._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001 - the program's own, at its very end
+        status = status or 1
+    finally:
+        leave(status)
+
+
+leave: Final = os._exit
+"""By a name of our own, which the program does not know."""

@@ -9,54 +9,69 @@ the guard's own input ends, nobody listens any more, and everything ends.
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
-import secrets
-import shutil
 import signal
 import sys
-import tempfile
+from contextlib import suppress
 from types import CodeType
 from typing import Any, NoReturn
 
-from podium.tasks.guard import exam, examiner, kernel, namespaces, program, walls
+from podium.tasks.guard import kernel, namespaces, program, walls
 from podium.tasks.guard.box import NOBODY_WAITS, Box, Ended
 from podium.tasks.guard.walls import Walls
 
 
-def main() -> int:
-    """Run everything that was asked for. A fork ends where it begins to be the program."""
+def main() -> NoReturn:
+    """Run everything that was asked for. Forks end where they begin to be the program; and all
+    end at once, without Python's tidying up, which would take longer than the rest."""
     request = json.loads(read_block())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the first process of all never gets
+    if request.get("check"):
+        load_what_checks()
     left_out = request["left_out"]
     missing = namespaces.leave_the_machine(left_out)
     if missing[walls.PROCESSES] is None:
         first = os.fork()
         if first:
-            return await_first(first)
+            await_first(first)
         kernel.die_with_parent(signal.SIGKILL)
     if kernel.IS_LINUX:
         kernel.adopt_orphans()
         kernel.hide_memory()
     standing = walls.build(missing, left_out)
     tell({"walls": standing.missing})
-    if "program" not in request:
-        return 0
+    if "program" in request:
+        grade(standing, request)
+    os._exit(0)
+
+
+def load_what_checks() -> None:
+    """What only checks need, which is slow to import; later its files are out of sight."""
+    from podium.tasks.guard import exam, server
+
+    assert exam
+    assert server
+
+
+def grade(standing: Walls, request: dict[str, Any]) -> None:
+    """Run the program, and tell what came of it."""
     try:
         codes = [compiled(part) for part in (request["before"], request["program"]) if part]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         problem = f"the program is not valid Python: {type(error).__name__}"
         for _ in request["inputs"] or [None]:
             tell_ended(Ended(b"", problem))
-        return 0
+        return
     program.names_at_hand()  # imported once, for all inputs
+    gc.freeze()  # what all forks share stays shared
     if request["check"] == "together":
         check_together(standing, request["limits"], codes)
     elif request["check"] == "apart":
         check_apart(standing, request["limits"], codes)
     else:
         run_each_input(standing, request, codes)
-    return 0
 
 
 def compiled(source: str) -> CodeType:
@@ -64,12 +79,13 @@ def compiled(source: str) -> CodeType:
     return compile(source, "program.py", "exec", dont_inherit=True)
 
 
-def await_first(first: int) -> int:
+def await_first(first: int) -> NoReturn:
     """Outside the namespaces: wait for the guard inside, and hold nothing of its own open."""
     os.closerange(0, 3)
-    _, status = os.waitpid(first, 0)
-    shutil.rmtree(os.getcwd(), ignore_errors=True)  # should nobody else be left to do so
-    return max(0, os.waitstatus_to_exitcode(status))
+    os.waitpid(first, 0)
+    with suppress(OSError):
+        os.rmdir(os.getcwd())  # should nobody else be left to do so
+    os._exit(0)
 
 
 def read_block() -> str:
@@ -78,13 +94,13 @@ def read_block() -> str:
     while not length.endswith(b"\n"):
         digit = os.read(0, 1)
         if not digit:
-            raise SystemExit(0)
+            os._exit(0)
         length += digit
     block = bytearray()
     while len(block) < int(length):
         part = os.read(0, int(length) - len(block))
         if not part:
-            raise SystemExit(0)
+            os._exit(0)
         block += part
     return block.decode("utf-8", "surrogatepass")
 
@@ -111,7 +127,7 @@ def run_each_input(standing: Walls, request: dict[str, Any], codes: list[CodeTyp
         streams = (source, writing, nowhere) if function is None else (source, nowhere, nowhere)
         child = box.start(streams if function is None else (*streams, writing))
         if child == 0:
-            sys.exit(program.perform(codes, function, writing))
+            program.perform(codes, function, writing)
         os.close(writing)
         os.close(source)
         ended = box.watch(child, reading)
@@ -125,6 +141,8 @@ def file_of(text: str) -> int:
     """A file with that text, open at its beginning, that has no name and cannot be changed."""
     data = text.encode("utf-8", "surrogatepass")
     if not kernel.IS_LINUX:
+        import tempfile
+
         with tempfile.TemporaryFile(dir=".") as file:
             file.write(data)
             file.seek(0)
@@ -140,6 +158,8 @@ def file_of(text: str) -> int:
 
 def check_apart(standing: Walls, limits: dict[str, Any], codes: list[CodeType]) -> None:
     """Let the check call the program from a process of its own, and tell its verdict."""
+    from podium.tasks.guard import examiner, server
+
     box = Box(standing, limits)
     nowhere = os.open(os.devnull, os.O_RDWR)
     streams = (nowhere, nowhere, nowhere)
@@ -147,17 +167,17 @@ def check_apart(standing: Walls, limits: dict[str, Any], codes: list[CodeType]) 
     learning, answering = os.pipe()
     examined = box.start((*streams, hearing, answering))
     if examined == 0:
-        sys.exit(program.serve(codes, hearing, answering))
+        server.serve(codes, hearing, answering)
     check = read_block()
     reading, writing = os.pipe()
     child = box.start((*streams, asking, learning, writing))
     if child == 0:
-        sys.exit(examiner.examine(check, asking, learning, writing))
+        examiner.examine(check, asking, learning, writing)
     for descriptor in (hearing, asking, learning, answering, writing):
         os.close(descriptor)
     ended = box.watch(child, reading)
     verdict = ended.output.decode("utf-8", "replace")
-    if ended.problem is None and verdict != examiner.PASSED:
+    if ended.problem is None and verdict != program.PASSED:
         ended = Ended(b"", box.problem_of(examined) or verdict or "the check gave no verdict")
     tell_ended(Ended(b"", ended.problem))
 
@@ -165,17 +185,19 @@ def check_apart(standing: Walls, limits: dict[str, Any], codes: list[CodeType]) 
 def check_together(standing: Walls, limits: dict[str, Any], codes: list[CodeType]) -> None:
     """Let the check follow the program in one process, and tell the verdict that it vouches
     for."""
+    from podium.tasks.guard import exam
+
     box = Box(standing, limits)
     nowhere = os.open(os.devnull, os.O_RDWR)
     reading, writing = os.pipe()
     checking, handing = os.pipe()
     child = box.start((nowhere, nowhere, nowhere, checking, writing))
     if child == 0:
-        sys.exit(exam.sit(codes, checking, writing))
+        exam.sit(codes, checking, writing)
     for descriptor in (writing, checking):
         os.close(descriptor)
     check = read_block()
-    token = secrets.token_hex()
+    token = os.urandom(32).hex()
     if os.fork() == 0:  # since the pipe takes no more than the child has read
         hand_over(f"{token}\n{check}", handing)
     os.close(handing)
@@ -184,7 +206,7 @@ def check_together(standing: Walls, limits: dict[str, Any], codes: list[CodeType
     problem = ended.problem
     if problem is None and (told or not vouched):
         problem = "it ended before the check did"
-    elif problem is None and verdict != examiner.PASSED:
+    elif problem is None and verdict != program.PASSED:
         problem = verdict
     tell_ended(Ended(b"", problem))
 

@@ -11,9 +11,7 @@ import resource
 import sys
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from podium.tasks.guard import kernel, landlock, namespaces, seccomp
 
@@ -34,8 +32,7 @@ _MANY_PROCESSES: Final = 1024
 """How many more than there are on the machine, where the system counts others' with ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Walls:
+class Walls(NamedTuple):
     """The walls by name, each with None where it stands, else the reason why it does not."""
 
     missing: dict[str, str | None]
@@ -56,7 +53,7 @@ def build(missing: dict[str, str | None], left_out: Collection[str]) -> Walls:
     """Every wall that the guard itself must build, in the namespaces that it has entered."""
     found = dict(missing)
     if found[NETWORK] is None:
-        namespaces.loopback_up()
+        kernel.loopback_up()
     user = namespaces.program_identity(own_root=True)
     try:
         if MOUNTS in left_out or not kernel.IS_LINUX:
@@ -88,7 +85,12 @@ def _machine() -> str:
 def count_of_threads() -> int:
     """How many threads there are on the machine: where a program has no users of its own, the
     system's limit counts a user's others too."""
-    return sum(1 for _ in Path("/proc").glob("[0-9]*/task/[0-9]*"))
+    count = 0
+    with suppress(OSError):
+        for name in os.listdir("/proc"):
+            with suppress(OSError):
+                count += len(os.listdir(f"/proc/{name}/task")) if name.isdigit() else 0
+    return count
 
 
 # In the child that will be the program.
