@@ -6,23 +6,36 @@ that `podium eval run --output DIR` wrote, so either side may come from another 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from podium.errors import UsageError
+from podium.evals.measured import Measured, read_measured
 from podium.evals.row import difference_document
 from podium.evals.statistics import Difference, Share, paired_difference, rounded, share_of
-from podium.evals.written import sample_file
 
 
 class Outcome(NamedTuple):
-    """What one side made of a task."""
+    """What one side made of a task: how often it was right, and the answer of every try."""
 
-    right: bool
-    answer: str | None
+    task: str
+    right: float
+    answers: tuple[str | None, ...]
+
+
+class Flip(NamedTuple):
+    """A task that one side answers rightly more often than the other."""
+
+    first: Outcome
+    second: Outcome
+
+    @property
+    def is_gain(self) -> bool:
+        """Whether the second side is the one that is right."""
+        return self.second.right > self.first.right
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,14 @@ class Comparison:
     def same_answers(self) -> Share:
         """How often both give the same answer, word for word."""
         pairs = zip(self.first, self.second, strict=True)
-        return share_of(first.answer == second.answer for first, second in pairs)
+        return share_of(first.answers == second.answers for first, second in pairs)
+
+    @property
+    def flips(self) -> tuple[Flip, ...]:
+        """The tasks on which the two differ, those that the second gains before those it loses."""
+        pairs = (Flip(*pair) for pair in zip(self.first, self.second, strict=True))
+        differing = [flip for flip in pairs if flip.first.right != flip.second.right]
+        return tuple(sorted(differing, key=lambda flip: not flip.is_gain))
 
     def is_within(self, most: float) -> bool:
         """Whether neither is right more often by more than that."""
@@ -62,42 +82,36 @@ class Comparison:
             "second": second.document(),
             "difference": difference_document(self.difference),
             "same_answers": self.same_answers.document(),
+            "flipped": {
+                "gained": [flip.first.task for flip in self.flips if flip.is_gain],
+                "lost": [flip.first.task for flip in self.flips if not flip.is_gain],
+            },
         }
 
 
 def compared(first: Path, second: Path, strategy: str) -> Comparison:
     """The samples of that strategy in two directories, which must be of the same tasks."""
-    one, other = read_outcomes(first, strategy), read_outcomes(second, strategy)
+    return compare_measured(read_measured(first), read_measured(second), strategy)
+
+
+def compare_measured(first: Measured, second: Measured, strategy: str) -> Comparison:
+    """The same of two evaluations that were read already."""
+    one, other = outcomes_of(first, strategy), outcomes_of(second, strategy)
     alone = one.keys() ^ other.keys()
     if alone:
         raise UsageError(
-            f"{len(alone)} tasks are in one of {first} and {second} alone; measure both with the "
-            f"same suite, --limit, --seed and options"
+            f"{len(alone)} tasks are in one of {first.directory} and {second.directory} alone; "
+            f"measure both with the same suite, --limit, --seed and options"
         )
     return Comparison(tuple(one.values()), tuple(other[task] for task in one))
 
 
-def read_outcomes(directory: Path, strategy: str) -> Mapping[str, Outcome]:
+def outcomes_of(measured: Measured, strategy: str) -> Mapping[str, Outcome]:
     """What became of each task, by its id."""
-    path = sample_file(directory, strategy)
-    try:
-        lines = path.read_text("utf-8").splitlines()
-    except OSError as error:
-        written = ", ".join(sorted(file.stem for file in directory.glob("*.jsonl")))
-        raise UsageError(
-            f"{path} cannot be read ({error.strerror}); {directory} has samples of "
-            f"{written or 'no strategy'}: podium eval run --output writes them"
-        ) from error
-    return dict(_outcomes(path, lines))
-
-
-def _outcomes(path: Path, lines: list[str]) -> Iterator[tuple[str, Outcome]]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            sample = json.loads(line)
-            yield sample["task"], Outcome(sample["right"], sample["run"]["answer"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{path}, line {number}: expected a sample as podium eval run --output writes "
-                f"them, and it is none or was cut off; measure again"
-            ) from error
+    row = measured.row(strategy)
+    answers = defaultdict[str, list[str | None]](list)
+    for sample in sorted(row.samples, key=lambda sample: sample.repeat):
+        answers[sample.task].append(measured.answer(strategy, sample))
+    return {
+        task: Outcome(task, right, tuple(answers[task])) for task, right in row.outcomes.items()
+    }
