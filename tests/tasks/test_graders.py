@@ -182,7 +182,7 @@ def test_a_program_without_a_fence_is_left_alone() -> None:
         ("code", "", {"tests": [{"input": "1", "output": "a"}], "function": "f"}, "JSON"),
         ("code", "", {**ECHO, "check": "assert True"}, "`tests`, or a `check`"),
         ("code", "", {"check": "assert", "function": "f"}, "leave `function` out"),
-        ("code", "", {**ECHO, "before": "x = 1"}, "`before` goes with a `check`"),
+        ("code", "", {**ECHO, "before": "x = 1"}, "go with a `check`, not with `tests`"),
         ("code", "", {"check": "assert ("}, "not valid Python"),
     ],
 )

@@ -19,6 +19,9 @@ from podium.tasks.mathematics import is_equal
         ("(x+1)^2", "x^2+2x+1"),
         ("\\sqrt{90}", "3\\sqrt{10}"),
         ("18.90", "\\$18.90"),
+        ("18.90 dollars", "\\$18.90"),
+        ("52_{8}", "52_8"),
+        ("52", "52_8"),
         ("The answer is 9.", "9"),
         ("So it is \\boxed{\\frac{1}{2}}, as expected.", "1/2"),
     ],
@@ -29,7 +32,15 @@ async def test_what_means_the_same_is_equal(given: str, wanted: str) -> None:
 
 @pytest.mark.parametrize(
     ("given", "wanted"),
-    [("8", "9"), ("(3,77)", "77"), ("1.414", "\\sqrt{2}"), ("odd", "even"), ("}{$$\\frac{", "5")],
+    [
+        ("8", "9"),
+        ("(3,77)", "77"),
+        ("1.414", "\\sqrt{2}"),
+        ("odd", "even"),
+        ("}{$$\\frac{", "5"),
+        ("52_9", "52_8"),
+        ("53", "52_8"),
+    ],
 )
 async def test_what_means_something_else_is_not(given: str, wanted: str) -> None:
     assert not await is_equal(given, wanted)

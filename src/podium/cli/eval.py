@@ -15,6 +15,7 @@ from podium._version import __version__
 from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.compare import compare
+from podium.cli.graders import graders
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.settings import Choice
@@ -327,6 +328,7 @@ def etudes_table(
 
 
 app.command()(compare)
+app.command()(graders)
 
 
 def _first(given: Value | None, in_file: Value | None, usual: Value) -> Value:

@@ -23,6 +23,7 @@ MOST_BYTES: Final = 4 * 1024**3
 """Memory, after which an expression is too large to be compared."""
 
 PROSE: Final = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,} [a-zA-Z]{2,}|\n")
+DOLLARS: Final = re.compile(r"(?<=\d)\s*(?:dollars?|USD)$")
 SETS_MATHEMATICS_APART: Final = ("$", "\\boxed", "\\(", "\\[")
 
 
@@ -50,8 +51,9 @@ def is_equal(given: str, wanted: str) -> bool:
 
 def _as_mathematics(text: str) -> str:
     """An expression is marked as one; prose is left as it is, and math-verify looks for the
-    expression in it. Amounts of money lose their sign, which would be taken for a mark."""
-    text = text.replace("\\$", "")
+    expression in it. Amounts of money lose their sign, which would be taken for a mark, and their
+    word, which math-verify does not know for a unit."""
+    text = DOLLARS.sub("", text.strip().replace("\\$", ""))
     if PROSE.search(text) or any(mark in text for mark in SETS_MATHEMATICS_APART):
         return text
     return f"${text}$"

@@ -37,6 +37,7 @@ MOST_CHILDREN: Final = 4
 _CHILD: Final = Path(__file__).with_name("math_child.py")
 _SIZING: Final = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|!|,|;|:|quad)(?![a-zA-Z])")
 _WORDS: Final = re.compile(r"\\(?:text|mathrm|textbf|mbox)\{([^{}]*)\}")
+_BASED: Final = re.compile(r"(?P<digits>[0-9A-Z]+)(?:_(?:\{(?P<braced>\d+)\}|(?P<base>\d+)))?")
 _BOXED: Final = re.compile(r"\\(?:boxed|fbox)\{([^{}]*)\}")
 
 
@@ -44,10 +45,23 @@ async def is_equal(given: str, wanted: str, seconds: float = SECONDS_A_COMPARISO
     """Whether what was given is equal to what was wanted; False where nobody can tell in time."""
     if len(given) > LONGEST_ANSWER:
         given = given[-LONGEST_ANSWER:]
-    if _untypeset(given) == _untypeset(wanted):
+    plain_given, plain_wanted = _untypeset(given), _untypeset(wanted)
+    if plain_given == plain_wanted:
         return True
+    if "_" in plain_wanted and (same := _same_base(plain_given, plain_wanted)) is not None:
+        return same
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_threads(), _compare, given, wanted, seconds)
+
+
+def _same_base(given: str, wanted: str) -> bool | None:
+    """Whether two numbers have the same digits in the same base, which may be left unsaid; None
+    where these are no such numbers. math-verify pays no heed to bases."""
+    mine, theirs = _BASED.fullmatch(given), _BASED.fullmatch(wanted)
+    if mine is None or theirs is None:
+        return None
+    bases = {found["braced"] or found["base"] for found in (mine, theirs)} - {None}
+    return mine["digits"] == theirs["digits"] and len(bases) == 1
 
 
 def _untypeset(text: str) -> str:
