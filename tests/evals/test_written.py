@@ -46,6 +46,20 @@ def test_earlier_results_are_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "ideal.jsonl").read_text("utf-8") == "precious"
 
 
+async def test_half_of_a_surrogate_pair_in_a_question_ends_no_evaluation(tmp_path: Path) -> None:
+    worker = ScriptedWorker("solver", "42")
+    case = case_of("What is \ud83d?", "42", [worker])
+    with SampleFiles(tmp_path / "new") as files:
+        evaluation = Evaluation(
+            ensemble_of([worker]), [case], seed=7, concurrency=1, keep=files.keep
+        )
+        await evaluation.row("single:solver")
+    line = json.loads((tmp_path / "new" / "single-solver.jsonl").read_text("utf-8"))
+    assert load(line["run"]).question == case.task.question
+    write_json(tmp_path / "half.json", {"question": "\ud83d"})
+    assert json.loads((tmp_path / "half.json").read_text("utf-8")) == {"question": "\ud83d"}
+
+
 def test_a_file_is_written_whole_into_a_directory_that_is_made(tmp_path: Path) -> None:
     write_json(tmp_path / "results" / "table.json", {"étude": 1})
     assert json.loads((tmp_path / "results" / "table.json").read_text("utf-8")) == {"étude": 1}

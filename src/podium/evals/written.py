@@ -28,6 +28,9 @@ MANIFEST_VERSION: Final = 1
 NEEDED_BYTES: Final = 1_000_000
 """Less room than this is not worth starting for."""
 
+HALF_PAIRS: Final = "backslashreplace"
+"""How half of a surrogate pair, which no file could hold, is written: just as JSON escapes it."""
+
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+")
 
 
@@ -96,7 +99,7 @@ class SampleFiles:
             file = self._files.get(strategy)
             if file is None:
                 path = sample_file(self._directory, strategy)
-                file = self._files[strategy] = path.open("a", encoding="utf-8")
+                file = self._files[strategy] = path.open("a", encoding="utf-8", errors=HALF_PAIRS)
             line = {"strategy": strategy, **sample.document(run)}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()
@@ -126,7 +129,8 @@ def sample_file(directory: Path, strategy: str) -> Path:
 def write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON file whole or not at all."""
     with writing(path.parent, 0):
-        write_whole(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        written = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        write_whole(path, written.encode("utf-8", HALF_PAIRS).decode("utf-8"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
