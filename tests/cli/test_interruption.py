@@ -143,3 +143,26 @@ def test_ctrl_c_before_there_is_a_run_is_one_line_without_a_hint(
     monkeypatch.setattr(session, "fetch_weights", interrupted)
     ended = podium("ask", "--pool", pool, QUESTION)
     assert (ended.code, ended.out, ended.complaint) == (130, "", "interrupted")
+
+
+def test_ctrl_c_in_an_evaluation_says_how_to_go_on_and_it_does(
+    start: Start, vendor: Vendor, tmp_path: Path
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    task = {"question": "6 x 7?", "answer": "42", "grader": "number"}
+    tasks.write_text(json.dumps(task), "utf-8")
+    vendor.hangs = {"slow"}
+    pool = vendor.pool("quick", "slow", directory=tmp_path)
+    command = ("eval", "run", tasks, "--pool", pool, "--strategy", "best-single")
+    process = start(*command, "--output", tmp_path / "out")
+    assert vendor.is_hanging.wait(60)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "podium: interrupted; the same command goes on from here"
+    vendor.hangs.clear()
+    vendor.let_go.set()
+    process = start(*command, "--output", tmp_path / "out")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert vendor.asked == ["quick", "slow", "slow"]

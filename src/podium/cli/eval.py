@@ -129,6 +129,10 @@ Ray = Annotated[
         help="Spread it over the Ray cluster at that address; auto for the one of this machine.",
     ),
 ]
+Questions = Annotated[int, typer.Option(metavar="N", min=1, help="How many questions.")]
+WorkerCount = Annotated[
+    int, typer.Option("--workers", metavar="N", min=1, help="How many workers are asked each.")
+]
 Data = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="Where a benchmark's files are, if not on the hub."),
@@ -328,6 +332,33 @@ def etudes_table(
 
 
 app.command()(compare)
+
+
+@app.command()
+def overhead(
+    questions: Questions = 2000, workers: WorkerCount = 5, json: options.Json = False
+) -> None:
+    """Measure what an evaluation itself costs: the CPU time that it adds to each call.
+
+    Every one of some scripted workers is asked every question, with kept replies and samples on
+    disk. The command fails where it adds more than it may.
+    """
+    import asyncio
+
+    from podium.evals.overhead import MOST_ADDED_MS, measure_overhead
+
+    figures = asyncio.run(measure_overhead(questions, workers))
+    if json:
+        say_json(figures.document())
+    else:
+        say(
+            f"{figures.calls:,} calls: {figures.added_ms:.3f} ms of CPU time added to each; "
+            f"less than {MOST_ADDED_MS:g} {'met' if figures.is_met else 'MISSED'}"
+        )
+    if not figures.is_met:
+        raise typer.Exit(Exit.FAILED)
+
+
 app.command()(graders)
 
 

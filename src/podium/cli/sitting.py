@@ -15,7 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import typer
+
 from podium.cli.fetching import fetch_weights
+from podium.cli.outcome import Exit
 from podium.cli.output import complain, is_drawable
 from podium.cli.settings import Choice, conducted_by, settings_for
 from podium.errors import UsageError
@@ -102,7 +105,11 @@ class Sitting:
             _tell_asked((cluster or ensemble).asked.total())
             return result
 
-        return asyncio.run(hold())
+        try:
+            return asyncio.run(hold())
+        except KeyboardInterrupt:
+            complain("interrupted; the same command goes on from here")
+            raise typer.Exit(Exit.INTERRUPTED) from None
 
     def summarise(self, document: dict[str, Any]) -> None:
         """Write the table beside the samples, where these are written."""

@@ -1,0 +1,113 @@
+"""What an evaluation itself costs: the CPU time that it adds to each call of a worker.
+
+    overhead = await measure_overhead(questions=2000, workers=5)
+    overhead.added_ms
+
+Scripted workers reply at once, so all the time that passes is the runner's: the engine, grading,
+kept replies and samples, both on disk. The same calls are made bare beside it, and taken off.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from podium.conductor import RulesConductor
+from podium.evals.case import Case
+from podium.evals.ensemble import Ensemble
+from podium.evals.evaluation import Evaluation
+from podium.evals.occasion import CountedWorker, RepeatingWorker
+from podium.evals.statistics import rounded
+from podium.evals.written import REPLIES, SampleFiles
+from podium.pool import Pool
+from podium.providers.cached import ReplyCache
+from podium.providers.scripted import ScriptedWorker
+from podium.request import Request, user
+from podium.task import Task
+from podium.worker import Worker
+
+MOST_ADDED_MS: Final = 1.5
+CONCURRENCY: Final = 32
+CACHE_BYTES: Final = 1_000_000_000
+RIGHT: Final = "42"
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """CPU seconds for so many calls: in an evaluation, and bare."""
+
+    calls: int
+    evaluation_seconds: float
+    bare_seconds: float
+
+    @property
+    def added_ms(self) -> float:
+        """What the evaluation adds to a call, in milliseconds of CPU time."""
+        return (self.evaluation_seconds - self.bare_seconds) / self.calls * 1000
+
+    @property
+    def is_met(self) -> bool:
+        """Whether that is little enough."""
+        return self.added_ms < MOST_ADDED_MS
+
+    def document(self) -> dict[str, Any]:
+        """The figures as JSON."""
+        return {
+            "calls": self.calls,
+            "evaluation_seconds": rounded(self.evaluation_seconds),
+            "bare_seconds": rounded(self.bare_seconds),
+            "added_ms": rounded(self.added_ms),
+            "most_added_ms": MOST_ADDED_MS,
+            "met": self.is_met,
+        }
+
+
+async def measure_overhead(questions: int, workers: int) -> Overhead:
+    """Ask every worker every question, once in an evaluation and once bare."""
+    scripted = [
+        ScriptedWorker(f"worker-{number}", RIGHT, keep_requests=0) for number in range(workers)
+    ]
+    pool = Pool(tuple(worker.profile for worker in scripted))
+    cases = [Case(_task(number), pool) for number in range(questions)]
+    with tempfile.TemporaryDirectory() as directory:
+        evaluation_seconds = await _evaluated(scripted, cases, Path(directory))
+    made = sum(worker.calls for worker in scripted)
+    began = time.process_time()
+    for worker in scripted:
+        for case in cases:
+            await worker.reply(Request((user(case.task.question),)))
+    bare_seconds = time.process_time() - began
+    assert made == questions * workers, "nobody was asked the same twice"
+    return Overhead(made, evaluation_seconds, bare_seconds)
+
+
+async def _evaluated(scripted: list[ScriptedWorker], cases: list[Case], directory: Path) -> float:
+    """The CPU seconds of the whole evaluation, its files included."""
+    began = time.process_time()
+    with (
+        ReplyCache(directory / REPLIES, CACHE_BYTES) as cache,
+        SampleFiles(directory / "samples") as files,
+    ):
+        workers: dict[str, Worker] = {
+            worker.profile.name: RepeatingWorker(CountedWorker(worker, Counter()), cache)
+            for worker in scripted
+        }
+        ensemble = Ensemble(workers=workers, pool=cases[0].pool, conductor=RulesConductor())
+        files.resume({"suite": "overhead"})
+        evaluation = Evaluation(
+            ensemble, cases, seed=0, concurrency=CONCURRENCY, keep=files.keep, known=files.known
+        )
+        await evaluation.row("best-single")
+    return time.process_time() - began
+
+
+def _task(number: int) -> Task:
+    async def grader(answer: str) -> bool:
+        return answer == RIGHT
+
+    question = f"Question {number}: what do you get if you multiply six by nine?"
+    return Task(id=f"question-{number}", question=question, grader=grader)
