@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from evals.page.demonstration import demonstrate
+
+
+@pytest.fixture(scope="session")
+def evaluation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An evaluation with something of everything, hostile strings included."""
+    return asyncio.run(demonstrate(tmp_path_factory.mktemp("measured") / "sevens"))
+
+
+@pytest.fixture(scope="session")
+def another(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same tasks with other outcomes."""
+    return asyncio.run(demonstrate(tmp_path_factory.mktemp("measured") / "luckier", "luck"))

@@ -1,0 +1,99 @@
+"""The page in a real browser, where there is one: replies are inert, and nothing leaves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from podium.evals.measured import read_measured
+from podium.evals.page.comparing import comparison_page
+from podium.evals.page.evaluation import view_of
+from podium.evals.page.report import report_page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+QUIET = (
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None,
+    reason="NO BROWSER: chromium is not on the PATH, so the page is not tried in one",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def pages(
+    evaluation: Path, another: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    sides = read_measured(evaluation), read_measured(another)
+    directory = tmp_path_factory.mktemp("pages")
+    written = {
+        "report": report_page([view_of(sides[0])]),
+        "comparison": comparison_page(sides, "conductor"),
+    }
+    for name, page in written.items():
+        (directory / f"{name}.html").write_text(page, "utf-8")
+    return {name: directory / f"{name}.html" for name in written}
+
+
+def opened(browser: Browser, path: Path, **context: Any) -> tuple[Page, list[str], list[str]]:
+    """The page with everything unfolded, what it asked for, and what the console said."""
+    page = browser.new_context(**context).new_page()
+    asked, said = list[str](), list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    page.goto(path.as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    return page, asked, said
+
+
+@pytest.mark.parametrize("name", ["report", "comparison"])
+def test_hostile_replies_do_nothing_and_no_request_leaves_the_page(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    page, asked, said = opened(browser, pages[name])
+    assert page.title().startswith("sevens")
+    assert asked == [pages[name].as_uri()]
+    assert said == []
+    assert page.evaluate("document.querySelectorAll('script, img, iframe, link').length") == 0
+    assert page.get_by_text('<script>document.title="taken"</script>').count() > 0
+    assert page.evaluate("getComputedStyle(document.body).display") == "block"
+
+
+@pytest.mark.parametrize("name", ["report", "comparison"])
+@pytest.mark.parametrize("width", [380, 1280])
+def test_the_page_is_no_wider_than_its_window(
+    browser: Browser, pages: dict[str, Path], name: str, width: int
+) -> None:
+    page, _, _ = opened(browser, pages[name], viewport={"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_it_follows_its_readers_light_or_dark(browser: Browser, pages: dict[str, Path]) -> None:
+    seen = []
+    for scheme in ("light", "dark"):
+        page, _, _ = opened(browser, pages["report"], color_scheme=scheme)
+        paints = "[document.body, document.querySelector('.f-ink')].map(e => getComputedStyle(e))"
+        seen.append(page.evaluate(f"{paints}.map(s => s.backgroundColor + s.fill)"))
+    assert seen[0][0] != seen[1][0]
+    assert seen[0][1] != seen[1][1]

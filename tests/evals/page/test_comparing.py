@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evals.page.demonstration import HOSTILE
+from evals.page.parsed import Element, parse
+from podium.errors import UsageError
+from podium.evals.comparison import compared
+from podium.evals.measured import read_measured
+from podium.evals.page import write_comparison
+from podium.evals.page.comparing import comparison_page, side_names
+
+
+@pytest.fixture(scope="module")
+def page(evaluation: Path, another: Path) -> Element:
+    sides = read_measured(evaluation), read_measured(another)
+    return parse(comparison_page(sides, "conductor"))
+
+
+def test_both_are_told_side_by_side(evaluation: Path, another: Path, page: Element) -> None:
+    document = compared(evaluation, another, "conductor").document()
+    table = page.one("table")
+    head, accuracy = table.cells()[:2]
+    assert head == ["", "sevens", "luckier", "difference"]
+    assert accuracy[1].startswith(f"{document['first']['value'] * 100:.1f} %")
+    assert accuracy[2].startswith(f"{document['second']['value'] * 100:.1f} %")
+    assert f"{document['difference']['gained']} gained" in page.one("p", class_="headline").text
+
+
+def test_every_flip_is_shown_with_both_runs(evaluation: Path, another: Path, page: Element) -> None:
+    flips = compared(evaluation, another, "conductor").flips
+    assert flips, "else this shows nothing"
+    shown = page.all("details", class_="failure")
+    assert len(shown) == len(flips)
+    for flip, details in zip(flips, shown, strict=True):
+        assert f"task {flip.first.task} " in details.all("summary")[0].text
+        first, second = details.all("section", class_="side")
+        verdicts = [side.one("h3").one("span").text for side in (first, second)]
+        assert verdicts == (["wrong", "right"] if flip.is_gain else ["right", "wrong"])
+        for side in (first, second):
+            assert side.all("ol", class_="steps")
+
+
+def test_nothing_in_a_reply_becomes_a_part_of_the_page(page: Element) -> None:
+    assert HOSTILE[:40] in page.text
+    names = {element.name for element in page.all()}
+    assert names.isdisjoint({"script", "img", "iframe", "link"})
+
+
+def test_two_directories_of_one_name_are_told_apart(evaluation: Path) -> None:
+    measured = read_measured(evaluation)
+    assert side_names((measured, measured)) == ("sevens (1)", "sevens (2)")
+
+
+def test_the_same_evaluation_twice_differs_nowhere(evaluation: Path, tmp_path: Path) -> None:
+    path = write_comparison(evaluation, evaluation, "conductor", tmp_path / "new")
+    assert path == tmp_path / "new" / "comparison.html"
+    told = parse(path.read_text("utf-8")).one("p", class_="headline").text
+    assert told.startswith("sevens (2) is not clearly different from sevens (1): ±0.0 points")
+    assert "the same word for word in 100.0 %" in told
+
+
+def test_a_strategy_that_one_side_lacks_is_named(evaluation: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="none of 'ideal'"):
+        write_comparison(evaluation, evaluation, "ideal", tmp_path)
