@@ -7,6 +7,7 @@ import pytest
 
 from podium.errors import ConfigError
 from podium.tasks import suite
+from podium.tasks.gym import GymGrader
 
 NEEDED = pytest.mark.skipif(
     find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed"
@@ -33,6 +34,15 @@ def test_the_seed_makes_the_tasks() -> None:
     assert len({task.id for task in first}) == 5
     other = suite("reasoning-gym:leg_counting", limit=5, seed=4)
     assert first[0].question != other[0].question
+
+
+@NEEDED
+async def test_a_generator_that_only_compares_needs_no_sandbox() -> None:
+    (task,) = suite("reasoning-gym:leg_counting", limit=1)
+    assert isinstance(task.grader, GymGrader)
+    assert task.grader.entry is None
+    assert await task.grader(f"<answer>{task.answer}</answer>")
+    assert not await task.grader(f"<answer>{task.answer}0</answer>")
 
 
 @NEEDED

@@ -248,7 +248,10 @@ def _make_judge(
             f"the grader `{JUDGE}` takes {' and '.join(sorted(_JUDGE_TAKES))}, not {unknown[0]!r}"
         )
     if worker is None:
-        raise ConfigError(f"the grader `{JUDGE}` needs a worker that judges, and none was named")
+        raise ConfigError(
+            f"the grader `{JUDGE}` needs a worker that judges, and none was named; "
+            "podium eval run takes its name by --judge"
+        )
     rubric, tagged = parameters.get("rubric", ""), parameters.get("tagged", False)
     if not isinstance(rubric, str) or not isinstance(tagged, bool):
         raise ConfigError(f"the grader `{JUDGE}`: `rubric` is a text and `tagged` true or false")
