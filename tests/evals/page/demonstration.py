@@ -14,14 +14,14 @@ HOSTILE: Final = (
     "<link rel=stylesheet href=http://127.0.0.1:9/a.css>\u202egnorw\u0000\ud800"
 )
 SKILL: Final = {
-    "single:gpt-5": 0.65,
-    "single:claude-sonnet-4": 0.6,
+    "single:gpt-5": 0.7,
+    "single:claude-sonnet-4": 0.5,
     "single:gemma-3-27b": 0.4,
     "moa": 0.7,
-    "conductor": 0.85,
-    "recursion": 0.9,
+    "conductor": 0.8,
+    "recursion": 0.95,
 }
-EASE: Final = {"easy": 0.2, "medium": 0.0, "hard": -0.25}
+EASE: Final = {"easy": 0.1, "medium": -0.2, "hard": -0.4}
 KINDS: Final = ("algebra", "counting", "geometry")
 TASKS: Final = 36
 
@@ -48,7 +48,7 @@ def answers(luck: str = "") -> Answers:
 
 
 def _answer(strategy: str, item: Item, skill: float, luck: str) -> str:
-    hardness = draw(item.id) * 0.6 + draw(strategy, item.id, luck) * 0.4
+    hardness = draw(item.id) * 0.4 + draw(strategy, item.id, luck) * 0.6
     return item.answer if hardness < skill + EASE[item.difficulty or ""] else HOSTILE
 
 

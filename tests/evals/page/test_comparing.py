@@ -35,7 +35,7 @@ def test_every_flip_is_shown_with_both_runs(evaluation: Path, another: Path, pag
     shown = page.all("details", class_="failure")
     assert len(shown) == len(flips)
     for flip, details in zip(flips, shown, strict=True):
-        assert f"task {flip.first.task} " in details.all("summary")[0].text
+        assert details.all("summary")[0].text.endswith(f"task {flip.first.task}")
         first, second = details.all("section", class_="side")
         verdicts = [side.one("h3").one("span").text for side in (first, second)]
         assert verdicts == (["wrong", "right"] if flip.is_gain else ["right", "wrong"])

@@ -144,7 +144,6 @@ def _flips(
 
 
 def _flip(flip: Flip, sides: Sides, strategy: str, names: Sequence[str]) -> Markup:
-    outcomes = (flip.first, flip.second)
     samples = [
         _telling(side.row(strategy), flip.first.task, wins)
         for side, wins in zip(sides, (not flip.is_gain, flip.is_gain), strict=True)
@@ -153,18 +152,21 @@ def _flip(flip: Flip, sides: Sides, strategy: str, names: Sequence[str]) -> Mark
     told = [
         element(
             "section",
-            element("h3", name, " ", verdict(sample.right)),
+            element("h3", name, " ", verdict("right" if sample.right else "wrong")),
             run_to_read(sample, run),
             class_="side",
         )
         for name, sample, run in zip(names, samples, runs, strict=True)
     ]
-    rates = " to ".join(percent(outcome.right) for outcome in outcomes)
+    told_rates = ""
+    if any(len(outcome.answers) > 1 for outcome in (flip.first, flip.second)):
+        rates = " and ".join(percent(outcome.right) for outcome in (flip.first, flip.second))
+        told_rates = f" · right in {rates} of its tries"
     summary = element(
         "summary",
-        verdict(flip.is_gain),
+        verdict("gained" if flip.is_gain else "lost"),
         element("span", title_of(runs[0].question), class_="question"),
-        element("small", f"task {flip.first.task} · right in {rates}"),
+        element("small", f"task {flip.first.task}{told_rates}"),
     )
     return element("details", summary, element("div", *told, class_="sides"), class_="failure")
 

@@ -78,7 +78,7 @@ def _failure(measured: Measured, row: Row, sample: Sample, others: Sequence[str]
     told = f"right: {', '.join(others)}" if others else "nobody is right"
     summary = element(
         "summary",
-        verdict(sample.right),
+        verdict("wrong"),
         element("span", title_of(run.question), class_="question"),
         element("small", " · ".join([*facts, told])),
     )

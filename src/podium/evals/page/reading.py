@@ -6,7 +6,7 @@ Everything here was written by models or users, and is text to be read, never ma
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
 from podium.evals.page.markup import Markup, element
 from podium.evals.page.numbers import amount, seconds, usd
@@ -40,9 +40,8 @@ def title_of(question: str) -> str:
     return line if len(line) <= LONGEST_TITLE else f"{line[: LONGEST_TITLE - 1]}…"
 
 
-def verdict(right: bool) -> Markup:
-    """Whether an answer was right."""
-    words = "right" if right else "wrong"
+def verdict(words: Literal["right", "wrong", "gained", "lost"]) -> Markup:
+    """How something came out."""
     return element("span", words, class_=f"verdict {words}")
 
 
