@@ -105,12 +105,17 @@ def test_random_pools_are_subsets_with_new_ids_over_the_same_questions() -> None
 
 def test_the_etudes_recipes_go_on_from_each_other() -> None:
     workers, warm = paper("etudes-workers"), paper("etudes-warm-start")
+    alone = paper("etudes-arithmetic")
+    assert alone.model.adapter == str(workers.output / "arithmetic")
     for name, before in (("etudes", warm), ("etudes-recursion", paper("etudes"))):
         recipe = paper(name)
         assert recipe.model.adapter == str(before.output / "conductor")
         adapters = {role: path for role, path in recipe.pool.adapters.items() if path}
         assert workers.sft is not None
-        assert adapters == {role: str(workers.output / role) for role in workers.sft.adapters}
+        assert adapters == {
+            role: str((alone if role == "arithmetic" else workers).output / role)
+            for role in workers.sft.adapters
+        }
 
 
 # ---- reading

@@ -63,6 +63,8 @@ def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The specialists and the warm start of the études, which other recipes need."""
     trained = Trained(tmp_path_factory.mktemp("trained"), base)
     trained.run("sft", "etudes-workers", *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
+    begun = f"model.adapter={trained.directory / 'etudes-workers' / 'arithmetic'}"
+    trained.run("sft", "etudes-arithmetic", begun, *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
     trained.run("sft", "etudes-warm-start", *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
     return trained
 
@@ -90,23 +92,27 @@ def test_the_specialists(trained: Trained) -> None:
     assert {f"recited/{family}" for family in FAMILIES} <= set(recited)
 
 
+def test_the_specialist_that_goes_on_alone(trained: Trained) -> None:
+    output = trained.directory / "etudes-arithmetic"
+    assert is_finished(output)
+    weights = "arithmetic/adapter_model.safetensors"
+    before = trained.directory / "etudes-workers" / weights
+    assert (output / weights).read_bytes() != before.read_bytes()
+
+
 def test_the_warm_start(trained: Trained) -> None:
     output = trained.directory / "etudes-warm-start"
     assert is_finished(output)
     assert (output / "conductor" / "adapter_model.safetensors").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [("etudes", ["grpo.micro_batch=2"]), ("etudes-recursion", [])],
-    ids=["etudes", "recursion"],
-)
-def test_the_etudes_conductor(trained: Trained, name: str, settings: list[str]) -> None:
+@pytest.mark.parametrize("name", ["etudes", "etudes-recursion"])
+def test_the_etudes_conductor(trained: Trained, name: str) -> None:
     adapter = trained.directory / "etudes-warm-start" / "conductor"
     output = trained.run(
         "grpo",
         name,
-        *(f"model.adapter={adapter}", *trained.specialists(), *SMALL_LORA, *FEW_PLANS, *settings),
+        *(f"model.adapter={adapter}", *trained.specialists(), *SMALL_LORA, *FEW_PLANS),
         *("grpo.questions=2", "grpo.rollouts=4", "workers.max_tokens=2", "run.eval_every=2"),
     )
     assert is_finished(output)
@@ -135,7 +141,7 @@ def test_the_papers_conductor(trained: Trained, name: str, settings: list[str]) 
 
 
 def test_no_recipe_is_left_out() -> None:
-    run = {"etudes-workers", "etudes-warm-start", "etudes", "etudes-recursion"}
+    run = {"etudes-workers", "etudes-arithmetic", "etudes-warm-start", "etudes", "etudes-recursion"}
     run |= {"conductor-7b", "conductor-7b-recursion", "conductor-7b-random-pools"}
     assert {path.stem for path in RECIPES.glob("*.toml")} == run
     for name in run:

@@ -20,7 +20,7 @@ from podium.files import full, write_whole, writing
 from podium.local.adapter_files import read_config
 from podium.local.sources import source
 from podium.train.checkpoints import last_checkpoint
-from podium.train.recipe import Recipe, idle_keys, is_path
+from podium.train.recipe import NOT_THE_RECIPE, Recipe, idle_keys, is_path
 
 RECIPE_FILE: Final = "recipe.json"
 """Lies in the directory of a training, and says whose it is."""
@@ -187,6 +187,7 @@ def _differences(recipe: Recipe, claim: Mapping[str, Any]) -> str:
     """The keys in which the two recipes differ."""
     theirs, ours = flat(claim.get("recipe") or {}), flat(resolved(recipe))
     keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
+    keys = [key for key in keys if key == "run.seed" or key.split(".")[0] not in NOT_THE_RECIPE]
     return ", ".join(keys[:5]) or "its form"
 
 
