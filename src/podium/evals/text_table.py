@@ -16,8 +16,10 @@ COLUMNS: Final = (
     "95 % interval",
     "valid",
     "steps",
+    "calls",
     "worker tokens",
     "orchestration tokens",
+    "USD",
     "entropy",
     "faults",
 )
@@ -26,7 +28,8 @@ _MET: Final = {True: "yes", False: "NO", None: "not measured"}
 
 
 def rows_table(rows: Iterable[tuple[str, Row]]) -> str:
-    """Strategies beside each other; tokens and steps are those of one task, on average."""
+    """Strategies beside each other; tokens, money and steps are those of one task, on average.
+    Times are left out: they alone differ from one measurement to the next."""
     return markdown(COLUMNS, [_cells(name, row) for name, row in rows])
 
 
@@ -48,22 +51,27 @@ def notes(rows: Iterable[tuple[str, Row]]) -> list[str]:
 
 
 def _cells(name: str, row: Row) -> Sequence[str]:
-    valid = sum(sample.valid for sample in row.samples) / len(row.samples)
     return (
         name,
         f"{row.accuracy.value:.3f}",
         _interval(row.accuracy),
-        f"{valid:.3f}",
+        _number(row.valid_rate, 3),
         _number(row.steps(), 2),
+        _number(row.calls, 2),
         _number(row.worker_tokens, 0),
         _number(row.orchestration_tokens, 0),
+        _money(row.cost_usd),
         f"{row.entropy_bits:.2f}",
-        str(sum(sample.fault is not None for sample in row.samples)),
+        str(row.faults),
     )
 
 
 def _interval(share: Share) -> str:
     return f"{share.low:.3f} to {share.high:.3f}"
+
+
+def _money(dollars: float | None) -> str:
+    return UNKNOWN if dollars is None else f"{dollars:.2g}" if dollars < 1 else f"{dollars:.2f}"
 
 
 def _number(number: float | None, digits: int) -> str:
