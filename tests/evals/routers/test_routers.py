@@ -10,9 +10,9 @@ np = pytest.importorskip("numpy")
 
 from podium.evals.routers import ROUTERS, HashedEncoder, Outcomes, Router, chosen  # noqa: E402
 from podium.evals.routers.adam import Adam  # noqa: E402
-from podium.evals.routers.arrays import Array  # noqa: E402
+from podium.evals.routers.arrays import Array, unit  # noqa: E402
 from podium.evals.routers.neighbours import NeighbourRouter  # noqa: E402
-from podium.evals.routers.routerdc import _contrasts, _cosine_matrix  # noqa: E402
+from podium.evals.routers.routerdc import _contrasts, _cosine_matrix, _Lesson  # noqa: E402
 from podium.evals.routers.smoothie import SmoothieGlobal, SmoothieLocal  # noqa: E402
 
 WORKERS = ("poet", "clerk", "cook")
@@ -133,6 +133,46 @@ class TestRouterDC:
                 after = (_cosine_matrix(*pair)[0] * slopes).sum()
                 moved[place] = rows[place]
                 assert (after - before) / 1e-6 == pytest.approx(found[place], abs=1e-4)
+
+    def test_the_second_contrast_draws_questions_of_a_cluster_together(self) -> None:
+        rng = np.random.default_rng(2)
+        centres = np.eye(4, 12)[:2]
+        vectors = unit(np.repeat(centres, 20, axis=0) + 0.1 * rng.normal(size=(40, 12)))
+        lesson = _Lesson(vectors, np.zeros((40, 3), dtype=np.float32), rng)
+        before = lesson.state[0].copy()
+        for _ in range(200):
+            lesson.step()
+        apart = [_between(vectors @ projection) for projection in (before, lesson.state[0])]
+        assert apart[1] < apart[0] - 0.2
+
+    def test_slopes_of_the_second_contrast_are_those_of_small_changes(self) -> None:
+        rng = np.random.default_rng(3)
+        lesson = _Lesson(unit(rng.normal(size=(40, 6))), np.zeros((40, 2)), rng)
+        rows = [row for place in range(5) if (row := lesson._companions(place)) is not None]
+        replayed = {row[0]: row for row in rows}
+        lesson._companions = replayed.get  # type: ignore[method-assign, assignment]
+        lesson._projection = lesson._projection.astype(np.float64)
+        batch = np.array([row[0] for row in rows])
+
+        def loss() -> float:
+            total = 0.0
+            for row in rows:
+                units = unit(lesson._vectors[row] @ lesson._projection)
+                cosines = units[1:] @ units[0]
+                total += float(np.log(np.exp(cosines).sum()) - cosines[0])
+            return total / len(rows)
+
+        gradient, _ = lesson._of_questions(batch)
+        for place in ((0, 0), (3, 7), (5, 60)):
+            before = loss()
+            lesson._projection[place] += 1e-6
+            assert (loss() - before) / 1e-6 == pytest.approx(gradient[place], abs=1e-4)
+            lesson._projection[place] -= 1e-6
+
+
+def _between(rows: Array) -> float:
+    """How alike the rows of the first half are to those of the second."""
+    return float((unit(rows[:20]) @ unit(rows[20:]).T).mean())
 
 
 class TestSmoothie:

@@ -144,8 +144,9 @@ def _directions(rows: Array, count: int) -> Array:
     rng = np.random.default_rng(0)
     sketch = rng.standard_normal((rows.shape[1], min(count + _OVERSAMPLED, *rows.shape)))
     sketch = sketch.astype(np.float32)
+    basis, _ = np.linalg.qr(rows @ sketch)
     for _ in range(_PASSES):
-        sketch, _ = np.linalg.qr(rows.T @ (rows @ sketch))
-    _, _, right = np.linalg.svd(rows @ sketch, full_matrices=False)
-    found: Array = (sketch @ right[:count].T).astype(np.float32)
+        basis, _ = np.linalg.qr(rows @ (rows.T @ basis))
+    _, _, right = np.linalg.svd(basis.T @ rows, full_matrices=False)
+    found: Array = np.ascontiguousarray(right[:count].T, dtype=np.float32)
     return found

@@ -54,6 +54,8 @@ HELD_BACK: Final = 0.2
 
 LOOK_EVERY: Final = 20
 MOST_CLUSTERS: Final = 5
+SMALL: Final = 1e-8
+"""Keeps a vector of no length from being divided by it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +124,9 @@ class _Lesson:
         overall = shares.mean(axis=0)
         self._contrasts = [_contrasts(row, overall) for row in shares]
         self._clusters = _clusters(vectors, rng)
+        numbers = range(int(self._clusters.max()) + 1)
+        self._inside = [np.flatnonzero(self._clusters == number) for number in numbers]
+        self._outside = [np.flatnonzero(self._clusters != number) for number in numbers]
 
     @property
     def state(self) -> tuple[Array, Array]:
@@ -152,30 +157,37 @@ class _Lesson:
         return self._vectors[batch].T @ to_hidden, to_keys
 
     def _of_questions(self, batch: NDArray[np.int64]) -> tuple[Array, Array]:
-        """A question of the same cluster against some of others."""
-        gradient = np.zeros_like(self._projection)
-        for place in batch:
-            drawn = self._companions(int(place))
-            if drawn is None:
-                continue
-            one = self._vectors[[place]]
-            many = self._vectors[drawn]
-            cosines, pulled = _cosine_matrix(one @ self._projection, many @ self._projection)
-            slopes = _softmax(cosines[0])[None, :]
-            slopes[0, 0] -= 1
-            to_one, to_many = pulled(slopes / len(batch))
-            gradient += one.T @ to_one + many.T @ to_many
+        """A question of the same cluster against some of others, for each of the batch at once:
+        the first of a row is the question, the second is like it, and the rest are not."""
+        drawn = [row for place in batch if (row := self._companions(int(place))) is not None]
+        if not drawn:
+            return np.zeros_like(self._projection), np.zeros_like(self._keys)
+        vectors = self._vectors[np.array(drawn)]
+        hidden = vectors @ self._projection
+        lengths = np.linalg.norm(hidden, axis=2, keepdims=True) + SMALL
+        units = hidden / lengths
+        cosines = np.einsum("bw,bow->bo", units[:, 0], units[:, 1:])
+        slopes = _softmax(cosines)
+        slopes[:, 0] -= 1
+        slopes /= len(batch)
+        along = slopes * cosines
+        pull = np.empty_like(hidden)
+        pull[:, 0] = np.einsum("bo,bow->bw", slopes, units[:, 1:])
+        pull[:, 0] -= along.sum(axis=1, keepdims=True) * units[:, 0]
+        pull[:, 1:] = slopes[:, :, None] * units[:, :1] - along[:, :, None] * units[:, 1:]
+        gradient = np.einsum("bod,bow->dw", vectors, pull / lengths)
         return gradient, np.zeros_like(self._keys)
 
     def _companions(self, place: int) -> list[int] | None:
-        """One question of the same cluster, then three of others; None where there are none."""
-        same = np.flatnonzero(self._clusters == self._clusters[place])
-        same = same[same != place]
-        other = np.flatnonzero(self._clusters != self._clusters[place])
-        if not len(same) or not len(other):
+        """The question, one of the same cluster, and three of others; None where there are not
+        as many."""
+        same, other = self._inside[self._clusters[place]], self._outside[self._clusters[place]]
+        if len(same) < 2 or len(other) < OTHERS:
             return None
-        drawn = self._rng.choice(other, min(OTHERS, len(other)), replace=False)
-        return [int(self._rng.choice(same)), *map(int, drawn)]
+        alike = place
+        while alike == place:
+            alike = int(self._rng.choice(same))
+        return [place, alike, *map(int, self._rng.choice(other, OTHERS, replace=False))]
 
 
 def _contrasts(shares: Array, overall: Array) -> tuple[list[int], list[int]]:
@@ -189,7 +201,7 @@ def _contrasts(shares: Array, overall: Array) -> tuple[list[int], list[int]]:
 def _cosine_matrix(one: Array, other: Array) -> tuple[Array, Any]:
     """The cosines of all rows with all rows, and the function that takes their slopes back to
     the rows themselves."""
-    lengths = [np.linalg.norm(rows, axis=1, keepdims=True) + 1e-8 for rows in (one, other)]
+    lengths = [np.linalg.norm(rows, axis=1, keepdims=True) + SMALL for rows in (one, other)]
     units = [rows / length for rows, length in zip((one, other), lengths, strict=True)]
     cosines = units[0] @ units[1].T
 
@@ -216,8 +228,8 @@ def _routed(vectors: Array, shares: Array, projection: Array, keys: Array) -> fl
 
 
 def _softmax(numbers: Array) -> Array:
-    raised = np.exp(numbers - numbers.max())
-    found: Array = raised / raised.sum()
+    raised = np.exp(numbers - numbers.max(axis=-1, keepdims=True))
+    found: Array = raised / raised.sum(axis=-1, keepdims=True)
     return found
 
 
