@@ -36,6 +36,7 @@ class Box:
         self._walls = standing
         self._limits = limits
         self._statuses: dict[int, tuple[int, float]] = {}
+        self._is_ending = False
         self._children: list[int] = []
         self._directories: list[str] = []
 
@@ -84,9 +85,10 @@ class Box:
         return Ended(bytes(output), problem or self.problem_of(child))
 
     def problem_of(self, child: int) -> str | None:
-        """What the way in which a child ended tells of, once it has."""
+        """What the way in which a child ended tells of, where it ended by itself."""
         status, seconds = self._statuses.get(child, (0, 0.0))
-        if status in (-signal.SIGXCPU, -signal.SIGKILL) and seconds >= self._limits["cpu_seconds"]:
+        is_killed = status == -signal.SIGKILL and seconds >= self._limits["cpu_seconds"]
+        if is_killed or status == -signal.SIGXCPU:
             return "it took too much processor time"
         return None if status == 0 else f"it ended with status {status}"
 
@@ -97,8 +99,9 @@ class Box:
                 child, status, used = os.wait4(-1, os.WNOHANG)
                 if not child:
                     return True
-                seconds = used.ru_utime + used.ru_stime
-                self._statuses[child] = (os.waitstatus_to_exitcode(status), seconds)
+                if not self._is_ending:
+                    seconds = used.ru_utime + used.ru_stime
+                    self._statuses[child] = (os.waitstatus_to_exitcode(status), seconds)
         except ChildProcessError:
             return False
 
@@ -111,7 +114,7 @@ class Box:
             sum(map(_shared_out_bytes, processes)) > self._limits["memory_bytes"]
         ):
             return "it used too much memory"
-        if sum(map(_bytes_below, self._directories)) > self._limits["disk_bytes"]:
+        if any(_fills(one, self._limits["disk_bytes"]) for one in self._directories):
             return "it wrote too many files"
         return None
 
@@ -124,6 +127,7 @@ class Box:
 
     def _end_everything(self) -> None:
         """Kill the child, and whatever left it: orphans come to the guard."""
+        self._is_ending = True
         for _ in range(MOST_TRIES_TO_KILL):
             self._kill_once()
             if not self._reap():
@@ -209,13 +213,16 @@ def _shared_out_bytes(process: int) -> int:
     return _own_bytes(process)
 
 
-def _bytes_below(directory: str) -> int:
-    total = 0
+def _fills(directory: str, most: int) -> bool:
+    """Whether there is more in a directory, names and empty files counted too."""
+    left = most
     for place, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_blocks * 512
-    return total
+                left -= 4096 + os.lstat(os.path.join(place, name)).st_blocks * 512
+            if left < 0:
+                return True
+    return False
 
 
 def _remove(directory: str) -> None:

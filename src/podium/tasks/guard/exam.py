@@ -29,24 +29,28 @@ def sit(codes: Sequence[CodeType], checking: int, writing: int) -> NoReturn:
     check below; only a verdict that begins with the token counts."""
     settle_in()
     judges = Judges()
-    names = become(codes, CHECKED)
-    judges.put_back()
-    token, _, check = _read(checking).partition("\n")
+    token = ""
     try:
+        names = become(codes, CHECKED)
+        judges.put_back()
+        token, check = _handed(checking)
         exec(compile(check, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
         verdict = verdict_of(cases_in(names))
         if verdict == PASSED and not canary_dies():
             verdict = "the program has changed how it is judged"
     except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself
         verdict = f"{type(error).__name__}: {error}"
+    token = token or _handed(checking)[0]
     with open(writing, "w", encoding="utf-8", errors="replace") as file:
         file.write(f"{token}{verdict[:LONGEST_VERDICT]}")
     leave(0)
 
 
-def _read(descriptor: int) -> str:
-    with open(descriptor, encoding="utf-8") as file:
-        return file.read()
+def _handed(checking: int) -> tuple[str, str]:
+    """The token and the check, as the guard hands them over."""
+    with open(checking, encoding="utf-8", errors="surrogatepass") as file:
+        token, _, check = file.read().partition("\n")
+    return token, check
 
 
 class Judges:

@@ -2,8 +2,7 @@
 
 A name that the check does not define itself is the program's: a function of it is called over
 there, and its answer is compared here, where the program can change nothing. It never sees the
-check, only what it is called with. What the check judges by, it must import itself: a module
-that it takes from the program is the program's.
+check, only what it is called with.
 """
 
 from __future__ import annotations
@@ -12,14 +11,19 @@ import ast
 import builtins
 import importlib
 import json
+import sys
 import unittest
 from collections.abc import Iterator
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 from podium.tasks.guard import kernel, wire
 from podium.tasks.guard.program import LONGEST_VERDICT, PASSED, leave
 
+MODULES: Final = MappingProxyType({"np": "numpy", "pd": "pandas"})
+"""Modules that a check may look into under these names, or its own, without importing them: from
+the program they might say anything."""
 CHECK: Final = "check"
 
 
@@ -27,13 +31,19 @@ class Refused(Exception):
     """What the program raised when it was asked, where Python has no such exception itself."""
 
 
+class OutOfTurn(Exception):
+    """The program speaks on the line to the check, where only its server should."""
+
+
 class Elsewhere:
     """Something that the program holds. Equality is ours to judge, so it is equal to itself
     alone."""
 
+    _line: Line
+    _number: int
+
     def __init__(self, line: Line, number: int) -> None:
-        self._line = line
-        self._number = number
+        vars(self).update(_line=line, _number=number)
 
     def _ask(self, do: str, **rest: Any) -> Any:
         return self._line.ask({"do": do, "held": self._number, **rest})
@@ -50,6 +60,15 @@ class Elsewhere:
         if name.startswith("__"):
             raise AttributeError(f"{name} of the program's objects is not asked for")
         return self._ask("attribute", name=name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._ask("set", name=name, arguments=[self._line.pack(value)])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Elsewhere) and other._number == self._number
+
+    def __hash__(self) -> int:
+        return self._number
 
     def __getitem__(self, key: Any) -> Any:
         return self._ask("item", arguments=[self._line.pack(key)])
@@ -89,24 +108,30 @@ class Line:
             line = ""
         if not line:
             raise EOFError("the program ended before the check did")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise _same_error(answer["error"], answer["told"])
-        return wire.unpack(answer["value"], self._held)
+        try:
+            answer = json.loads(line)
+            value = wire.unpack(answer.get("value"), self._held)
+            error = _same_error(answer["error"], answer["told"]) if "error" in answer else None
+        except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as wrong:
+            raise OutOfTurn("the program wrote something else than an answer") from wrong
+        if error is not None:
+            raise error
+        return value
 
     def pack(self, value: Any) -> Any:
         """A value of the check on its way to the program."""
         return wire.pack(value, _only_its_own)
 
     def _held(self, packed: Any) -> Any:
-        if "module" in packed:
-            return importlib.import_module(str(packed["module"]))
         return Elsewhere(self, packed["held"])
 
 
-def _only_its_own(value: Any) -> dict[str, int]:
+def _only_its_own(value: Any) -> dict[str, Any]:
     if isinstance(value, Elsewhere):
         return {"held": value.number}
+    name = getattr(value, "__name__", "")
+    if isinstance(name, str) and getattr(builtins, name, None) is value:
+        return {"built_in": name}
     raise TypeError(f"a {type(value).__name__} of the check cannot be handed to the program")
 
 
@@ -131,6 +156,10 @@ class Names(dict[str, Any]):
         names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
         loaded = {name.id for name in names if isinstance(name.ctx, ast.Load)}
         built_in = {name for name in loaded if hasattr(builtins, name)}
+        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        self._looked_into = {
+            node.value.id for node in attributes if isinstance(node.value, ast.Name)
+        }
         if not loaded - built_in:
             for name in built_in:
                 with suppress(KeyError):
@@ -142,8 +171,12 @@ class Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         if hasattr(builtins, name):
             raise KeyError(name)
-        found = self[name] = self._from_program(name)
-        return found
+        module = MODULES.get(name, name if name in sys.stdlib_module_names else None)
+        if module and name in self._looked_into:
+            self[name] = importlib.import_module(module)
+        else:
+            self[name] = self._from_program(name)
+        return self[name]
 
 
 def examine(check: str, asking: int, hearing: int, writing: int) -> NoReturn:

@@ -76,6 +76,26 @@ _SIGNALS_WITH_DATA: Final = {
     "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
 }
+_OWNERS: Final = {
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+}
+_MODES_AND_TIMES: Final = {
+    "chmod": (90, None),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+}
+"""Landlock does not guard who owns a file, its mode and its times. Where it guards files alone,
+these calls are refused, and those that every copying of a file makes do nothing and succeed."""
 _CLONE: Final = (56, 220)
 _CLONE3: Final = (435, 435)
 _SOCKET: Final = (41, 198)
@@ -105,11 +125,14 @@ def is_possible() -> bool:
     return kernel.IS_LINUX and kernel.MACHINE in _ARCHITECTURES and kernel.has_seccomp()
 
 
-def filter_for(machine: str, *, own_network: bool, own_processes: int | None) -> bytes:
-    """The filter as the kernel reads it. With a network of its own the program may open sockets;
-    `own_processes` is the one process that it may send signals to where it sees others."""
+def filter_for(
+    machine: str, *, own_network: bool, own_files: bool, own_processes: int | None
+) -> bytes:
+    """The filter as the kernel reads it. With a network of its own the program may open sockets,
+    with files of its own change their modes; `own_processes` is the one process that it may send
+    signals to where it sees others."""
     column = list(_ARCHITECTURES).index(machine)
-    refused = [numbers[column] for numbers in _REFUSED.values()]
+    refused: list[int | None] = [numbers[column] for numbers in _REFUSED.values()]
     parts = [
         _instruction(_LOAD, _ARCHITECTURE),
         _instruction(_EQUAL, _ARCHITECTURES[machine], 1, 0),
@@ -130,6 +153,10 @@ def filter_for(machine: str, *, own_network: bool, own_processes: int | None) ->
         refused += [numbers[column] for numbers in _SIGNALS_WITH_DATA.values()]
         for numbers in _SIGNALS_BY_NUMBER.values():
             parts += _on(numbers[column], _only_if_one_of(_FIRST_ARGUMENT, (own_processes, 0)))
+    if not own_files:
+        refused += [numbers[column] for numbers in _OWNERS.values()]
+        for pretended in _MODES_AND_TIMES.values():
+            parts += _on(pretended[column], [_refusal(0)])
     for number in refused:
         parts += _on(number, [_refusal(errno.EPERM)])
     return b"".join([*parts, _instruction(_RETURN, _ALLOW)])
@@ -143,8 +170,11 @@ def _refusal(number: int) -> bytes:
     return _instruction(_RETURN, _REFUSE | number)
 
 
-def _on(number: int, then: list[bytes]) -> list[bytes]:
-    """For that system call, instructions that end in a decision."""
+def _on(number: int | None, then: list[bytes]) -> list[bytes]:
+    """For that system call, instructions that end in a decision; none where a machine has no such
+    call."""
+    if number is None:
+        return []
     return [_instruction(_EQUAL, number, 0, len(then)), *then]
 
 

@@ -126,6 +126,7 @@ def close_behind(walls: Walls, limits: dict[str, Any]) -> None:
             seccomp.filter_for(
                 kernel.MACHINE,
                 own_network=walls.has_own_sockets,
+                own_files=walls.has(MOUNTS),
                 own_processes=os.getpid() if sees_others else None,
             )
         )

@@ -8,12 +8,12 @@ through it, and compare what that gives.
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import decimal
 import fractions
 import sys
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import Any, Final
 
 MOST_ITEMS: Final = 1_000_000
@@ -62,8 +62,6 @@ def pack(value: Any, hold: Callable[[Any], Any]) -> Any:
     for name, (form, to_text, _) in _BY_TEXT.items():
         if type(value) is form:
             return {name: to_text(value)}
-    if isinstance(value, ModuleType):
-        return {"module": value.__name__}
     if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape:
         return pack(value.item(), hold)
     return hold(value)
@@ -88,12 +86,17 @@ class Held:
 
     def __init__(self) -> None:
         self._things: list[Any] = []
+        self._numbers: dict[int, int] = {}
 
     def _hold(self, thing: Any) -> dict[str, int]:
-        self._things.append(thing)
-        return {"held": len(self._things) - 1}
+        number = self._numbers.setdefault(id(thing), len(self._things))
+        if number == len(self._things):
+            self._things.append(thing)
+        return {"held": number}
 
     def _thing(self, packed: Any) -> Any:
+        if "built_in" in packed:
+            return getattr(builtins, packed["built_in"])
         return self._things[packed["held"]]
 
     def answer(self, question: dict[str, Any], names: dict[str, Any]) -> Any:
@@ -108,6 +111,9 @@ class Held:
                 result = thing(*arguments, **named)
             case "attribute":
                 result = getattr(thing, question["name"])
+            case "set":
+                setattr(thing, question["name"], arguments[0])
+                result = None
             case "item":
                 result = thing[arguments[0]]
             case "length":
