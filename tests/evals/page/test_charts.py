@@ -13,6 +13,7 @@ from podium.evals.page.lengths import steps_by_difficulty
 from podium.evals.page.scene import Box, Dot, Scene, Stroke, Words, svg
 from podium.evals.roles import Role
 from podium.evals.row import Row
+from podium.evals.yardsticks import CEILING
 
 
 def row(strategy: str, rate: float, **more: object) -> Row:
@@ -24,7 +25,7 @@ ROWS = [
     row("moa", 0.6, cost_usd=0.05),
     row("single:gpt-5", 0.6, cost_usd=0.01),
     row("single:small", 0.3, cost_usd=0.0001),
-    row("per-task best", 0.7, cost_usd=0.008),
+    row(CEILING, 0.7, cost_usd=0.008),
 ]
 
 
@@ -42,7 +43,7 @@ def rooms(words: Sequence[Words]) -> list[tuple[float, float, float, float]]:
 
 def test_better_is_higher_and_dearer_is_further_right() -> None:
     placed = dots(frontier(ROWS))
-    assert set(placed) == {row.strategy for row in ROWS}
+    assert set(placed) == {row.strategy for row in ROWS} - {CEILING}
     assert placed["conductor"].y < placed["moa"].y < placed["single:small"].y
     assert placed["single:small"].x < placed["single:gpt-5"].x < placed["moa"].x
     assert placed["conductor"].hint == "conductor: 80.0 % right at $0.020"
@@ -50,9 +51,17 @@ def test_better_is_higher_and_dearer_is_further_right() -> None:
 
 def test_the_line_joins_what_nothing_cheaper_beats_and_no_ceiling() -> None:
     scene, placed = frontier(ROWS), dots(frontier(ROWS))
-    (line,) = [s for s in scene.shapes if isinstance(s, Stroke) and s.dashed]
+    (line,) = [s for s in scene.shapes if isinstance(s, Stroke) and s.dashed and len(s.points) > 2]
     on_it = {name for name, dot in placed.items() if (dot.x, dot.y) in line.points}
     assert on_it == {"single:small", "single:gpt-5", "conductor"}
+
+
+def test_the_ceiling_is_a_height_that_nobody_can_buy() -> None:
+    scene = frontier(ROWS)
+    (line,) = [s for s in scene.shapes if isinstance(s, Stroke) and s.paint == "ceiling"]
+    placed = dots(scene)
+    assert placed["conductor"].y < line.points[0][1] == line.points[1][1] < placed["moa"].y
+    assert scene.described.endswith("per-task best: 70.0 % right")
 
 
 def test_every_interval_is_drawn_through_its_dot() -> None:

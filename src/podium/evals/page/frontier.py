@@ -21,6 +21,7 @@ from podium.evals.page.families import family
 from podium.evals.page.numbers import amount, percent, usd
 from podium.evals.page.scene import Dot, Scene, Shape, Stroke, Words
 from podium.evals.row import Row
+from podium.evals.yardsticks import CEILING
 
 _PARTS: Final = tuple(part / 8 for part in range(-8, 9))
 
@@ -46,10 +47,16 @@ def cost_of(rows: Sequence[Row]) -> Cost:
 
 
 def frontier(rows: Sequence[Row]) -> Scene:
-    """Accuracy over cost; a line joins the strategies of which none is cheaper and better."""
-    cost = cost_of(rows)
+    """Accuracy over cost; a line joins the strategies of which none is cheaper and better.
+
+    The best worker for each task is a height and no place: nobody could buy it.
+    """
+    strategies = [row for row in rows if row.strategy != CEILING]
+    ceilings = [row for row in rows if row.strategy == CEILING]
+    cost = cost_of(strategies)
     placed = sorted(
-        ((cost.of(row) or 0.0, row) for row in rows), key=lambda pair: -pair[1].accuracy.value
+        ((cost.of(row) or 0.0, row) for row in strategies),
+        key=lambda pair: -pair[1].accuracy.value,
     )
     x = across([spent for spent, _ in placed])
     y = upright([row.accuracy for row in rows])
@@ -57,19 +64,29 @@ def frontier(rows: Sequence[Row]) -> Scene:
         *grid(x.marks, y.marks),
         Words((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, cost.unit, "muted", SMALL, "middle"),
         *_best_for_the_money(placed, x, y),
+        *(shape for row in ceilings for shape in _ceiling(row, y)),
     ]
     dots = [_dot(spent, row, cost, x, y) for spent, row in placed]
     for dot, (_, row) in zip(dots, placed, strict=True):
         ends = [(dot.x, y(row.accuracy.low)), (dot.x, y(row.accuracy.high))]
         shapes.append(Stroke(ends, dot.paint, 1.3))
-    names, bars = list[Words](), [*_along(shapes)]
+    names = list[Words]()
+    above = [shape for shape in shapes if isinstance(shape, Words) and shape.halo]
+    bars = [*_along(shapes)]
     for dot, (_, row) in zip(dots, placed, strict=True):
-        name = named(dot, row.strategy, dots, names, bars)
+        name = named(dot, row.strategy, dots, [*above, *names], bars)
         if name is not None:
             names.append(name)
-    described = "; ".join(dot.hint for dot in dots)
+    heights = [f"{row.strategy}: {percent(row.accuracy.value)} right" for row in ceilings]
+    described = "; ".join([*(dot.hint for dot in dots), *heights])
     title = f"Accuracy over {cost.unit}"
     return Scene("frontier", title, described, WIDTH, HEIGHT, [*shapes, *dots, *names])
+
+
+def _ceiling(row: Row, y: Axis) -> Iterator[Shape]:
+    at = y(row.accuracy.value)
+    yield Stroke([(LEFT, at), (WIDTH - RIGHT, at)], "ceiling", 1.4, dashed=True)
+    yield Words(LEFT + 4, at - 5, row.strategy, "ceiling", SMALL, halo=True)
 
 
 def _along(shapes: Sequence[Shape]) -> Iterator[Dot]:

@@ -36,8 +36,10 @@ def table(
     rows: Sequence[Sequence[str]],
     *,
     hints: Sequence[str] = (),
+    shaded: bool = False,
 ) -> Markup:
-    """A table whose first column names the rows; `hints` say what the columns mean."""
+    """A table whose first column names the rows; `hints` say what the columns mean, and `shaded`
+    is one whose figures are cells of a colour."""
     told = [*hints, *[""] * (len(columns) - len(hints))]
     head = [
         element("th", element("abbr", name, title=hint) if hint else name, scope="col")
@@ -54,6 +56,7 @@ def table(
             element("caption", caption),
             element("thead", element("tr", *head)),
             element("tbody", *body),
+            class_="shaded" if shaded else None,
         ),
         class_="scrolls",
         tabindex=0,
@@ -252,9 +255,8 @@ def parts_table(
         for row, found in zip(rows, by_row, strict=True)
     ]
     columns = ["strategy", *(name or "all" for name in names)]
-    return table(
-        caption, columns, cells, hints=["", *(plural(size, "task") for size in sizes.values())]
-    )
+    hints = ["", *(plural(size, "task") for size in sizes.values())]
+    return table(caption, columns, cells, hints=hints, shaded=True)
 
 
 def _shaded(row: Row | None) -> Markup:
@@ -279,7 +281,8 @@ def shares_table(
         cells.append([strategy_name(row.strategy), *shaded, f"{entropy_bits(found):.2f}"])
     told = "How evenly they are spread: 0 when there is one alone, 1 for two alike, 2 for four"
     hints = ["", *[""] * len(names), told]
-    return table(caption, ["strategy", *names, "entropy, bits"], cells, hints=hints)
+    columns = ["strategy", *names, "entropy, bits"]
+    return table(caption, columns, cells, hints=hints, shaded=True)
 
 
 def _part(share: float) -> Markup:
