@@ -14,7 +14,7 @@ from evals.page.parsed import Element, parse
 from podium.errors import UsageError
 from podium.evals.measured import read_measured
 from podium.evals.page import write_report
-from podium.evals.page.evaluation import view_of
+from podium.evals.page.evaluation import view_of, views_of
 from podium.evals.page.failures import MOST_OF_THE_LEADING
 from podium.evals.page.reading import LONGEST
 from podium.evals.page.report import PAGE, report_page
@@ -209,16 +209,26 @@ def test_a_long_reply_is_cut_and_says_how_much_is_missing(tmp_path: Path) -> Non
 def test_several_evaluations_share_a_table_and_have_a_chapter_each(
     evaluation: Path, another: Path
 ) -> None:
-    views = [view_of(read_measured(d), f"{n}-") for n, d in enumerate((evaluation, another), 1)]
+    views = views_of([read_measured(evaluation), read_measured(another)])
     page = parse(report_page(views))
     table = table_of(page, "Accuracy by suite")
-    assert table.cells()[0] == ["strategy", "sevens", "sevens", "mean"]
+    assert table.cells()[0] == ["strategy", "sevens (sevens)", "sevens (luckier)", "mean"]
     row = next(cells for cells in table.cells() if cells[0] == "conductor")
     first, second, mean = (float(cell.removesuffix(" %")) for cell in row[1:])
     assert mean == pytest.approx((first + second) / 2, abs=0.1)
     identities = [e.attributes["id"] for e in page.all() if "id" in e.attributes]
     assert {"1-suite", "2-suite", "1-failures", "2-failures"} <= set(identities)
     assert len(identities) == len(set(identities))
+
+
+def test_pictures_of_several_evaluations_are_told_apart(
+    evaluation: Path, another: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    names = [path.name for path in write_report([evaluation, another], tmp_path)]
+    assert names[:2] == [PAGE, "1-sevens-sevens-table.png"]
+    assert names[-1] == "2-sevens-luckier-who-does-what.png"
+    assert len(names) == len(set(names)) == 9
 
 
 def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from podium.evals.measured import Measured
@@ -35,8 +35,9 @@ MOST_LEFT_OUT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An evaluation, and what a page shows of it."""
+    """An evaluation, and what a page shows of it, under that title."""
 
+    title: str
     measured: Measured
     rows: Sequence[Row]
     leading: Row
@@ -68,11 +69,30 @@ class View:
         return [who_does_what(row) for row in rows[:MOST_HEAT_MAPS]]
 
 
-def view_of(measured: Measured, prefix: str = "") -> View:
-    """What there is to show; `prefix` begins the names of its parts where a page has several."""
+def view_of(measured: Measured) -> View:
+    """What there is to show of one evaluation."""
     measures = yardsticks((*measured.measured, *measured.rows))
     rows = shown_rows(measured, measures)
-    return View(measured, rows, leading(rows), measures, prefix)
+    return View(measured.suite, measured, rows, leading(rows), measures)
+
+
+def views_of(evaluations: Sequence[Measured]) -> list[View]:
+    """The same of several: the names of their parts begin with a number, and those of one suite
+    are told apart by their directories."""
+    views = [view_of(measured) for measured in evaluations]
+    if len(views) == 1:
+        return views
+    suites = Counter(view.title for view in views)
+    return [
+        replace(
+            view,
+            prefix=f"{number}-",
+            title=view.title
+            if suites[view.title] == 1
+            else f"{view.title} ({view.measured.directory.resolve().name})",
+        )
+        for number, view in enumerate(views, start=1)
+    ]
 
 
 def facts(view: View) -> list[str]:

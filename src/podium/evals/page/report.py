@@ -11,7 +11,7 @@ from podium._version import __version__
 from podium.errors import UsageError
 from podium.evals.measured import read_measured
 from podium.evals.page.document import document, page_header, section
-from podium.evals.page.evaluation import View, evaluation_parts, facts, view_of
+from podium.evals.page.evaluation import View, evaluation_parts, facts, views_of
 from podium.evals.page.markup import Markup, element, joined
 from podium.evals.page.numbers import percent
 from podium.evals.page.pictures import write_pictures
@@ -28,12 +28,7 @@ def write_report(directories: Sequence[Path], output: Path) -> list[Path]:
     are, the page first."""
     if not directories:
         raise UsageError("no evaluation is named; give a directory that eval run --output wrote")
-    measured = [read_measured(directory) for directory in directories]
-    several = len(measured) > 1
-    views = [
-        view_of(each, f"{number}-" if several else "")
-        for number, each in enumerate(measured, start=1)
-    ]
+    views = views_of([read_measured(directory) for directory in directories])
     page = output / PAGE
     with writing(output, 0):
         write_whole(page, report_page(views))
@@ -46,18 +41,18 @@ def write_report(directories: Sequence[Path], output: Path) -> list[Path]:
 
 
 def _file_prefix(view: View) -> str:
-    suite = re.sub(r"[^\w.-]+", "-", view.measured.suite)
-    return f"{view.prefix}{suite}-" if view.prefix else ""
+    title = re.sub(r"[^\w.-]+", "-", view.title).strip("-")
+    return f"{view.prefix}{title}-" if view.prefix else ""
 
 
 def report_page(views: Sequence[View]) -> str:
     """The page of one evaluation, or of several under one table."""
-    suites = ", ".join(view.measured.suite for view in views)
+    suites = ", ".join(view.title for view in views)
     if len(views) == 1:
         (view,) = views
         header, content = page_header(suites, facts(view), _links(view)), evaluation_parts(view)
     else:
-        links = [(f"{view.prefix}suite", view.measured.suite) for view in views]
+        links = [(f"{view.prefix}suite", view.title) for view in views]
         header = page_header(suites, [f"{len(views)} evaluations"], links)
         content = joined([_overview(views), *(_chapter(view) for view in views)])
     return document(f"{suites}: evaluation", header, content, footer())
@@ -75,7 +70,7 @@ def _links(view: View) -> list[tuple[str, str]]:
 
 def _chapter(view: View) -> Markup:
     told = element("ul", *(element("li", fact) for fact in facts(view)), class_="facts")
-    heading = section(f"{view.prefix}suite", view.measured.suite, told)
+    heading = section(f"{view.prefix}suite", view.title, told)
     return joined([heading, evaluation_parts(view)])
 
 
@@ -90,7 +85,7 @@ def _overview(views: Sequence[View]) -> Markup:
         mean = sum(known) / len(known) if len(known) == len(views) else None
         cells.append((mean, [strategy_name(name), *map(percent, values), percent(mean)]))
     cells.sort(key=lambda pair: -(pair[0] or 0.0))
-    columns = ["strategy", *(view.measured.suite for view in views), "mean"]
+    columns = ["strategy", *(view.title for view in views), "mean"]
     return section(
         "overview",
         "All suites",

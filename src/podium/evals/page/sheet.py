@@ -29,7 +29,7 @@ _COLUMNS: Final[tuple[tuple[str, float, Anchor], ...]] = (
 
 def sheet(view: View) -> Scene:
     """The same strategies in the same order as on the page, with the figures that people quote."""
-    title = f"{view.measured.suite}, {plural(view.measured.tasks, 'task')}"
+    title = f"{view.title}, {plural(view.measured.tasks, 'task')}"
     shapes: list[Shape] = [Words(x, 14, name, "muted", 11, anchor) for name, x, anchor in _COLUMNS]
     for place, row in enumerate(view.rows):
         top = HEAD + place * ROW
