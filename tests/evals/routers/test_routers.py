@@ -61,7 +61,10 @@ def test_of_absent_workers_none_is_chosen() -> None:
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-def test_a_router_that_was_written_down_chooses_alike(name: str) -> None:
+def test_a_router_that_was_written_down_chooses_alike(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podium.evals.routers.routerdc.STEPS", 40)
     outcomes = split_outcomes(2)
     said = tuple(tuple(f"{worker} on {q}" for worker in WORKERS) for q in outcomes.questions)
     router = fitted(name, Outcomes(outcomes.questions, WORKERS, outcomes.shares, said))
@@ -71,7 +74,8 @@ def test_a_router_that_was_written_down_chooses_alike(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ROUTERS)
-def test_the_same_seed_gives_the_same_router(name: str) -> None:
+def test_the_same_seed_gives_the_same_router(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podium.evals.routers.routerdc.STEPS", 40)
     outcomes = split_outcomes(2)
     said = tuple(tuple(f"{worker} on {q}" for worker in WORKERS) for q in outcomes.questions)
     whole = Outcomes(outcomes.questions, WORKERS, outcomes.shares, said)

@@ -82,7 +82,7 @@ class RouterDC:
         for step in range(STEPS + 1):
             if step % LOOK_EVERY == 0:
                 reached = _routed(vectors[held], outcomes.shares[held], *lesson.state)
-                if reached > best:
+                if reached >= best:  # of several, the one that was taught longest
                     best, kept = reached, lesson.state
             lesson.step()
         return cls(outcomes.workers, made, *kept)
