@@ -47,6 +47,13 @@ async def test_a_mistake_names_the_answer_and_the_reason() -> None:
     (mistake,) = rows["reference solution"].mistakes
     assert (mistake.task, mistake.given) == ("two", "def two(): return 3")
     assert "it is not two" in str(mistake.reason)
+    (told,) = rows["reference solution"].document()["mistakes"]
+    assert told == {
+        "task": "two",
+        "given": mistake.given,
+        "reference": mistake.reference,
+        "reason": mistake.reason,
+    }
 
 
 async def test_what_needs_a_package_that_is_not_there_is_not_run() -> None:

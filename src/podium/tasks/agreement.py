@@ -31,6 +31,9 @@ from podium.tasks.rewriting import near_misses, rewritings
 AT_ONCE: Final = 32
 """Graders wait for processes of their own, of which there are fewer."""
 
+MOST_TOLD: Final = 300
+"""Characters of an answer, or of a reason, in a document."""
+
 Watch = Callable[[int, int], None]
 """Told how many answers of how many have been graded."""
 
@@ -73,8 +76,15 @@ class Agreement:
         return sum(count for _, count in self.missing)
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {**asdict(self), "missing": dict(self.missing)}
+        """As JSON has it; of programs the beginning alone, since the suite has them whole."""
+        mistakes = [
+            {
+                name: value if value is None else value[:MOST_TOLD]
+                for name, value in asdict(mistake).items()
+            }
+            for mistake in self.mistakes
+        ]
+        return {**asdict(self), "mistakes": mistakes, "missing": dict(self.missing)}
 
 
 async def agreement(
