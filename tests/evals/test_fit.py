@@ -106,7 +106,8 @@ def test_a_plan_earns_its_answer_less_its_cost() -> None:
     [
         ("gsm8k", "gsm8k:train"),
         ("math500", "math:train"),
-        ("mmlu", "mmlu:auxiliary_train"),
+        ("MATH-500", "math:train"),
+        ("mmlu", "mmlu:val"),
         ("etudes", "etudes:train"),
         ("livecodebench-recorded", "livecodebench-recorded:train"),
         ("mmlu:val", "mmlu:val"),
@@ -117,9 +118,18 @@ def test_a_suite_is_learned_from_its_training_split(suite: str, learned_from: st
     assert training_suite(suite) == learned_from
 
 
-def test_a_suite_without_a_training_split_says_what_to_do() -> None:
+@pytest.mark.parametrize("suite", ["livecodebench", "rlpr", "nothing-known"])
+def test_a_suite_without_a_training_split_says_what_to_do(suite: str) -> None:
+    """RLPR's only split is the one that is measured."""
     with pytest.raises(UsageError, match=re.escape("`podium eval folds`")):
-        training_suite("livecodebench")
+        training_suite(suite)
+
+
+def test_of_ones_own_tasks_all_are_learned_from(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "One and one?", "answer": "2", "grader": "exact"}\n')
+    (case,) = training_cases(str(path), ENSEMBLE.pool)
+    assert case.task.question == "One and one?"
 
 
 def test_training_cases_are_over_the_pool_that_is_measured(tmp_path: Path) -> None:

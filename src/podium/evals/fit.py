@@ -30,15 +30,24 @@ from podium.evals.stage import Stage
 from podium.evals.strategies import single_workers
 from podium.pool import Pool
 from podium.run import Run
-from podium.tasks import BENCHMARKS, suite
-from podium.tasks.suites import ETUDES
+from podium.tasks import BENCHMARKS
+from podium.tasks.gym import GYM
+from podium.tasks.loaders import benchmark_named
+from podium.tasks.suites import ETUDES, loaded_suite
 
 if TYPE_CHECKING:  # needs numpy, which only those have who fit
     from podium.evals.routers import MakeEncoder, MasRouter, Outcomes
     from podium.evals.routers.masrouter import Drawn
 
-TRAINING_SPLITS: Final = ("train", "auxiliary_train", "val")
-"""What the split is called that may be learned from, the best first."""
+TRAINING_SPLITS: Final = ("train", "val", "auxiliary_train")
+"""What the split is called that may be learned from, the first that there is."""
+
+USUAL_QUESTIONS: Final = 500
+"""How many questions are learned from where no limit was named: every worker is asked each of
+them. As many as the Conductor's paper took for RouterDC."""
+
+APART: Final = 1_000_000
+"""What is added to the seed of tasks that are generated, so that none is met again."""
 
 ELSEWHERE: Final = {"math500": "math:train"}
 """Suites whose training split is another suite's."""
@@ -99,13 +108,14 @@ def training_suite(name: str) -> str:
     kind, colon, _ = name.partition(":")
     if colon or Path(name).suffix:
         return name
-    if kind in ELSEWHERE:
-        return ELSEWHERE[kind]
     if kind == ETUDES or is_recorded(kind):
         return f"{kind}:train"
-    splits = BENCHMARKS[kind].splits if kind in BENCHMARKS else ()
+    spelt = benchmark_named(kind)
+    if spelt in ELSEWHERE:
+        return ELSEWHERE[spelt]
+    _, *others = BENCHMARKS[spelt].splits if spelt is not None else ("",)
     for split in TRAINING_SPLITS:
-        if split in splits:
+        if split in others:
             return f"{kind}:{split}"
     raise UsageError(
         f"the suite {name!r} has no training split; name a suite or a file to learn from, or "
@@ -116,11 +126,14 @@ def training_suite(name: str) -> str:
 def training_cases(
     name: str, pool: Pool, *, data: Path | None = None, limit: int | None = None, seed: int = 0
 ) -> tuple[Case, ...]:
-    """The tasks that may be learned from before that suite is measured."""
+    """The tasks that may be learned from before that suite is measured; 500, when no limit is
+    named, but all that were recorded."""
     named = training_suite(name)
     if is_recorded(named):
         return suite_cases(recorded_pool(named, data=data, limit=limit, seed=seed).tasks, pool)
-    return suite_cases(suite(named, data=data, limit=limit, seed=seed), pool)
+    seed += APART if named.partition(":")[0] == GYM else 0
+    loaded = loaded_suite(named, data=data, limit=limit or USUAL_QUESTIONS, seed=seed)
+    return suite_cases(loaded.tasks, pool)
 
 
 class Alone(NamedTuple):
