@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 from typing import Final
 
@@ -91,6 +92,12 @@ def bootstrap(numbers: Sequence[float]) -> Share:
     """
     if not numbers:
         raise ValueError("the mean of no numbers cannot be; give at least one")
+    return _resampled(tuple(numbers))
+
+
+@lru_cache(maxsize=512)
+def _resampled(numbers: tuple[float, ...]) -> Share:
+    """Remembered, since it takes a while and tables ask for the same figure in several places."""
     count = len(numbers)
     rng = Random(count)  # noqa: S311 - repeatable
     means = sorted(math.fsum(rng.choices(numbers, k=count)) / count for _ in range(RESAMPLES))
