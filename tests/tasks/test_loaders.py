@@ -55,6 +55,12 @@ def test_math500_keeps_its_ids(data: Path) -> None:
     assert len(records) == 5
 
 
+def test_a_problem_of_math_without_an_answer_is_named(data: Path, tmp_path: Path) -> None:
+    rewritten(data, "math/math500.jsonl", tmp_path / "math500.jsonl", answer="")
+    with pytest.raises(ConfigError, match="line 1: the answer is missing"):
+        load_records("math500", data=tmp_path)
+
+
 def test_gsm8k_takes_the_answer_from_the_last_line(data: Path) -> None:
     assert summary(load_records("gsm8k", data=data)) == [
         ("gsm8k/test/1", "18", "gsm8k"),
@@ -125,6 +131,25 @@ def test_private_tests_are_added_to_the_public_ones(data: Path, tmp_path: Path) 
     )
     (record,) = load_records("livecodebench", data=tmp_path)
     assert [test["output"] for test in record.parameters["tests"]] == ["3\n", "0\n", "14\n"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"public_test_cases": "[1]"}, "expected tests with 'input' and 'output'"),
+        ({"public_test_cases": '[{"input": ""}]'}, "expected tests with 'input' and 'output'"),
+        ({"public_test_cases": "[]"}, "needs at least one test"),
+        ({"private_test_cases": "!"}, "cannot unpack private_test_cases"),
+        ({"metadata": "{"}, "metadata: not valid JSON"),
+    ],
+)
+def test_a_problem_whose_tests_cannot_be_read_is_left_out_and_named(
+    data: Path, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    source = "livecodebench_v1/lcb_v1_public.jsonl"
+    rewritten(data, source, tmp_path / "test.jsonl", **changes)
+    with pytest.raises(ConfigError, match=f"line 1: .*{said}"):
+        load_records("livecodebench", data=tmp_path)
 
 
 class Harmful:

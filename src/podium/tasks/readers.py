@@ -1,7 +1,8 @@
 """What a row of a benchmark means where the answer is a text: as a record of a task.
 
-A reader gets a row and the split, and returns None for a row that is not of the split, or that
-nobody could grade: two problems of the train split of MATH have no answer.
+A reader gets a row and the split, and returns None for a row that is not of it: it is another
+split's, or left out by the benchmark's own rule. Two problems that MATH trains on are known to
+have no answer. What is wrong with a row is an error without the place, which the caller knows.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from podium.tasks.wording import prompt
 LONGEST_RLPR_ANSWER: Final = 30
 """Characters; longer ones cannot be graded by comparing them."""
 
+MATH_TRAINING: Final = ("train", "prm800k")
 LETTERS: Final = "ABCDEFGHIJ"
 WRONG_CHOICES: Final = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 
@@ -26,13 +28,13 @@ def math(row: Row, split: str) -> TaskRecord | None:
     if split == "train" and row.data.get("original_split", "train") != "train":
         return None
     answer = row.data["answer"] if "answer" in row.data else boxed(row.text("solution"))
-    if not answer:
+    if not answer and split in MATH_TRAINING:
         return None
     number = row.data.get("idx", row.number)
     return TaskRecord(
         id=str(row.data.get("unique_id") or f"math/{split}/{number}"),
         question=prompt("math", question=row.text("problem")),
-        answer=str(answer),
+        answer=str(answer or ""),
         grader="math",
         parameters={"tagged": True},
         kind=str(row.data.get("subject") or row.data.get("type") or ""),
