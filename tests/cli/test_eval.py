@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
 from podium.etudes import ROLES
+from podium.files import exclusive
 
 RULES = '[conductor]\nkind = "rules"\n'
 
@@ -140,6 +143,31 @@ def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_fini
     again = podium(*command, "--strategy", "single:ann", "--retry-faults")
     assert again.json["rows"][0]["accuracy"] == 1.0
     assert again.json["problems"] == []
+
+
+def test_a_cap_on_money_needs_everybodys_price(podium: Podium, tmp_path: Path) -> None:
+    pool, tasks = tmp_path / "unpriced.toml", tmp_path / "tasks.csv"
+    worker = 'name = "ann"\nprovider = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    pool.write_text(f"{RULES}[[worker]]\n{worker}", "utf-8")
+    tasks.write_text("question,answer,grader\n6 x 7?,42,number\n", "utf-8")
+    ended = podium("eval", "run", tasks, "--pool", pool, "--budget-usd", "1")
+    assert ended.code == 2
+    assert "the budget caps money, but no price is known for ann" in ended.complaint
+
+
+async def test_two_evaluations_do_not_write_to_one_directory(
+    start: Callable[..., subprocess.Popen[str]], role_pool: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    async with exclusive(output / ".lock"):
+        process = start("eval", "run", "etudes", "--pool", role_pool, "--output", output)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert (
+        err
+        == f"podium: another evaluation is writing to {output}; wait for it, or name another one\n"
+    )
 
 
 def test_lines_that_are_no_tasks_are_named_and_counted_and_the_rest_is_measured(
@@ -361,3 +389,27 @@ def test_what_an_evaluation_itself_costs_can_be_measured(podium: Podium) -> None
     assert ended.json["calls"] == 60
     assert ended.json["evaluation_seconds"] > ended.json["bare_seconds"] > 0
     assert ended.code == (0 if ended.json["met"] else 1)
+
+
+def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    pytest.importorskip("numpy")
+    tasks = tmp_path / "tasks.jsonl"
+    lines = [
+        {"question": f"What is {n} x 7?", "answer": "42", "grader": "number"} for n in range(8)
+    ]
+    tasks.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    pool = make_pool({"wrong": "41", "right": "42"}, head=RULES)
+    ended = podium("eval", "fit", "constant", tasks, "--pool", pool)
+    assert ended.code == 0, ended.err
+    assert "measure it with --strategy constant:fitted/constant.json" in ended.out
+    ended = podium(
+        *("eval", "run", tasks, "--pool", pool, "--json"),
+        *("--strategy", "constant:fitted/constant.json"),
+    )
+    assert ended.json["rows"][0]["accuracy"] == 1.0
+    ended = podium("eval", "folds", tasks, "--pool", pool, "--strategy", "constant", "--count", "4")
+    assert ended.code == 0, ended.err
+    assert "| constant " in ended.out
+    assert "no worker was asked anything" in ended.err

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -25,11 +26,21 @@ Within = Annotated[
 ]
 
 
+Output = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Also write a page there, with the runs that flipped."),
+]
+
+MOST_NAMED: Final = 10
+"""So many of the tasks that flipped are named on a terminal."""
+
+
 def compare(
     first: First,
     second: Second,
     strategy: Strategy = "conductor",
     within: Within = None,
+    output: Output = None,
     json: options.Json = False,
 ) -> None:
     """Compare two evaluations of the same tasks, task by task.
@@ -44,6 +55,12 @@ def compare(
         say_json(comparison.document())
     else:
         say(_told(comparison, (str(first), str(second))))
+    if output is not None:
+        from podium.evals.page import write_comparison
+
+        page = write_comparison(first, second, strategy, output)
+        if not json:
+            say(str(page))
     if within is not None and not comparison.is_within(within):
         raise typer.Exit(Exit.FAILED)
 
@@ -57,7 +74,19 @@ def _told(comparison: Comparison, names: tuple[str, str]) -> str:
         ("difference", difference.share),
         ("same answers", comparison.same_answers),
     ]
-    return (
-        f"{shares_table(rows)}\n{len(comparison.first)} tasks; the second alone is right in "
-        f"{difference.gained}, the first alone in {difference.lost}; p = {difference.p_value:.3f}"
+    gained = [flip.first.task for flip in comparison.flips if flip.is_gain]
+    lost = [flip.first.task for flip in comparison.flips if not flip.is_gain]
+    return "\n".join(
+        [
+            shares_table(rows),
+            f"{len(comparison.first)} tasks; the second alone is right in {difference.gained}, the "
+            f"first alone in {difference.lost}; p = {difference.p_value:.3f}",
+            *([f"gained by the second: {_named(gained)}"] if gained else []),
+            *([f"lost by the second: {_named(lost)}"] if lost else []),
+        ]
     )
+
+
+def _named(tasks: Sequence[str]) -> str:
+    more = len(tasks) - MOST_NAMED
+    return ", ".join(tasks[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

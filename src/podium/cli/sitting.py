@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.cluster import SpreadPerformer
     from podium.evals.ensemble import Ensemble
     from podium.evals.evaluation import Watch
-    from podium.evals.performing import Perform
     from podium.evals.written import SampleFiles
     from podium.providers.cached import ReplyCache
 
@@ -39,20 +38,22 @@ TASKS_AT_ONCE: Final = {"transformers": 1_000, "llamacpp": 4}
 
 USUAL_TASKS_AT_ONCE: Final = 8
 CACHE_BYTES: Final = 1_000_000_000
-LOCK_SECONDS: Final = 1.0
+LOCK_SECONDS: Final = 0.5
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What a measurement is made with. `perform` is who makes it, where not this process."""
+    """What a measurement is made with. `perform` is who makes it, where not this process; `tries`
+    is how often each task was answered where the answers are recorded ones."""
 
     ensemble: Ensemble
     at_once: int
     watch: Watch
     files: SampleFiles | None = None
-    perform: Perform | None = None
+    perform: SpreadPerformer | None = None
+    tries: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,7 @@ class Sitting:
     concurrency: int | None
     cache: Path | None
     output: Path | None
+    data: Path | None = None
     keeps_replies: bool = False
     ray: str | None = None
     seed: int = 0
@@ -81,7 +83,6 @@ class Sitting:
     def hold(self, measure: Callable[[Held], Awaitable[Result]]) -> Result:
         """Measure with the ensemble that was chosen, and tell how it goes on."""
         from podium.evals.written import SampleFiles
-        from podium.providers.cached import ReplyCache
 
         async def hold() -> Result:
             async with AsyncExitStack() as stack:
@@ -89,20 +90,10 @@ class Sitting:
                 if self.output is not None:
                     files = stack.enter_context(SampleFiles(self.output))
                     await self._alone_in(self.output, stack)
-                settings = await self._settings()
-                await fetch_weights(self._needed(settings), offline=self.choice.offline)
-                cache = stack.enter_context(ReplyCache(self._replies, CACHE_BYTES))
-                ensemble = await stack.enter_async_context(self._ensemble(settings, cache))
-                cluster = await self._cluster(settings, stack)
-                held = Held(
-                    ensemble=ensemble,
-                    at_once=self._at_once(settings) * (cluster.seats if cluster else 1),
-                    watch=stack.enter_context(_progress()),
-                    files=files,
-                    perform=cluster,
-                )
-                result = await measure(held)
-            _tell_asked((cluster or ensemble).asked.total())
+                held = await self._held(stack)
+                result = await measure(replace(held, files=files))
+            asked = held.perform.asked if held.perform is not None else held.ensemble.asked
+            _tell_asked(asked.total())
             return result
 
         try:
@@ -110,6 +101,31 @@ class Sitting:
         except KeyboardInterrupt:
             complain("interrupted; the same command goes on from here")
             raise typer.Exit(Exit.INTERRUPTED) from None
+
+    async def _held(self, stack: AsyncExitStack) -> Held:
+        """Everyone who takes part, connected; a recorded suite brings its own workers."""
+        from podium.evals.recorded import is_recorded, recorded_pool
+        from podium.providers.cached import ReplyCache
+
+        if is_recorded(self.suite):
+            recorded = recorded_pool(self.suite, data=self.data)
+            return Held(
+                ensemble=recorded.ensemble,
+                at_once=self.concurrency or USUAL_TASKS_AT_ONCE,
+                watch=stack.enter_context(_progress()),
+                tries=recorded.tries,
+            )
+        settings = await self._settings()
+        await fetch_weights(self._needed(settings), offline=self.choice.offline)
+        cache = stack.enter_context(ReplyCache(self._replies, CACHE_BYTES))
+        ensemble = await stack.enter_async_context(self._ensemble(settings, cache))
+        cluster = await self._cluster(settings, stack)
+        return Held(
+            ensemble=ensemble,
+            at_once=self._at_once(settings) * (cluster.seats if cluster else 1),
+            watch=stack.enter_context(_progress()),
+            perform=cluster,
+        )
 
     def summarise(self, document: dict[str, Any]) -> None:
         """Write the table beside the samples, where these are written."""
@@ -166,6 +182,7 @@ class Sitting:
             flaky=self.flaky,
         )
         replies = Replies(self._replies, CACHE_BYTES)
+        stack.enter_context(redirect_stdout(sys.stderr))  # Ray talks, and we may owe JSON
         return await stack.enter_async_context(spread(self.ray, opening, replies))
 
     @property

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from podium.budget import Budget
 from podium.config.problems import nearest
 from podium.errors import BudgetExhausted, UsageError
 from podium.etudes import USUAL, EtudeShape
@@ -24,9 +25,11 @@ from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Watch, nothing_known, unwatched
 from podium.evals.performing import Perform
 from podium.evals.purse import Purse
+from podium.evals.recorded import is_recorded, recorded_pool
 from podium.evals.row import Row
 from podium.evals.written import SampleFiles
 from podium.evals.yardsticks import yardsticks
+from podium.tasks.own import ENDINGS
 from podium.tasks.reading import LeftOut
 from podium.tasks.suites import ETUDES, USUAL_ETUDES, loaded_suite
 from podium.worker import Worker
@@ -37,9 +40,9 @@ class Wanted:
     """Which strategies, on how many tasks of which suite, and how many of them at once.
 
     `suite` and `data` are as `podium.tasks.suite` takes them; a variant is for the études alone.
-    Each task is put `repeats` times. Nothing is begun any more when the whole has cost `cap_usd`.
-    With `retry_faults`, samples of an earlier sitting in which something failed are measured
-    again. `judge` is the worker that grades where a task has a model decide.
+    Each task is put `repeats` times, once when left out. Nothing is begun any more when the whole
+    has cost `cap_usd`. With `retry_faults`, samples of an earlier sitting in which something
+    failed are measured again. `judge` is the worker that grades where a task has a model decide.
     """
 
     suite: str = ETUDES
@@ -49,7 +52,7 @@ class Wanted:
     seed: int = 0
     variant: Variant = field(default_factory=Variant)
     concurrency: int = 8
-    repeats: int = 1
+    repeats: int | None = None
     cap_usd: float | None = None
     retry_faults: bool = False
     judge: str | None = None
@@ -69,6 +72,9 @@ class Wanted:
         if self.suite == ETUDES:
             count = self.limit or USUAL_ETUDES
             return Posed(etude_cases(count, self.seed, pool, self.variant))
+        if is_recorded(self.suite):
+            found = recorded_pool(self.suite, data=self.data, limit=self.limit, seed=self.seed)
+            return Posed(suite_cases(found.tasks, pool))
         check_roles(pool, self.suite.partition(":")[0])
         loaded = loaded_suite(
             self.suite,
@@ -155,7 +161,7 @@ class Report:
         document = {
             "suite": self.wanted.suite,
             "n": len(self.measured[0].outcomes) if self.measured else 0,
-            "repeats": self.wanted.repeats,
+            "repeats": self.wanted.repeats or 1,
             "seed": self.wanted.seed,
             "variant": self.wanted.variant.document(),
             "rows": [measures.document(row) for row in self.rows],
@@ -180,13 +186,14 @@ async def reported(
     if wanted.variant.flaky:
         ensemble = ensemble.made_flaky(wanted.variant.flaky, wanted.seed)
     cases, left_out = wanted.posed(ensemble)
+    _check_prices(wanted, ensemble)
     purse = Purse(wanted.cap_usd)
     evaluation = Evaluation(
         ensemble,
         cases,
         seed=wanted.seed,
         concurrency=wanted.concurrency,
-        repeats=wanted.repeats,
+        repeats=wanted.repeats or 1,
         watch=watch,
         keep=files.keep if files is not None else None,
         known=partial(files.known, retry_faults=wanted.retry_faults) if files else nothing_known,
@@ -206,11 +213,20 @@ async def reported(
     return Report(wanted, tuple(rows), evaluation.measured, left_out, stop)
 
 
+def _check_prices(wanted: Wanted, ensemble: Ensemble) -> None:
+    """A cap on money needs the price of everyone who may be asked, the planner included."""
+    planner: Worker | None = getattr(ensemble.conductor, "worker", None)
+    asked = (*ensemble.pool, *(() if planner is None else (planner.profile,)))
+    allowed = ensemble.options.budget.allow_unpriced
+    Budget(usd=wanted.cap_usd, allow_unpriced=allowed).check(asked)
+
+
 def _manifest(wanted: Wanted, cases: Sequence[Case], ensemble: Ensemble) -> dict[str, Any]:
     """What makes an evaluation this one and no other. Strategies and repeats may be added."""
     tasks = [(case.task.id, case.task.question, case.task.answer) for case in cases]
+    own = Path(wanted.suite)
     return {
-        "suite": wanted.suite,
+        "suite": own.name if own.suffix in ENDINGS else wanted.suite,
         "limit": wanted.limit,
         "seed": wanted.seed,
         "variant": wanted.variant.document(),

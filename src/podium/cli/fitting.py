@@ -1,0 +1,164 @@
+"""`podium eval fit` and `podium eval folds`: strategies that learn, taught and measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from podium.cli import eval_options as given
+from podium.cli import options
+from podium.cli.output import say, say_json
+from podium.cli.settings import Choice
+from podium.cli.sitting import Sitting
+
+Strategy = Annotated[
+    str,
+    typer.Argument(
+        metavar="STRATEGY",
+        help="constant, neighbours, routerdc, smoothie, smoothie-local or masrouter.",
+    ),
+]
+LearnedFrom = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE", help="The suite; its training split is learned from, or a named one."
+    ),
+]
+Fitted = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        "-o",
+        metavar="FILE",
+        help="Where what was learned goes; fitted/STRATEGY.json, when left out.",
+    ),
+]
+Learners = Annotated[
+    str, typer.Option("--strategy", metavar="A,B,…", help="Which ones; several with commas.")
+]
+Folds = Annotated[int, typer.Option(metavar="N", min=2, help="In how many parts.")]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION", help="What makes vectors of questions, instead of the usual."
+    ),
+]
+
+USUAL_LEARNERS: Final = "constant,neighbours,routerdc"
+
+
+def fit(
+    strategy: Strategy,
+    suite: LearnedFrom,
+    file: Fitted = None,
+    limit: given.Limit = None,
+    data: given.Data = None,
+    seed: given.Seed = None,
+    repeats: given.Repeats = None,
+    encoder: Encoder = None,
+    pool: options.Pool = None,
+    config: options.Config = None,
+    oracle: given.Oracle = False,
+    concurrency: given.Concurrency = None,
+    cache: given.Cache = None,
+    fresh: given.Fresh = False,
+    offline: options.Offline = False,
+) -> None:
+    """Teach a strategy that learns, on the suite's training split.
+
+    Every worker is asked every question; replies are kept, so the same again asks nobody.
+    Measure it afterwards by its file: podium eval run SUITE --strategy STRATEGY:FILE.
+    """
+    from podium.evals.fit import fit as fitted
+    from podium.evals.fit import training_cases, training_suite
+    from podium.evals.learned import write_learned
+
+    named, chance = training_suite(suite), seed or 0
+    sitting = Sitting(
+        choice=Choice(pool=pool, config=config, offline=offline),
+        suite=named,
+        data=data,
+        strategies=(),
+        untrained=None,
+        oracle=oracle,
+        concurrency=concurrency,
+        cache=cache,
+        output=None,
+        keeps_replies=not fresh,
+    )
+    learned = sitting.hold(
+        lambda held: fitted(
+            strategy,
+            held.ensemble,
+            training_cases(named, held.ensemble.pool, data=data, limit=limit, seed=chance),
+            suite=named,
+            seed=chance,
+            concurrency=held.at_once,
+            repeats=repeats or held.tries,
+            encoder=encoder,
+            watch=held.watch,
+        )
+    )
+    path = file or Path("fitted") / f"{strategy}.json"
+    write_learned(path, learned)
+    say(f"{path}: learned from {named}; measure it with --strategy {strategy}:{path}")
+
+
+def folds(
+    suite: given.SuiteName,
+    strategy: Learners = USUAL_LEARNERS,
+    count: Folds = 5,
+    limit: given.Limit = None,
+    data: given.Data = None,
+    seed: given.Seed = None,
+    repeats: given.Repeats = None,
+    encoder: Encoder = None,
+    json: options.Json = False,
+    pool: options.Pool = None,
+    config: options.Config = None,
+    oracle: given.Oracle = False,
+    concurrency: given.Concurrency = None,
+    cache: given.Cache = None,
+    fresh: given.Fresh = False,
+    offline: options.Offline = False,
+) -> None:
+    """Measure strategies that learn by cross-validation, where there is no training split.
+
+    The tasks are dealt into parts; each part is measured by what was learned on the others.
+    """
+    from podium.evals.folds import cross_validated
+    from podium.evals.report import Wanted
+
+    names = tuple(dict.fromkeys(filter(None, strategy.split(","))))
+    wanted = Wanted(suite=suite, data=data, strategies=names or ("",), limit=limit, seed=seed or 0)
+    sitting = Sitting(
+        choice=Choice(pool=pool, config=config, offline=offline),
+        suite=suite,
+        data=data,
+        strategies=names,
+        untrained=None,
+        oracle=oracle,
+        concurrency=concurrency,
+        cache=cache,
+        output=None,
+        keeps_replies=not fresh,
+    )
+    folded = sitting.hold(
+        lambda held: cross_validated(
+            held.ensemble,
+            wanted.posed(held.ensemble).cases,
+            names,
+            count=count,
+            seed=wanted.seed,
+            concurrency=held.at_once,
+            repeats=repeats or held.tries,
+            encoder=encoder,
+            watch=held.watch,
+        )
+    )
+    if json:
+        say_json({"suite": suite, "seed": wanted.seed, **folded.document()})
+    else:
+        say("\n".join([folded.table(), *folded.notes()]))

@@ -1,0 +1,177 @@
+"""`podium eval run`: strategies over a suite of tasks, one table.
+
+How a measurement is held is `podium.cli.sitting`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import typer
+
+from podium.cli import eval_options as given
+from podium.cli import options
+from podium.cli.outcome import Exit
+from podium.cli.output import complain, say, say_json
+from podium.cli.settings import Choice
+from podium.cli.sitting import Sitting
+from podium.errors import UsageError
+
+if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
+    from podium.evals.case import Variant
+    from podium.evals.report import Report
+    from podium.evals.suite_file import SuiteFile, VariantTable
+
+USUAL_TASKS: Final = 100
+"""How many tasks of a suite with a name; of one's own file and of recorded suites, all."""
+
+Value = TypeVar("Value")
+
+
+def run(
+    suite: given.SuiteName,
+    strategy: given.Strategies = None,
+    limit: given.Limit = None,
+    data: given.Data = None,
+    seed: given.Seed = None,
+    repeats: given.Repeats = None,
+    json: options.Json = False,
+    pool: options.Pool = None,
+    config: options.Config = None,
+    conductor: options.Conductor = None,
+    untrained: given.Untrained = None,
+    judge: given.Judge = None,
+    oracle: given.Oracle = False,
+    shapes: given.Shapes = None,
+    pool_order: given.PoolOrder = None,
+    drop_one: given.DropOne = False,
+    flaky: given.Flaky = None,
+    concurrency: given.Concurrency = None,
+    budget_usd: given.BudgetUsd = None,
+    cache: given.Cache = None,
+    fresh: given.Fresh = False,
+    output: given.Samples = None,
+    retry_faults: given.RetryFaults = False,
+    ray: given.Ray = None,
+    offline: options.Offline = False,
+) -> None:
+    """Measure strategies over a suite of tasks, all with the same workers and budget.
+
+    The same command again asks no worker what it has answered before, and goes on where it was
+    cut off. The études are unseen ones, over pools described in words that no training has seen.
+    Name their workers by --pool, or take perfect ones by --oracle; else they are the embedded
+    pool's, where it has specialists. Runs are not kept in the store.
+    """
+    from podium.evals.recorded import is_recorded
+    from podium.evals.report import Wanted, reported
+    from podium.evals.suite_file import VariantTable, file_for
+
+    file = file_for(suite)
+    chosen = VariantTable(
+        shapes=tuple(shapes.split(",")) if shapes else file.etudes.shapes,
+        pool_order=_first(pool_order, file.etudes.pool_order, "drawn"),
+        drop_one=drop_one or bool(file.etudes.drop_one),
+        flaky=_first(flaky, file.etudes.flaky, 0.0),
+    )
+    named = tuple(filter(None, strategy.split(","))) if strategy is not None else file.strategies
+    wanted = Wanted(
+        suite=file.suite,
+        data=data or _path(file.data),
+        strategies=tuple(dict.fromkeys(("conductor",) if named is None else named)),
+        limit=_first(limit, file.limit, _usual_tasks(file)),
+        seed=_first(seed, file.seed, 0),
+        variant=_variant(chosen),
+        repeats=repeats or file.repeats,
+        cap_usd=_first(budget_usd, file.budget_usd, None),
+        retry_faults=retry_faults,
+        judge=judge or file.judge,
+    )
+    if ray is not None and (wanted.judge is not None or is_recorded(wanted.suite)):
+        raise UsageError(
+            "judges and recorded workers are on this machine alone; leave out --ray for these"
+        )
+    sitting = Sitting(
+        choice=Choice(
+            pool=pool or _path(file.pool),
+            config=config,
+            conductor=conductor or file.conductor,
+            offline=offline,
+        ),
+        suite=wanted.suite,
+        data=wanted.data,
+        strategies=wanted.strategies,
+        untrained=untrained or file.untrained,
+        oracle=oracle or bool(file.oracle),
+        concurrency=concurrency or file.concurrency,
+        cache=cache or _path(file.cache),
+        output=output or _path(file.output),
+        keeps_replies=not fresh,
+        ray=ray,
+        seed=wanted.seed,
+        flaky=wanted.variant.flaky,
+    )
+    report = sitting.hold(
+        lambda held: reported(
+            held.ensemble,
+            replace(wanted, concurrency=held.at_once, repeats=wanted.repeats or held.tries),
+            watch=held.watch,
+            files=held.files,
+            perform=held.perform,
+        )
+    )
+    _tell(report, sitting, as_json=json)
+
+
+def _first(said: Value | None, in_file: Value | None, usual: Value) -> Value:
+    """What the command line says, else the suite file, else what is usual."""
+    if said is not None:
+        return said
+    return usual if in_file is None else in_file
+
+
+def _path(name: str | None) -> Path | None:
+    return None if name is None else Path(name)
+
+
+def _usual_tasks(file: SuiteFile) -> int | None:
+    from podium.evals.recorded import is_recorded
+    from podium.tasks.own import ENDINGS
+
+    whole = Path(file.suite).suffix in ENDINGS or is_recorded(file.suite)
+    return None if whole else USUAL_TASKS
+
+
+def _variant(chosen: VariantTable) -> Variant:
+    from podium.evals.case import Variant
+    from podium.evals.report import shapes_of
+
+    variant = Variant(
+        shuffled=chosen.pool_order == "shuffled",
+        drop_one=bool(chosen.drop_one),
+        flaky=chosen.flaky or 0.0,
+    )
+    return replace(variant, shapes=shapes_of(chosen.shapes)) if chosen.shapes else variant
+
+
+def _tell(report: Report, sitting: Sitting, *, as_json: bool) -> None:
+    """Print the table, write it beside the samples, and say what failed."""
+    from podium.evals.text_table import notes, rows_table
+
+    sitting.summarise(report.document())
+    for line in report.left_out:
+        complain(f"left out: {line}")
+    for problem in report.problems:
+        complain(
+            f"{problem.strategy}: {problem.at_fault} failed in {problem.count} samples, first "
+            f"with: {problem.first}"
+        )
+    if as_json:
+        say_json(report.document())
+    elif report.rows:
+        rows = [(row.strategy, row) for row in report.rows]
+        say("\n".join([rows_table(rows), *notes(rows)]))
+    if report.stop is not None:
+        complain(str(report.stop))
+        raise typer.Exit(Exit.EXHAUSTED)
