@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from podium.errors import UsageError
 from podium.evals.named import is_function_name, named_function
+
+
+@pytest.fixture(autouse=True)
+def _paths_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory that a command is started in becomes one to import from."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
 
 
 def test_a_module_or_a_file_with_a_function_is_a_name() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,10 @@ def test_these_are_strategies(name: str) -> None:
         ("nowhere.py:answer", "no such file"),
     ],
 )
-def test_these_are_refused_before_anyone_is_asked(name: str, reason: str) -> None:
+def test_these_are_refused_before_anyone_is_asked(
+    name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # it grows where a module is looked for
     with pytest.raises(UsageError, match=reason):
         check_strategy(name, ENSEMBLE, CASES)
 

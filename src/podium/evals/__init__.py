@@ -4,6 +4,8 @@
     Case, etude_cases        a task over a pool of its own
     Strategy, Stage          one function from a case to its run, and what it may use
     Ensemble, opened         the workers and conductors that take part
+    cross_validated          strategies that learn, measured in folds; `fit` teaches them
+    recorded_pool            workers that reply what was recorded of real models
     measure_etudes           the table that a conductor of the études is judged by
     compared                 two evaluations of the same tasks against each other
 
@@ -18,6 +20,9 @@ from podium.evals.comparison import Comparison, compared
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.etudes_table import EtudesTable, measure_etudes
 from podium.evals.evaluation import Evaluation
+from podium.evals.folds import Folded, cross_validated
+from podium.evals.learned import LEARNED, Learned, read_learned, write_learned
+from podium.evals.recorded import RecordedPool, recorded_pool
 from podium.evals.report import Report, Wanted, reported
 from podium.evals.row import Row
 from podium.evals.sample import Sample
@@ -25,13 +30,17 @@ from podium.evals.stage import Stage, Strategy
 from podium.evals.strategies import STRATEGIES
 
 __all__ = [
+    "LEARNED",
     "STRATEGIES",
     "Case",
     "Comparison",
     "Ensemble",
     "EtudesTable",
     "Evaluation",
+    "Folded",
+    "Learned",
     "OracleWorker",
+    "RecordedPool",
     "Report",
     "Row",
     "Sample",
@@ -40,10 +49,14 @@ __all__ = [
     "Variant",
     "Wanted",
     "compared",
+    "cross_validated",
     "etude_cases",
     "measure_etudes",
     "opened",
     "oracle_workers",
+    "read_learned",
+    "recorded_pool",
     "reported",
     "suite_cases",
+    "write_learned",
 ]
