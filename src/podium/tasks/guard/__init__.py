@@ -7,6 +7,7 @@
     landlock     which files may be opened, held by the kernel
     seccomp      which system calls may be made, held by the kernel
     kernel       the system calls that Python has no names for
+    tree         the processes below, and what they hold
     box          starting a child behind the walls, watching it, ending all that it started
     program      being the program, for one input
     server       being the program for a check that calls it

@@ -7,10 +7,10 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from podium.tasks.guard import walls
+from podium.tasks.guard.tree import Tree
 from podium.tasks.guard.walls import Walls
 
 LOOK_EVERY_SECONDS: Final = 0.02
@@ -19,7 +19,6 @@ ABOUT_TO_END_SECONDS: Final = 0.001
 COUNT_EVERY_SECONDS: Final = 0.1
 MOST_TRIES_TO_KILL: Final = 1000
 NOBODY_WAITS: Final = "nobody waits for it any more"
-PAGE: Final = os.sysconf("SC_PAGESIZE")
 
 
 class Ended(NamedTuple):
@@ -32,8 +31,9 @@ class Ended(NamedTuple):
 class Box:
     """Everything that runs for one input, and the directory where it does."""
 
-    def __init__(self, standing: Walls, limits: dict[str, Any]) -> None:
+    def __init__(self, standing: Walls, tree: Tree, limits: dict[str, Any]) -> None:
         self._walls = standing
+        self._tree = tree
         self._limits = limits
         self._statuses: dict[int, tuple[int, float]] = {}
         self._is_ending = False
@@ -107,23 +107,14 @@ class Box:
 
     def _excess(self) -> str | None:
         """What the child and all that it started have too much of together."""
-        processes = list(self._processes())
+        processes = self._tree.processes()
         if len(processes) > self._limits["processes"]:
             return "it started too many processes"
-        if sum(map(_own_bytes, processes)) > self._limits["memory_bytes"] and (
-            sum(map(_shared_out_bytes, processes)) > self._limits["memory_bytes"]
-        ):
+        if self._tree.hold_more_than(self._limits["memory_bytes"], processes):
             return "it used too much memory"
         if any(_fills(one, self._limits["disk_bytes"]) for one in self._directories):
             return "it wrote too many files"
         return None
-
-    def _processes(self) -> Iterator[int]:
-        """Every process but the guard, as far as the system shows them."""
-        if walls.shows_only_its_own(self._walls):
-            yield from (int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1")
-        elif not self._walls.has(walls.PROCESSES):
-            yield from _descendants()
 
     def _end_everything(self) -> None:
         """Kill the child, and whatever left it: orphans come to the guard."""
@@ -145,7 +136,7 @@ class Box:
         for child in self._children:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child, signal.SIGKILL)
-        for process in self._processes():
+        for process in self._tree.processes():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
 
@@ -174,43 +165,6 @@ def _take(reading: int, output: bytearray) -> bool:
     data = os.read(reading, 2**16)
     output += data
     return bool(data)
-
-
-def _descendants() -> Iterator[int]:
-    """Every process below the guard. Systems without /proc show none."""
-    parents: dict[int, int] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for name in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                parents[int(name)] = int(_proc(f"{name}/stat").rpartition(")")[2].split()[1])
-    guard = os.getpid()
-    for process in parents:
-        above = process
-        while above in parents and parents[above] != guard:
-            above = parents[above]
-        if above in parents:
-            yield process
-
-
-def _proc(name: str) -> str:
-    with open(f"/proc/{name}", encoding="utf-8", errors="replace") as file:
-        return file.read()
-
-
-def _own_bytes(process: int) -> int:
-    """What a process holds in memory, pages that it shares with its parent counted again."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        numbers = _proc(f"{process}/statm").split()
-        return (int(numbers[1]) - int(numbers[2])) * PAGE
-    return 0
-
-
-def _shared_out_bytes(process: int) -> int:
-    """What a process holds in memory, with its share of what it shares; slow to find out."""
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = _proc(f"{process}/smaps_rollup").splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
-    return _own_bytes(process)
 
 
 def _fills(directory: str, most: int) -> bool:

@@ -16,11 +16,20 @@ import signal
 import sys
 from contextlib import suppress
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from podium.tasks.guard import kernel, namespaces, program, walls
 from podium.tasks.guard.box import NOBODY_WAITS, Box, Ended
+from podium.tasks.guard.tree import Tree
 from podium.tasks.guard.walls import Walls
+
+
+class Guarded(NamedTuple):
+    """What every box of a request has in common."""
+
+    standing: Walls
+    tree: Tree
+    limits: dict[str, Any]
 
 
 def main() -> NoReturn:
@@ -40,10 +49,12 @@ def main() -> NoReturn:
     if kernel.IS_LINUX:
         kernel.adopt_orphans()
         kernel.hide_memory()
+    tree = Tree()
     standing = walls.build(missing, left_out)
+    tree.look_again()
     tell({"walls": standing.missing})
     if "program" in request:
-        grade(standing, request)
+        grade(Guarded(standing, tree, request["limits"]), request)
     os._exit(0)
 
 
@@ -55,7 +66,7 @@ def load_what_checks() -> None:
     assert server
 
 
-def grade(standing: Walls, request: dict[str, Any]) -> None:
+def grade(guarded: Guarded, request: dict[str, Any]) -> None:
     """Run the program, and tell what came of it."""
     try:
         codes = [compiled(part) for part in (request["before"], request["program"]) if part]
@@ -67,11 +78,11 @@ def grade(standing: Walls, request: dict[str, Any]) -> None:
     program.names_at_hand()  # imported once, for all inputs
     gc.freeze()  # what all forks share stays shared
     if request["check"] == "together":
-        check_together(standing, request["limits"], codes)
+        check_together(guarded, codes)
     elif request["check"] == "apart":
-        check_apart(standing, request["limits"], codes)
+        check_apart(guarded, codes)
     else:
-        run_each_input(standing, request, codes)
+        run_each_input(guarded, request, codes)
 
 
 def compiled(source: str) -> CodeType:
@@ -116,12 +127,12 @@ def tell_ended(ended: Ended) -> None:
     tell({"output": ended.output.decode("utf-8", "replace"), "problem": ended.problem})
 
 
-def run_each_input(standing: Walls, request: dict[str, Any], codes: list[CodeType]) -> None:
+def run_each_input(guarded: Guarded, request: dict[str, Any], codes: list[CodeType]) -> None:
     """Run the program anew for each input."""
     function = request["function"]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for text in request["inputs"]:
-        box = Box(standing, request["limits"])
+        box = Box(*guarded)
         reading, writing = os.pipe()
         source = file_of(text)
         streams = (source, writing, nowhere) if function is None else (source, nowhere, nowhere)
@@ -156,11 +167,11 @@ def file_of(text: str) -> int:
     return descriptor
 
 
-def check_apart(standing: Walls, limits: dict[str, Any], codes: list[CodeType]) -> None:
+def check_apart(guarded: Guarded, codes: list[CodeType]) -> None:
     """Let the check call the program from a process of its own, and tell its verdict."""
     from podium.tasks.guard import examiner, server
 
-    box = Box(standing, limits)
+    box = Box(*guarded)
     nowhere = os.open(os.devnull, os.O_RDWR)
     streams = (nowhere, nowhere, nowhere)
     hearing, asking = os.pipe()
@@ -182,12 +193,12 @@ def check_apart(standing: Walls, limits: dict[str, Any], codes: list[CodeType]) 
     tell_ended(Ended(b"", ended.problem))
 
 
-def check_together(standing: Walls, limits: dict[str, Any], codes: list[CodeType]) -> None:
+def check_together(guarded: Guarded, codes: list[CodeType]) -> None:
     """Let the check follow the program in one process, and tell the verdict that it vouches
     for."""
     from podium.tasks.guard import exam
 
-    box = Box(standing, limits)
+    box = Box(*guarded)
     nowhere = os.open(os.devnull, os.O_RDWR)
     reading, writing = os.pipe()
     checking, handing = os.pipe()

@@ -73,11 +73,6 @@ def build(missing: dict[str, str | None], left_out: Collection[str]) -> Walls:
     return Walls(found, user)
 
 
-def shows_only_its_own(walls: Walls) -> bool:
-    """Whether /proc tells of the guard's processes and of no others."""
-    return walls.has(PROCESSES) and walls.has(MOUNTS)
-
-
 def _machine() -> str:
     return f"{sys.platform} {kernel.MACHINE}"
 
