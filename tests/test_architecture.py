@@ -43,6 +43,7 @@ BELOW_THE_API: Final = (
     "files",
     "paths",
     "process",
+    "spread",
     "svg",
     "plan",
     "engine",
@@ -69,6 +70,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "paths": DOMAIN,
     "files": DOMAIN,
     "process": (),
+    "spread": (),
     "svg": (),
     "plan": DOMAIN,
     # A conductor plans and never executes; the engine executes and never plans; they meet in

@@ -18,8 +18,9 @@ from podium.evals.case import Variant, etude_cases
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
 from podium.evals.row import Row, difference_document
-from podium.evals.statistics import rounded, shares
+from podium.evals.statistics import rounded
 from podium.evals.training import NOT_MEASURED, TrainingFigures
+from podium.spread import shares
 from podium.tasks.etude import LONGER as LONGER_SHAPES
 
 CEILING: Final = "ideal"

@@ -16,14 +16,13 @@ from podium.evals.sample import Sample
 from podium.evals.statistics import (
     Difference,
     Share,
-    entropy_bits,
     mean,
     paired_difference,
     quantile,
     rounded,
     share_of,
-    shares,
 )
+from podium.spread import entropy_bits, shares
 
 _LEVELS: Final = ("very easy", "easy", "introductory", "medium", "interview", "hard", "competition")
 """Words that say how hard a task is, the easiest first."""

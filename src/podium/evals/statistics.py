@@ -1,4 +1,4 @@
-"""The arithmetic of tables: shares with their intervals, paired differences, entropy, quantiles.
+"""The arithmetic of tables: shares with their intervals, paired differences, means, quantiles.
 
 An outcome is what became of one task: 1 or 0 where it was tried once, the share of tries that
 were right where there were several. Tries of one task are not independent of each other, so
@@ -9,7 +9,7 @@ chance is always chance over tasks. Pure functions; what is counted is decided i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
@@ -147,18 +147,6 @@ def mcnemar(gained: int, lost: int) -> float:
     differing = gained + lost
     tail = sum(math.comb(differing, count) for count in range(min(gained, lost) + 1))
     return min(1.0, float(2 * tail / 2**differing))
-
-
-def shares(counts: Mapping[str, int]) -> dict[str, float]:
-    """Each one's part of the whole, the largest first."""
-    total = sum(counts.values())
-    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
-    return {name: count / total for name, count in ordered if count}
-
-
-def entropy_bits(counts: Mapping[str, int]) -> float:
-    """How evenly the counts are spread: 0 for one alone, the logarithm of n for n alike."""
-    return sum(-part * math.log2(part) for part in shares(counts).values())
 
 
 def mean(numbers: Iterable[float | None]) -> float | None:

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from podium.errors import UsageError
 from podium.pool import Pool
+from podium.spread import entropy_bits, shares
 from podium.train.score import Score
 
 LEAST_ROLLOUTS: Final = 16
@@ -309,9 +310,9 @@ def diagnose(
         groups_with_spread=_spread(graded),
         steps=dict(sorted(Counter(len(s.workflow or ()) for s in scores if s.valid).items())),
         mean_steps=_mean(len(workflow) for workflow in workflows),
-        shapes=_shares(Counter(workflow.shape.value for workflow in workflows)),
+        shapes=shares(Counter(workflow.shape.value for workflow in workflows)),
         workers=workers,
-        entropy_bits=_entropy(workers.values()) if any(workers.values()) else None,
+        entropy_bits=entropy_bits(workers) if any(workers.values()) else None,
         regret=_shortfall(graded, references.best_single),
         ceiling_gap=_shortfall(graded, references.ceiling),
         mean_tokens=sum(lengths) / len(lengths),
@@ -329,16 +330,7 @@ def _worker_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
             if step.status != "skipped":
                 asked[step.worker] += 1
     there = {name: 0.0 for rollout in rollouts for name in rollout.pool.names}
-    return there | _shares(asked)
-
-
-def _shares(counts: Counter[str]) -> dict[str, float]:
-    total = counts.total()
-    return {name: count / total for name, count in counts.items()}
-
-
-def _entropy(shares: Iterable[float]) -> float:
-    return -sum(share * math.log2(share) for share in shares if share) + 0.0
+    return there | shares(asked)
 
 
 def _spread(graded: Sequence[Rollout]) -> float | None:

@@ -19,8 +19,9 @@ from podium.evals.page.numbers import (
     usd,
 )
 from podium.evals.row import Row
-from podium.evals.statistics import Difference, Share, entropy_bits, shares
+from podium.evals.statistics import Difference, Share
 from podium.evals.yardsticks import Yardsticks
+from podium.spread import entropy_bits, shares
 
 BAR_WIDTH, BAR_HEIGHT = 96, 12
 SURE: Final = 0.05
