@@ -61,6 +61,13 @@ def current_repeat() -> int:
     return 0 if now is None else now.repeat
 
 
+def note_recalled() -> None:
+    """A call of this occasion was answered by a reply from another time."""
+    now = _current.get()
+    if now is not None:
+        now.recalled += 1
+
+
 class RepeatingWorker(CachedWorker):
     """A worker whose replies are kept, for each repeat its own."""
 
@@ -74,9 +81,8 @@ class RepeatingWorker(CachedWorker):
             return await self._worker.reply(request)
 
         reply = await self._cache.fetch(self._key(request), ask)
-        now = _current.get()
-        if now is not None and not asked:
-            now.recalled += 1
+        if not asked:
+            note_recalled()
         return reply
 
     def _key(self, request: Request) -> bytes:

@@ -25,7 +25,7 @@ from podium.conductor import RouterConductor
 from podium.engine import RetryPolicy
 from podium.errors import RequestRefused, UsageError
 from podium.evals.ensemble import Ensemble
-from podium.evals.occasion import current_repeat
+from podium.evals.occasion import current_repeat, note_recalled
 from podium.evals.recorded_files import Recording, read_gsm8k, read_livecodebench, read_mmlu
 from podium.pool import Pool, WorkerProfile
 from podium.request import Reply, Request
@@ -72,6 +72,7 @@ class RecordedWorker(Worker):
         answer = recording.answers.get(self.profile.name)
         if answer is None:
             raise RequestRefused(f"no answer of {self.profile.name} to {recording.id} was recorded")
+        note_recalled()  # how long it took is not known
         return Reply(answer.text or _named(self.profile.name, recording), model=self.profile.model)
 
 
