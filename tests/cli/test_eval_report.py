@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.support import MakePool, Podium
+
+RULES = '[conductor]\nkind = "rules"\n'
+
+
+@pytest.fixture
+def measured(podium: Podium, make_pool: MakePool, tmp_path: Path) -> tuple[Path, Path]:
+    """Two evaluations of the same three tasks, one of which the first alone gets right."""
+    directories = []
+    for name, reply in (("before", "42"), ("after", "41")):
+        tasks = tmp_path / "tasks.jsonl"
+        lines = [
+            {"id": f"t{n}", "question": f"{n} + 1?", "answer": answer, "grader": "number"}
+            for n, answer in enumerate(("42", "1", "2"))
+        ]
+        tasks.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+        pool = make_pool({"solver": reply, "other": "7"}, head=RULES)
+        directories.append(tmp_path / name)
+        ended = podium(
+            *("eval", "run", tasks, "--pool", pool, "--output", directories[-1]),
+            *("--strategy", "single:solver,best-single"),
+        )
+        assert ended.code == 0, ended.err
+    return directories[0], directories[1]
+
+
+def test_evaluations_become_a_page_and_pictures(
+    podium: Podium, measured: tuple[Path, Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    ended = podium("eval", "report", measured[0], "--output", tmp_path / "report")
+    assert ended.code == 0, ended.err
+    paths = [Path(line) for line in ended.out.split("\n") if line]
+    assert paths[0] == tmp_path / "report" / "report.html"
+    assert "best-single" in paths[0].read_text("utf-8")
+    assert all(path.is_file() for path in paths)
+
+
+def test_what_flipped_is_named_and_can_be_read_on_a_page(
+    podium: Podium, measured: tuple[Path, Path], tmp_path: Path
+) -> None:
+    pair = ("eval", "compare", *measured, "--strategy", "single:solver")
+    ended = podium(*pair, "--output", tmp_path / "page")
+    assert ended.code == 0, ended.err
+    assert "lost by the second: t0" in ended.out
+    page = (tmp_path / "page" / "comparison.html").read_text("utf-8")
+    assert "Lost by after" in page
+
+
+def test_a_directory_that_is_no_evaluation_is_named(podium: Podium, tmp_path: Path) -> None:
+    ended = podium("eval", "report", tmp_path)
+    assert ended.code == 2
+    assert "has no samples; name a directory that podium eval run --output wrote" in ended.err
