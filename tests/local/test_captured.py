@@ -73,6 +73,19 @@ def test_a_batch_that_comes_again_knows_nothing_of_the_one_before(
     assert made == [(Size(4, 2 * GRAIN, 0), None)]
 
 
+def test_a_step_that_is_somewhat_too_large_is_taken_for_a_smaller_batch() -> None:
+    fixed, growing = decoder(grouped(tiny())), decoder(tiny())
+    sampling = [Sampling(6)] * 2
+    for prompts in (LONG, PROMPTS[:2]):
+        found = fixed.complete(prompts, sampling, captured=True)
+        assert found == growing.complete(prompts, sampling)
+    assert list(fixed._captured._memories) == [Size(4, 3 * GRAIN, 0)]
+    assert fixed.complete(PROMPTS[:1], sampling[:1], captured=True) == growing.complete(
+        PROMPTS[:1], sampling[:1]
+    )
+    assert len(fixed._captured._memories) == 2  # a fourth of the rows is another size
+
+
 def test_no_more_sizes_are_remembered_than_there_is_room_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -29,6 +29,10 @@ MOST_BYTES: Final = 24_000_000_000
 """What the keys and values of all remembered sizes may take together; of more, the sizes that
 were not used for the longest time are forgotten."""
 
+SPARE: Final = 2
+"""A recorded step is also taken for smaller batches, where it is at most so many times too large:
+that costs less than recording another."""
+
 KINDS: Final = ("llama", "qwen2")
 """The kinds of model that are known to work like this, by the name that transformers has."""
 
@@ -159,6 +163,15 @@ class Size(NamedTuple):
     width: int
     adapters: int
 
+    def holds(self, other: Size) -> bool:
+        """Whether a batch of the other size fits in, and not too loosely."""
+        return (
+            self.adapters == other.adapters
+            and self.rows >= other.rows
+            and self.width >= other.width
+            and self.rows * self.width <= SPARE * other.rows * other.width
+        )
+
 
 class CapturedSteps:
     """The recorded steps of one model, by the size of their batch."""
@@ -193,8 +206,11 @@ class CapturedSteps:
             mask.shape[1] + _rounded(max_tokens),
             len(adapters.names) if adapters is not None else 0,
         )
-        memory = self._memories.pop(size, None)
-        if memory is None:
+        fitting = [other for other in self._memories if other.holds(size)]
+        if fitting:
+            size = min(fitting, key=self._bytes)
+            memory = self._memories.pop(size)
+        else:
             self._make_room_for(size)
             memory = FixedMemory(self._model, prompts, size, adapters)
         self._memories[size] = memory
