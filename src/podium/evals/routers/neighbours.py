@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podium.errors import ConfigError
 from podium.evals.routers.arrays import Array, packed, unpacked
@@ -19,6 +20,9 @@ from podium.evals.routers.encoder import Encoder, MakeEncoder, read_encoder
 
 CANDIDATES: Final = (5, 10, 20, 40, 80)
 """How many neighbours may be looked at; the number that does best in training is taken."""
+
+BLOCK: Final = 512
+"""How many questions are held against all others at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,17 +44,16 @@ class NeighbourRouter:
         changes nothing."""
         made = encoder(outcomes.questions)
         vectors = made.encode(outcomes.questions)
-        likeness = vectors @ vectors.T
-        np.fill_diagonal(likeness, -np.inf)  # nobody may look at its own outcome
         others = max(1, len(outcomes.questions) - 1)
         counts = sorted({min(count, others) for count in CANDIDATES})
-        count = max(counts, key=lambda count: _reached(likeness, outcomes.shares, count))
+        nearest = _nearest(vectors, vectors, counts[-1], own=False)
+        count = max(counts, key=lambda count: _reached(nearest[:, :count], outcomes.shares))
         return cls(outcomes.workers, made, vectors, outcomes.shares, count)
 
     def scores(self, questions: Sequence[str]) -> Array:
         """What workers got right among the neighbours of each question."""
-        likeness = self.encoder.encode(questions) @ self.vectors.T
-        return _averages(likeness, self.shares, self.count)
+        encoded = self.encoder.encode(questions)
+        return _averages(_nearest(encoded, self.vectors, self.count, own=True), self.shares)
 
     def document(self) -> dict[str, Any]:
         """The router as JSON."""
@@ -76,15 +79,30 @@ class NeighbourRouter:
         )
 
 
-def _averages(likeness: Array, shares: Array, count: int) -> Array:
-    """The mean shares of the `count` most alike; of equals, the first. What everyone gets right
-    on average settles ties, so that a question without any right neighbour goes to the best."""
-    nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :count]
+def _nearest(vectors: Array, others: Array, count: int, *, own: bool) -> NDArray[np.int64]:
+    """The places of the `count` others that each vector is most like, the most alike first. With
+    `own` left out, nobody is its own neighbour. In blocks, for the table of all likenesses is as
+    large as their number squared."""
+    found = []
+    for start in range(0, len(vectors), BLOCK):
+        likeness = vectors[start : start + BLOCK] @ others.T
+        rows = np.arange(len(likeness))
+        if not own and len(others) > 1:
+            likeness[rows, start + rows] = -np.inf
+        places = np.argpartition(-likeness, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(likeness, places, axis=1), axis=1, kind="stable")
+        found.append(np.take_along_axis(places, order, axis=1))
+    return np.concatenate(found)
+
+
+def _averages(nearest: NDArray[np.int64], shares: Array) -> Array:
+    """The mean shares of each one's nearest. What everyone gets right on average settles ties, so
+    that a question without any right neighbour goes to the best."""
     found: Array = shares[nearest].mean(axis=1) + 1e-3 * shares.mean(axis=0)
     return found
 
 
-def _reached(likeness: Array, shares: Array, count: int) -> float:
+def _reached(nearest: NDArray[np.int64], shares: Array) -> float:
     """How often the worker is right that each question's neighbours suggest."""
-    choices = _averages(likeness, shares, count).argmax(axis=1)
+    choices = _averages(nearest, shares).argmax(axis=1)
     return float(shares[np.arange(len(shares)), choices].mean())
