@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import tempfile
 from contextlib import aclosing, suppress
@@ -10,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from podium.errors import ConfigError
-from podium.tasks.sandbox import USUAL_LIMITS, Limits, Outcome, require_sandbox, run_program
+from podium.tasks import sandbox
+from podium.tasks.sandbox import (
+    USUAL_LIMITS,
+    Limits,
+    Outcome,
+    require_sandbox,
+    run_program,
+    standing_walls,
+)
 
 BRIEF = Limits(cpu_seconds=1, wall_seconds=1.0, output_bytes=10_000)
 
@@ -145,6 +154,83 @@ async def test_a_cancelled_grading_leaves_nothing_behind(
         await grading
     assert is_empty(tmp_path)
     assert not marked_processes()
+
+
+async def test_a_wall_that_does_not_stand_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sandbox, "_told_missing", set())
+    monkeypatch.setattr(sandbox, "_LEFT_OUT", ("landlock",))
+    walls = {wall.name: wall for wall in await standing_walls()}
+    assert not walls["landlock"].stands
+    assert walls["limits"].stands
+    await outcome("pass")
+    told = [record.message for record in caplog.records if "'landlock'" in record.message]
+    assert told == [
+        "programs run without the wall 'landlock' (no files but those, held a second time by the "
+        "kernel): left out on demand"
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="we are an ordinary user")
+def test_an_ordinary_user_has_the_same_walls(tmp_path: Path) -> None:
+    script = """
+import asyncio, os
+from podium.tasks.sandbox import run_program, standing_walls
+async def main():
+    missing = {wall.name for wall in await standing_walls() if not wall.stands}
+    (outcome,) = [one async for one in run_program("print(input())", ["a"])]
+    print(os.getuid() > 0, sorted(missing), outcome.output.strip(), outcome.problem)
+asyncio.run(main())
+"""
+    support = Path(__file__).parents[1] / "support" / "ordinary_user.py"
+    command = [sys.executable, str(support), str(tmp_path), sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip("this superuser may not mount, and cannot let others read its Python")
+    missing = sorted(wall.name for wall in asyncio.run(standing_walls()) if not wall.stands)
+    assert done.stdout == f"True {missing} a None\n", done.stderr
+
+
+@pytest.mark.parametrize("library", ["numpy", "pandas"])
+async def test_libraries_can_be_used(library: str) -> None:
+    pytest.importorskip(library)
+    program = {
+        "numpy": "import numpy\nprint(numpy.linalg.inv(numpy.eye(64) * 2)[0, 0])",
+        "pandas": "import pandas\nprint(pandas.Series([1, 2]).mean() - 1)",
+    }[library]
+    assert await outcome(program) == Outcome("0.5\n")
+
+
+async def test_temporary_files_and_processes_of_its_own_are_a_programs_right() -> None:
+    program = """
+import multiprocessing, os, subprocess, sys, tempfile
+def double(number):
+    return 2 * number
+if __name__ == "__main__":
+    with tempfile.NamedTemporaryFile("w+") as file:
+        assert os.path.dirname(file.name) == os.getcwd()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(double, [1, 2]))
+    print(subprocess.check_output([sys.executable, "-c", "print(6)"], text=True).strip())
+"""
+    assert await outcome(program) == Outcome("[2, 4]\n6\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a network to itself")
+async def test_a_program_may_talk_to_itself() -> None:
+    if not all(wall.stands for wall in await standing_walls()):
+        pytest.skip("without all walls a program may open no sockets")
+    program = """
+import asyncio, socket
+with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_connection(server.getsockname()) as client:
+        client.send(b"hello")
+        print(server.accept()[0].recv(5).decode())
+async def nothing(): return "done"
+print(asyncio.run(nothing()))
+"""
+    assert await outcome(program) == Outcome("hello\ndone\n")
 
 
 def test_where_nothing_can_be_limited_programs_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""Runs a command of the superuser's as an ordinary user who may read what the superuser's Python
+needs: `python ordinary_user.py PLACE COMMAND...`, with an empty directory to work in."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from podium.tasks.guard import kernel, namespaces
+
+BIND = kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE
+
+
+def open_to_everyone(needed: list[Path], place: Path) -> None:
+    """In mounts of our own: make what is needed readable where a directory above it is not."""
+    kernel.unshare(kernel.NEW_MOUNTS)
+    kernel.mount("none", "/", "", kernel.MOUNT_RECURSIVE | kernel.MOUNT_PRIVATE)
+    closed: dict[Path, list[tuple[Path, Path]]] = {}
+    for number, path in enumerate(needed):
+        above = [one for one in reversed(path.parents) if not one.stat().st_mode & 0o1]
+        if above:
+            kept = place / str(number)
+            kept.mkdir()
+            kernel.mount(str(path), str(kept), "", BIND)
+            closed.setdefault(above[0], []).append((kept, path))
+    for directory, paths in closed.items():
+        kernel.mount("tmpfs", str(directory), "tmpfs", 0, "mode=755")
+        for kept, path in paths:
+            path.mkdir(parents=True)
+            kernel.mount(str(kept), str(path), "", BIND)
+
+
+def main() -> None:
+    place = Path(sys.argv[1])
+    place.chmod(0o777)
+    needed = [Path(path) for path in namespaces.python_paths()]
+    open_to_everyone([*needed, Path(kernel.__file__).parents[3]], place)
+    os.setgroups([])
+    os.setresgid(namespaces.NOBODY, namespaces.NOBODY, namespaces.NOBODY)
+    os.setresuid(namespaces.NOBODY, namespaces.NOBODY, namespaces.NOBODY)
+    os.execv(sys.argv[2], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

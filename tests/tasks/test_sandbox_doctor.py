@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from podium.tasks.sandbox import Wall
+from podium.tasks.sandbox_doctor import overhead, wall_lines
+
+
+def test_a_wall_that_is_missing_is_shown_with_the_reason() -> None:
+    stands, missing = Wall("limits", "not for long", None), Wall("users", "nobody", "not allowed")
+    assert wall_lines([stands, missing]) == [
+        "stands   limits  not for long",
+        "MISSING  users   nobody\n                 because: not allowed",
+    ]
+
+
+async def test_what_a_run_costs_is_measured_beside_a_bare_start() -> None:
+    cost = await overhead(times=1)
+    assert cost.bare > 0
+    assert cost.program < 5_000
