@@ -25,3 +25,11 @@ def test_every_grader_and_every_suite_with_its_splits_is_told() -> None:
     assert {*GRADERS, *NAMES} <= told.keys()
     for name, benchmark in BENCHMARKS.items():
         assert re.findall(r"`(\w+)`", told[name]) == list(benchmark.splits)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_what_a_benchmark_is_called_on_the_hub_and_here_is_told(name: str) -> None:
+    (line,) = re.findall(rf"^\| `{name}` \| `.*$", PAGE, re.MULTILINE)
+    for split in BENCHMARKS[name].splits.values():
+        assert split.hub is None or f"`{split.hub.name}`" in line
+        assert any(f"`{file}`" in line for file in split.local.names)
