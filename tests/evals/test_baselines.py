@@ -187,6 +187,13 @@ async def test_draws_of_one_worker_differ_in_their_seed_and_the_most_frequent_co
     assert {request.temperature for request in worker.requests} == {TEMPERATURE}
 
 
+async def test_another_repeat_makes_other_draws() -> None:
+    worker = ScriptedWorker("ann", "42")
+    again = replace(stage_of([worker]), repeat=2)
+    await consensus("ann", 3)(case_of(QUESTION, "42", [worker]), again)
+    assert [request.seed for request in worker.requests] == [6, 7, 8]
+
+
 async def test_where_answers_are_tagged_the_tags_are_voted_on() -> None:
     replies = ["First, … <answer>42</answer>", "<answer>41</answer>", "So: <answer> 42 </answer>"]
     worker = ScriptedWorker("ann", replies)

@@ -84,7 +84,7 @@ def consensus(worker: str, count: int) -> Strategy:
 
     async def answer(case: Case, stage: Stage) -> Run:
         transcript = Transcript(f"majority-{count}:{worker}", case, stage)
-        return transcript.run(_voted(await _draws(transcript, worker, case, count)))
+        return transcript.run(_voted(await _draws(transcript, worker, case, _seeds(stage, count))))
 
     return answer
 
@@ -100,7 +100,7 @@ def best_of(worker: str, count: int) -> Strategy:
 
     async def answer(case: Case, stage: Stage) -> Run:
         transcript = Transcript(f"best-of-{count}:{worker}", case, stage)
-        replies = await _draws(transcript, worker, case, count)
+        replies = await _draws(transcript, worker, case, _seeds(stage, count))
         if len({normalised(reply) for reply in replies}) < 2:
             return transcript.run(replies[0] if replies else None)
         choice = await transcript.ask(
@@ -223,14 +223,19 @@ async def _asked(transcript: Transcript, worker: str, case: Case) -> str | None:
     return await transcript.ask(worker, Request((user(question),)), question)
 
 
-async def _draws(transcript: Transcript, worker: str, case: Case, count: int) -> list[str]:
+async def _draws(
+    transcript: Transcript, worker: str, case: Case, seeds: Sequence[int]
+) -> list[str]:
     """What the worker replies to the bare question, each time anew; failed draws are left out."""
     question = case.task.question
     request = Request((user(question),), temperature=TEMPERATURE)
-    asked = [
-        transcript.ask(worker, replace(request, seed=number), question) for number in range(count)
-    ]
+    asked = [transcript.ask(worker, replace(request, seed=seed), question) for seed in seeds]
     return [reply for reply in await asyncio.gather(*asked) if reply is not None]
+
+
+def _seeds(stage: Stage, count: int) -> Sequence[int]:
+    """As many seeds as there are draws, others in each repeat of a task."""
+    return range(stage.repeat * count, (stage.repeat + 1) * count)
 
 
 async def _proposals(transcript: Transcript, case: Case) -> list[str]:
