@@ -13,7 +13,7 @@ from podium.evals.occasion import CountedWorker
 from podium.evals.purse import Purse
 from podium.evals.sample import Sample
 from podium.evals.strategies import STRATEGIES
-from podium.evals.written import Time
+from podium.evals.written import Try
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Request
 from podium.run import Run
@@ -175,7 +175,7 @@ async def test_what_an_earlier_sitting_measured_is_not_measured_again() -> None:
     worker = knows("ann", "ab")
     cases = [case_of(f"{letter}?", letter, [worker]) for letter in "abc"]
     first = await Evaluation(ensemble_of([worker]), cases, seed=0, concurrency=2).row("single:ann")
-    known = {Time(sample.task, 0): sample for sample in first.samples if sample.task != "b?"}
+    known = {Try(sample.task, 0): sample for sample in first.samples if sample.task != "b?"}
     seen: list[tuple[str, int, int]] = []
     again = await Evaluation(
         ensemble_of([worker]),

@@ -88,7 +88,9 @@ async def test_the_same_evaluation_goes_on_from_the_samples_that_there_are(tmp_p
         files.resume({**MANIFEST})
         known = files.known("single:ann")
         assert files.known("majority") == {}
-    assert [(time.task, time.repeat, sample.right) for time, sample in known.items()] == [
+    assert [
+        (known_try.task, known_try.repeat, sample.right) for known_try, sample in known.items()
+    ] == [
         ("a?", 0, False),
         ("b?", 0, True),
     ]
@@ -99,16 +101,18 @@ async def test_a_line_that_was_cut_off_is_dropped_and_the_next_one_begins_anew(
 ) -> None:
     lines = await two_samples(tmp_path)
     path = tmp_path / "single-ann.jsonl"
-    path.write_text(f"{lines[0]}\n{lines[1][:40]}", "utf-8")
+    path.write_bytes(f"{lines[0]}\n{lines[1][:40]}é".encode()[:-1])
     with SampleFiles(tmp_path) as files:
-        assert [time.task for time in files.known("single:ann")] == ["a?"]
+        assert [known_try.task for known_try in files.known("single:ann")] == ["a?"]
     assert path.read_text("utf-8") == f"{lines[0]}\n"
 
 
 async def test_what_failed_can_be_measured_again(tmp_path: Path) -> None:
     lines = await two_samples(tmp_path)
     with SampleFiles(tmp_path) as files:
-        assert [time.task for time in files.known("single:ann", retry_faults=True)] == ["b?"]
+        assert [known_try.task for known_try in files.known("single:ann", retry_faults=True)] == [
+            "b?"
+        ]
     assert (tmp_path / "single-ann.jsonl").read_text("utf-8") == f"{lines[1]}\n"
 
 

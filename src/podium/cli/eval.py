@@ -48,8 +48,8 @@ def etudes_table(
     oracle: given.Oracle = False,
     training: given.Trainings = None,
     concurrency: given.Concurrency = None,
-    cache: given.Cache = None,
-    output: given.Samples = None,
+    cache: given.TableCache = None,
+    output: given.TableSamples = None,
     offline: options.Offline = False,
 ) -> None:
     """Measure all that a conductor of the études must show, and write it to a file.

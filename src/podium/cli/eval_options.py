@@ -34,6 +34,18 @@ Samples = Annotated[
         help="Write every sample with its whole run there: a new DIR, or one to go on with.",
     ),
 ]
+TableCache = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache", metavar="FILE", help="Keep replies there, and ask no worker the same again."
+    ),
+]
+TableSamples = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", metavar="DIR", help="Write every sample with its whole run there; a new DIR."
+    ),
+]
 Untrained = Annotated[
     str | None,
     typer.Option(

@@ -21,7 +21,7 @@ from podium.evals.purse import Purse
 from podium.evals.row import Row
 from podium.evals.sample import Sample
 from podium.evals.strategies import candidates, check_strategy
-from podium.evals.written import Time
+from podium.evals.written import Try
 from podium.run import Run
 
 OPTIMISTIC: Final = "{of}, the best of {count} on these very tasks: an optimistic choice"
@@ -33,7 +33,7 @@ Keep = Callable[[str, Sample, Run], None]
 """Handed every sample with its whole run, which is not kept in memory."""
 
 
-Known = Callable[[str], Mapping[Time, Sample]]
+Known = Callable[[str], Mapping[Try, Sample]]
 """The samples of a strategy that are there from an earlier sitting."""
 
 
@@ -41,7 +41,7 @@ def unwatched(strategy: str, done: int, total: int) -> None:
     """Nobody is watching."""
 
 
-def nothing_known(strategy: str) -> Mapping[Time, Sample]:
+def nothing_known(strategy: str) -> Mapping[Try, Sample]:
     """There was no earlier sitting."""
     return {}
 
@@ -123,36 +123,36 @@ class Evaluation:
 
     async def _samples(self, name: str) -> tuple[Sample, ...]:
         """The strategy on every case, repeat by repeat, in the order of the cases."""
-        times = [
-            (Time(case.task.id, repeat), case)
+        tries = [
+            (Try(case.task.id, repeat), case)
             for repeat in range(self._repeats)
             for case in self._cases
         ]
         known = self._known(name)
-        found = {time: known[time] for time, _ in times if time in known}
+        found = {attempt: known[attempt] for attempt, _ in tries if attempt in known}
         for sample in found.values():
             self._purse.note(sample.paid_usd)
-        waiting = iter([(time, case) for time, case in times if time not in found])
+        waiting = iter([(attempt, case) for attempt, case in tries if attempt not in found])
 
         async def work() -> None:
             while self._purse.is_enough:
-                time, case = next(waiting, (None, None))
-                if time is None or case is None:
+                attempt, case = next(waiting, (None, None))
+                if attempt is None or case is None:
                     return
-                found[time] = await self._performed(name, case, time.repeat)
-                self._watch(name, len(found), len(times))
+                found[attempt] = await self._performed(name, case, attempt.repeat)
+                self._watch(name, len(found), len(tries))
 
-        self._watch(name, len(found), len(times))
+        self._watch(name, len(found), len(tries))
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._concurrency, len(times) - len(found))):
+                for _ in range(min(self._concurrency, len(tries) - len(found))):
                     group.create_task(work())
         except ExceptionGroup as faults:
             raise _first(faults) from faults
-        if len(found) < len(times):
+        if len(found) < len(tries):
             self.unfinished[name] = len(found)
             raise BudgetExhausted("usd", self._purse.cap_usd or 0.0)
-        return tuple(found[time] for time, _ in times)
+        return tuple(found[attempt] for attempt, _ in tries)
 
     async def _performed(self, name: str, case: Case, repeat: int) -> Sample:
         self._purse.begin()

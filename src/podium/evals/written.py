@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Self, TextIO
 
 from podium.errors import UsageError
 from podium.evals.sample import Sample
-from podium.files import write_whole, writing
+from podium.files import place, write_whole, writing
 from podium.run import Run
 
 SUMMARY: Final = "summary.json"
@@ -34,8 +34,8 @@ HALF_PAIRS: Final = "backslashreplace"
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+")
 
 
-class Time(NamedTuple):
-    """A task by its id, and the number of the time that it is put, from 0."""
+class Try(NamedTuple):
+    """A task by its id, and which of its repeats it is, from 0."""
 
     task: str
     repeat: int
@@ -75,23 +75,28 @@ class SampleFiles:
                     f"and this one's is {wanted[key]}; name a new directory"
                 )
 
-    def known(self, strategy: str, *, retry_faults: bool = False) -> dict[Time, Sample]:
+    def known(self, strategy: str, *, retry_faults: bool = False) -> dict[Try, Sample]:
         """The samples of that strategy that are there; without those that failed, if these are
-        to be measured again. A line that a crash has cut off is dropped."""
+        to be measured again. A line that a crash has cut off, in the middle of a letter perhaps,
+        is dropped."""
         path = sample_file(self._directory, strategy)
         if not path.exists():
             return {}
         with writing(self._directory, 0):
-            text = path.read_text("utf-8")
-            lines = text.split("\n")[:-1]  # the last one was cut off, or is empty
-            found = list(_samples(path, lines))
-            wanted = [
-                place for place, sample in enumerate(found) if not (retry_faults and sample.fault)
+            written = path.read_bytes()
+            lines = written.split(b"\n")[:-1]  # the last one was cut off, or is empty
+            found = zip(lines, _samples(path, lines), strict=True)
+            taken = [
+                (line, sample)
+                for line, sample in found
+                if not (retry_faults and sample.fault is not None)
             ]
-            kept = "".join(f"{lines[place]}\n" for place in wanted)
-            if kept != text:
-                write_whole(path, kept)
-        return {Time(found[place].task, found[place].repeat): found[place] for place in wanted}
+            kept = b"".join(line + b"\n" for line, _ in taken)
+            if kept != written:
+                draft = path.with_name(f"{path.name}.part")
+                draft.write_bytes(kept)
+                place(draft, path)
+        return {Try(sample.task, sample.repeat): sample for _, sample in taken}
 
     def keep(self, strategy: str, sample: Sample, run: Run) -> None:
         """Write one sample with its run."""
@@ -144,7 +149,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _samples(path: Path, lines: list[str]) -> Iterator[Sample]:
+def _samples(path: Path, lines: list[bytes]) -> Iterator[Sample]:
     for number, line in enumerate(lines, start=1):
         try:
             yield Sample.from_document(json.loads(line))
