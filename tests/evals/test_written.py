@@ -9,7 +9,7 @@ from evals.support import case_of, ensemble_of, oracle_cases
 from podium.errors import Unavailable, UsageError
 from podium.etudes.perfect import oracle_workers
 from podium.evals.evaluation import Evaluation
-from podium.evals.written import SampleFiles, write_json
+from podium.evals.written import SampleFiles, sample_file, write_json
 from podium.providers.scripted import ScriptedWorker
 from podium.run import load
 
@@ -128,3 +128,25 @@ async def test_another_evaluation_is_not_mixed_into_this_one(tmp_path: Path) -> 
     complaint = "its limit is 3, and this one's is 4; name a new"
     with SampleFiles(tmp_path) as files, pytest.raises(UsageError, match=complaint):
         files.resume({**MANIFEST, "limit": 4})
+
+
+async def test_strategies_whose_names_make_one_file_are_kept_apart(tmp_path: Path) -> None:
+    workers = [ScriptedWorker("a/b", "a"), ScriptedWorker("a b", "no")]
+    cases = [case_of("a?", "a", workers)]
+    with SampleFiles(tmp_path) as files:
+        files.resume(MANIFEST)
+        evaluation = Evaluation(
+            ensemble_of(workers), cases, seed=0, concurrency=1, keep=files.keep, known=files.known
+        )
+        for worker in ("a/b", "a b"):
+            await evaluation.row(f"single:{worker}")
+    assert {sample_file(tmp_path, name).name for name in ("single:a/b", "single:a b")} == {
+        "single-a-b.jsonl"
+    }
+    with SampleFiles(tmp_path) as files:
+        known = [files.known(f"single:{worker}") for worker in ("a/b", "a b", "a-b")]
+    assert [[sample.right for sample in samples.values()] for samples in known] == [
+        [True],
+        [False],
+        [],
+    ]

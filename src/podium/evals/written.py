@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TextIO
@@ -85,18 +85,20 @@ class SampleFiles:
         with writing(self._directory, 0):
             written = path.read_bytes()
             lines = written.split(b"\n")[:-1]  # the last one was cut off, or is empty
-            found = zip(lines, _samples(path, lines), strict=True)
+            read = [(line, *_read(path, place, line)) for place, line in enumerate(lines, 1)]
             taken = [
-                (line, sample)
-                for line, sample in found
-                if not (retry_faults and sample.fault is not None)
+                (line, of, sample)
+                for line, of, sample in read
+                if of != strategy or not (retry_faults and sample.fault is not None)
             ]
-            kept = b"".join(line + b"\n" for line, _ in taken)
+            kept = b"".join(line + b"\n" for line, _, _ in taken)
             if kept != written:
                 draft = path.with_name(f"{path.name}.part")
                 draft.write_bytes(kept)
                 place(draft, path)
-        return {Try(sample.task, sample.repeat): sample for _, sample in taken}
+        return {
+            Try(sample.task, sample.repeat): sample for _, of, sample in taken if of == strategy
+        }
 
     def keep(self, strategy: str, sample: Sample, run: Run) -> None:
         """Write one sample with its run."""
@@ -149,12 +151,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _samples(path: Path, lines: list[bytes]) -> Iterator[Sample]:
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield Sample.from_document(json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{path}, line {number}: expected a sample as podium eval run --output writes "
-                f"them, and it is none ({error}); remove the line, and it is measured again"
-            ) from error
+def _read(path: Path, number: int, line: bytes) -> tuple[str, Sample]:
+    """The strategy and the sample of a line. Names that differ in little may share a file."""
+    try:
+        document = json.loads(line)
+        return document["strategy"], Sample.from_document(document)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{path}, line {number}: expected a sample as podium eval run --output writes "
+            f"them, and it is none ({error}); remove the line, and it is measured again"
+        ) from error
