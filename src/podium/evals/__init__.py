@@ -8,6 +8,8 @@
     recorded_pool            workers that reply what was recorded of real models
     measure_etudes           the table that a conductor of the études is judged by
     compared                 two evaluations of the same tasks against each other
+    SampleFiles              the directory that an evaluation writes, and goes on from
+    spread                   the same samples, made by the machines of a Ray cluster
 
 Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podium.cli.eval`.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.case import Case, Variant, etude_cases, suite_cases
+from podium.evals.cluster import Opening, Replies, spread
 from podium.evals.comparison import Comparison, compared
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.etudes_table import EtudesTable, measure_etudes
@@ -28,6 +31,7 @@ from podium.evals.row import Row
 from podium.evals.sample import Sample
 from podium.evals.stage import Stage, Strategy
 from podium.evals.strategies import STRATEGIES
+from podium.evals.written import SampleFiles
 
 __all__ = [
     "LEARNED",
@@ -39,11 +43,14 @@ __all__ = [
     "Evaluation",
     "Folded",
     "Learned",
+    "Opening",
     "OracleWorker",
     "RecordedPool",
+    "Replies",
     "Report",
     "Row",
     "Sample",
+    "SampleFiles",
     "Stage",
     "Strategy",
     "Variant",
@@ -57,6 +64,7 @@ __all__ = [
     "read_learned",
     "recorded_pool",
     "reported",
+    "spread",
     "suite_cases",
     "write_learned",
 ]
