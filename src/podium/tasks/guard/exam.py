@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from types import CodeType, ModuleType
 from typing import Any, Final, NoReturn
 
-from podium.tasks.guard.examiner import cases_in, verdict_of
+from podium.tasks.guard.examiner import verdict_of_cases
 from podium.tasks.guard.program import CHECKED, LONGEST_VERDICT, PASSED, become, leave, settle_in
 
 _JUDGES: Final = ("builtins", "unittest", "unittest.case", "unittest.result", "unittest.suite")
@@ -35,7 +35,7 @@ def sit(codes: Sequence[CodeType], checking: int, writing: int) -> NoReturn:
         judges.put_back()
         token, check = _handed(checking)
         exec(compile(check, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
-        verdict = verdict_of(cases_in(names))
+        verdict = verdict_of_cases(names)
         if verdict == PASSED and not canary_dies():
             verdict = "the program has changed how it is judged"
     except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself

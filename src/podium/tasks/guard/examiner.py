@@ -12,7 +12,6 @@ import builtins
 import importlib
 import json
 import sys
-import unittest
 from collections.abc import Iterator
 from contextlib import suppress
 from types import MappingProxyType
@@ -188,7 +187,7 @@ def examine(check: str, asking: int, hearing: int, writing: int) -> NoReturn:
         tree = ast.parse(check, "check.py")
         names = Names(Line(asking, hearing), tree)
         exec(compile(tree, "check.py", "exec", dont_inherit=True), names)  # noqa: S102
-        verdict = verdict_of(cases_in(names))
+        verdict = verdict_of_cases(names)
     except BaseException as error:  # noqa: BLE001 - of a check, too, that ends itself
         verdict = f"{type(error).__name__}: {error}"
     with open(writing, "w", encoding="utf-8", errors="replace") as file:
@@ -196,28 +195,23 @@ def examine(check: str, asking: int, hearing: int, writing: int) -> NoReturn:
     leave(0)
 
 
-def cases_in(names: dict[str, Any]) -> list[type[unittest.TestCase]]:
-    """The test cases of `unittest` that were defined, in their order."""
-    return [
-        found
-        for found in names.values()
-        if isinstance(found, type)
-        and issubclass(found, unittest.TestCase)
-        and found.__module__ == names["__name__"]
-    ]
+def verdict_of_cases(names: dict[str, Any]) -> str:
+    """What comes of the cases of `unittest` that a check defines; without any it has passed by
+    now. That package is slow to import, so only checks that use it do."""
+    if "unittest" not in sys.modules:
+        return PASSED
+    import unittest
 
-
-def verdict_of(cases: list[type[unittest.TestCase]]) -> str:
-    """What comes of the cases; plain tests, of which there are none, have passed by now."""
     result = unittest.TestResult()
-    loader = unittest.TestLoader()
-    for case in cases:
-        loader.loadTestsFromTestCase(case).run(result)
+    for found in list(names.values()):
+        if (
+            isinstance(found, type)
+            and issubclass(found, unittest.TestCase)
+            and found.__module__ == names["__name__"]
+        ):
+            unittest.TestLoader().loadTestsFromTestCase(found).run(result)
     if result.wasSuccessful():
         return PASSED
-    test, trace = (*result.errors, *result.failures, *_unexpected(result))[0]
+    unexpected = [(test, "succeeded unexpectedly") for test in result.unexpectedSuccesses]
+    test, trace = (*result.errors, *result.failures, *unexpected)[0]
     return f"{test}: {trace.strip().splitlines()[-1]}"
-
-
-def _unexpected(result: unittest.TestResult) -> list[tuple[unittest.TestCase, str]]:
-    return [(test, "succeeded unexpectedly") for test in result.unexpectedSuccesses]

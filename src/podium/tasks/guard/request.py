@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import importlib
 import json
 import os
 import signal
@@ -37,8 +38,7 @@ def main() -> NoReturn:
     end at once, without Python's tidying up, which would take longer than the rest."""
     request = json.loads(read_block())
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # which the first process of all never gets
-    if request.get("check"):
-        load_what_checks()
+    load_what_checks(request.get("check"))
     left_out = request["left_out"]
     missing = namespaces.leave_the_machine(left_out)
     if missing[walls.PROCESSES] is None:
@@ -58,12 +58,13 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def load_what_checks() -> None:
+def load_what_checks(way: str | None) -> None:
     """What only checks need, which is slow to import; later its files are out of sight."""
-    from podium.tasks.guard import exam, server
-
-    assert exam
-    assert server
+    if way == "together":
+        importlib.import_module("podium.tasks.guard.exam")
+    elif way == "apart":
+        importlib.import_module("podium.tasks.guard.examiner")
+        importlib.import_module("podium.tasks.guard.server")
 
 
 def grade(guarded: Guarded, request: dict[str, Any]) -> None:
