@@ -203,6 +203,25 @@ async def test_at_the_cap_it_stops_between_two_tasks_and_says_how_far_it_came() 
     assert (worker.calls, purse.spent) == (4, 4.0)
 
 
+async def test_the_cap_holds_although_many_tasks_may_be_under_way() -> None:
+    """The first task of each strategy is alone, so that its cost is known before the others."""
+    workers = [
+        ScriptedWorker("ann", "a", price=Price(input=0, output=1_000_000)),
+        ScriptedWorker("ben", "a b c", price=Price(input=0, output=1_000_000)),
+    ]
+    cases = [case_of(f"{n}?", "a", workers) for n in range(6)]
+    ensemble = replace(
+        ensemble_of(workers),
+        workers={worker.profile.name: CountedWorker(worker, Counter()) for worker in workers},
+    )
+    purse = Purse(17.0)
+    evaluation = Evaluation(ensemble, cases, seed=0, concurrency=6, purse=purse)
+    with pytest.raises(BudgetExhausted):
+        await evaluation.row("best-single")
+    assert purse.spent == 15.0
+    assert evaluation.unfinished == {"single:ben": 3}
+
+
 async def test_two_tasks_of_one_id_are_refused() -> None:
     worker = knows("ann", "a")
     cases = [case_of("a?", "a", [worker])] * 2

@@ -37,3 +37,14 @@ def test_free_workers_are_asked_with_an_empty_purse() -> None:
     assert purse.is_enough
     purse.note(0.01)
     assert not purse.is_enough
+
+
+def test_what_a_strategys_tasks_cost_is_unknown_until_one_was_paid_for() -> None:
+    purse = Purse(1.0)
+    assert purse.is_blind
+    purse.note(0.4)
+    assert not purse.is_blind
+    purse.turn()
+    assert purse.is_blind
+    assert purse.spent == 0.4
+    assert not Purse().is_blind

@@ -130,19 +130,27 @@ class Evaluation:
         ]
         known = self._known(name)
         found = {attempt: known[attempt] for attempt, _ in tries if attempt in known}
-        for sample in found.values():
-            self._purse.note(sample.paid_usd)
         waiting = iter([(attempt, case) for attempt, case in tries if attempt not in found])
 
+        async def measured_one() -> bool:
+            """Measure the next one; False where there is none, or no money for it."""
+            attempt, case = next(waiting, (None, None)) if self._purse.is_enough else (None, None)
+            if attempt is None or case is None:
+                return False
+            found[attempt] = await self._performed(name, case, attempt.repeat)
+            self._watch(name, len(found), len(tries))
+            return True
+
         async def work() -> None:
-            while self._purse.is_enough:
-                attempt, case = next(waiting, (None, None))
-                if attempt is None or case is None:
-                    return
-                found[attempt] = await self._performed(name, case, attempt.repeat)
-                self._watch(name, len(found), len(tries))
+            while await measured_one():
+                """The next one."""
 
         self._watch(name, len(found), len(tries))
+        self._purse.turn()
+        for sample in found.values():
+            self._purse.note(sample.paid_usd)
+        if self._purse.is_blind:
+            await measured_one()
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(self._concurrency, len(tries) - len(found))):

@@ -2,7 +2,8 @@
 
 A task's cost is known when it is done. So that the cap holds although several are under way, a
 task is begun only where the purse could pay for it and for all the others under way, each at the
-price of the dearest so far. Replies that were kept cost nothing.
+price of the strategy's dearest so far; the first of a strategy is begun alone. Replies that were
+kept cost nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,15 @@ class Purse:
         self.spent = 0.0
         self._dearest = 0.0
         self._under_way = 0
+
+    def turn(self) -> None:
+        """Another strategy's turn: what its tasks cost is not known yet."""
+        self._dearest = 0.0
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether there is a cap, and nothing to tell by what a task will cost."""
+        return self.cap_usd is not None and self._dearest == 0.0
 
     @property
     def is_enough(self) -> bool:
