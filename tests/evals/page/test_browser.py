@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from evals.page.demonstration import HOSTILE
 from podium.evals.measured import read_measured
 from podium.evals.page.comparing import comparison_page
 from podium.evals.page.evaluation import view_of
@@ -31,15 +32,6 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
-        yield launched
-        launched.close()
-
-
-@pytest.fixture(scope="module")
 def pages(
     evaluation: Path, another: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Path]:
@@ -54,6 +46,17 @@ def pages(
     return {name: directory / f"{name}.html" for name in written}
 
 
+@pytest.fixture(scope="module")
+def browser(pages: dict[str, Path]) -> Iterator[Browser]:
+    """Begun after the pages are written: while it is there, no other loop may run."""
+    assert pages
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
+        yield launched
+        launched.close()
+
+
 def opened(browser: Browser, path: Path, **context: Any) -> tuple[Page, list[str], list[str]]:
     """The page with everything unfolded, what it asked for, and what the console said."""
     page = browser.new_context(**context).new_page()
@@ -61,7 +64,6 @@ def opened(browser: Browser, path: Path, **context: Any) -> tuple[Page, list[str
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
     page.goto(path.as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     return page, asked, said
@@ -78,6 +80,16 @@ def test_hostile_replies_do_nothing_and_no_request_leaves_the_page(
     assert page.evaluate("document.querySelectorAll('script, img, iframe, link').length") == 0
     assert page.get_by_text('<script>document.title="taken"</script>').count() > 0
     assert page.evaluate("getComputedStyle(document.body).display") == "block"
+
+
+def test_the_same_words_would_act_on_a_page_that_let_them(browser: Browser, tmp_path: Path) -> None:
+    """Else the test above would show nothing."""
+    naive = tmp_path / "naive.html"
+    words = HOSTILE.encode("utf-8", "replace").decode("utf-8")
+    naive.write_text(f"<!doctype html><title>sevens</title><pre>{words}</pre>", "utf-8")
+    page, asked, _ = opened(browser, naive)
+    assert page.title() != "sevens"
+    assert len(asked) > 1
 
 
 @pytest.mark.parametrize("name", ["report", "comparison"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evals.evaluations import Item, run_of, sample_of, write_evaluation
+from evals.evaluations import PLANS, Item, run_of, sample_of, write_evaluation
 from evals.page.demonstration import HOSTILE, SKILL, TASKS
 from evals.page.parsed import Element, parse
 from podium.errors import UsageError
@@ -204,6 +204,22 @@ def test_a_long_reply_is_cut_and_says_how_much_is_missing(tmp_path: Path) -> Non
     page = page_of(asyncio.run(write_evaluation(tmp_path / "long", answers)))
     assert max(map(len, re.findall("b+", page.text))) == LONGEST
     assert "… 1,234 letters more" in page.text
+
+
+def test_a_step_that_was_only_planned_is_shown_as_such(tmp_path: Path) -> None:
+    async def write() -> Path:
+        item = Item("x")
+        run = run_of(item, "41", PLANS["medium"])
+        (round_,) = run.rounds
+        cut_off = replace(run, rounds=(replace(round_, steps=round_.steps[:1]),))
+        with SampleFiles(tmp_path / "planned") as files:
+            files.keep("conductor", await sample_of(item, cut_off), cut_off)
+        return tmp_path / "planned"
+
+    first, second = page_of(asyncio.run(write())).one("ol", class_="steps").all("li")
+    assert "not carried out" not in first.text
+    assert "reads 0 · not carried out" in second.text
+    assert "Check the solution" in second.text
 
 
 def test_several_evaluations_share_a_table_and_have_a_chapter_each(

@@ -97,7 +97,7 @@ def _figures(row: Row, measures: Yardsticks) -> Iterator[Figure]:
         )
     if row.cost_usd:
         yield Figure("a task costs", usd(row.cost_usd), f"{amount(row.tokens)} tokens")
-    else:
+    elif row.tokens is not None:
         yield Figure("a task takes", amount(row.tokens), "tokens, planning included")
     half, most = row.seconds(0.5), row.seconds(0.95)
     if half is not None:

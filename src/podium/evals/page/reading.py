@@ -13,6 +13,7 @@ from podium.evals.page.numbers import amount, seconds, usd
 from podium.evals.roles import roles
 from podium.evals.sample import Sample
 from podium.run import Round, Run, StepRecord
+from podium.workflow import Access, Step
 
 LONGEST: Final = 4_000
 """So many letters of a text are shown; of the rest, how many there are."""
@@ -87,6 +88,11 @@ def _round(round_: Round, named: list[str], is_one_of_many: bool, depth: int) ->
         parts.append(element("details", summary, long_text(round_.plan_text), class_="inner"))
     parts += [element("p", warning, class_="aside") for warning in round_.warnings]
     steps = [_step(step, named, depth) for step in round_.steps]
+    done = {step.index for step in round_.steps}
+    planned = round_.workflow.steps if round_.workflow is not None else ()
+    steps += [
+        _only_planned(step, named[index]) for index, step in enumerate(planned) if index not in done
+    ]
     return element("section", *parts, element("ol", *steps, class_="steps", start=0))
 
 
@@ -97,7 +103,7 @@ def _step(step: StepRecord, named: list[str], depth: int) -> Markup:
         who = f"{step.worker}, in its place {step.answered_by}"
     took = (step.finished_ms - step.started_ms) / 1000
     facts = [
-        f"reads {_access(step)}",
+        f"reads {_access(step.access)}",
         f"{amount(step.usage.total_tokens)} tokens",
         usd(step.cost_usd),
         seconds(took),
@@ -123,7 +129,19 @@ def _step(step: StepRecord, named: list[str], depth: int) -> Markup:
     return element("li", *parts)
 
 
-def _access(step: StepRecord) -> str:
-    if step.access == "all":
+def _only_planned(step: Step, role: str) -> Markup:
+    """A step that nobody carried out: where plans are graded, or where the run ended before."""
+    head = element(
+        "p",
+        element("b", step.worker),
+        element("span", role, class_="role"),
+        element("small", f"reads {_access(step.access)} · not carried out"),
+        class_="who",
+    )
+    return element("li", head, element("p", step.subtask, class_="subtask"))
+
+
+def _access(access: Access) -> str:
+    if access == "all":
         return "everything before it"
-    return ", ".join(map(str, step.access)) or "nothing"
+    return ", ".join(map(str, access)) or "nothing"

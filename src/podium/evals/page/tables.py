@@ -223,7 +223,12 @@ _COLUMNS: Final = (
         lambda row, measures: usd(row.cost_usd),
         lambda rows, measures: any(row.cost_usd for row in rows),
     ),
-    Column("tokens", "Tokens a task, on average, and how many of these planning takes", _tokens),
+    Column(
+        "tokens",
+        "Tokens a task, on average, and how many of these planning takes",
+        _tokens,
+        lambda rows, measures: any(row.tokens is not None for row in rows),
+    ),
     Column(
         "calls",
         "Calls a task, on average, planning and retries included",
