@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
 from podium.etudes import ROLES
+from podium.evals import cluster
+from podium.evals.cluster import Opening, Replies
+from podium.evals.ensemble import Ensemble, opened
+from podium.evals.performing import Performer
 from podium.files import exclusive
 
 RULES = '[conductor]\nkind = "rules"\n'
@@ -413,3 +418,42 @@ def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
     assert ended.code == 0, ended.err
     assert "| constant " in ended.out
     assert "no worker was asked anything" in ended.err
+
+
+def test_a_cluster_is_given_everything_that_the_table_depends_on(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses: list[str] = []
+
+    class Elsewhere(Performer):
+        seats = 2
+
+        def __init__(self, ensemble: Ensemble, seed: int) -> None:
+            super().__init__(ensemble, seed=seed)
+            self.asked = ensemble.asked
+
+    @asynccontextmanager
+    async def spread(address: str, opening: Opening, replies: Replies) -> AsyncIterator[Elsewhere]:
+        addresses.append(address)
+        async with opened(opening.settings, {}, oracle=opening.oracle) as ensemble:
+            yield Elsewhere(ensemble.made_flaky(opening.flaky, opening.seed), opening.seed)
+
+    monkeypatch.setattr(cluster, "spread", spread)
+    command = (
+        *("eval", "run", "etudes", "--oracle", "--limit", "6", "--seed", "3", "--flaky", "0.4"),
+        *("--strategy", "ideal,random", "--json"),
+    )
+    here, there = podium(*command), podium(*command, "--ray", "10.0.0.1:6379")
+    assert there.code == 0, there.err
+    assert addresses == ["10.0.0.1:6379"]
+    tables = [here.json, there.json]
+    for row in (row for table in tables for row in table["rows"]):
+        row.pop("seconds")
+    assert tables[0] == tables[1]
+    assert tables[0]["rows"][0]["accuracy"] < 1.0
+    assert "calls to workers: " in there.err
+
+
+def test_a_judge_is_not_asked_from_other_machines(podium: Podium, role_pool: Path) -> None:
+    command = ("eval", "run", "etudes", "--pool", role_pool, "--judge", "words", "--ray", "auto")
+    assert "judges and recorded workers are on this machine alone" in podium(*command).complaint
