@@ -7,9 +7,12 @@ import pytest
 
 from evals.support import case_of, ensemble_of
 from podium.errors import ConfigError, UsageError
+from podium.evals.case import suite_cases
 from podium.evals.evaluation import Evaluation
+from podium.evals.recorded import recorded_pool
 from podium.evals.strategies import candidates, check_strategy
 from podium.providers.scripted import ScriptedWorker
+from support.recorded import write_livecodebench
 
 WORKERS = [ScriptedWorker("ann", "42"), ScriptedWorker("ben", "41")]
 ENSEMBLE = ensemble_of(WORKERS)
@@ -68,6 +71,20 @@ def test_a_fitted_strategy_without_its_file_is_told_how_to_make_one(tmp_path: Pa
     pytest.importorskip("numpy")
     with pytest.raises(ConfigError, match="podium eval fit"):
         check_strategy(f"routerdc:{tmp_path / 'none.json'}", ENSEMBLE, CASES)
+
+
+@pytest.mark.parametrize(
+    "name", ["moa", "moa-3", "reflection:Ann", "majority", "best-of-2", "rules"]
+)
+def test_what_records_cannot_answer_is_refused_over_recorded_workers(
+    name: str, tmp_path: Path
+) -> None:
+    pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
+    cases = suite_cases(pool.tasks, pool.ensemble.pool)
+    for allowed in ("best-single", "single:Ann", "random", "conductor"):
+        check_strategy(allowed, pool.ensemble, cases)
+    with pytest.raises(UsageError, match="reply only what was recorded"):
+        check_strategy(name, pool.ensemble, cases)
 
 
 async def test_draws_and_mixtures_are_those_of_the_best_single_worker() -> None:

@@ -30,6 +30,7 @@ from podium.evals.conducting import conducted, ideal, random_plans
 from podium.evals.ensemble import Ensemble
 from podium.evals.learned import LEARNED, read_learned
 from podium.evals.named import is_function_name, named_function
+from podium.evals.recorded import PROVIDER, WORDLESS
 from podium.evals.stage import Strategy
 from podium.pool import CONDUCTOR_PROVIDER
 
@@ -63,6 +64,9 @@ STRATEGIES: Final = (
 What has to be fitted first (`LEARNED`) is named with its file, and somebody's own function as
 `module:function`."""
 
+ASKING_MORE: Final = ("moa", f"moa-{LAYERS}", "reflection", "majority", "rules")
+"""Strategies that ask more than the question, or compare words, which records cannot answer."""
+
 _DRAWS: Final = re.compile(r"(best-of|majority)-([1-9]\d{0,2})")
 _MIXTURES: Final = ("moa", f"moa-{LAYERS}")
 
@@ -70,6 +74,12 @@ _MIXTURES: Final = ("moa", f"moa-{LAYERS}")
 def check_strategy(name: str, ensemble: Ensemble, cases: Sequence[Case]) -> None:
     """Refuse a strategy that there is not, before anything is asked."""
     family, colon, which = name.partition(":")
+    if (family in ASKING_MORE or _DRAWS.fullmatch(family)) and _is_recorded(ensemble):
+        raise UsageError(
+            f"the strategy {name!r} asks workers more than the question or compares their words, "
+            f"and those of this pool reply only what was recorded; use best-single, single:WORKER, "
+            f"random, or one that is fitted"
+        )
     if colon and (family in ("single", "reflection") or _DRAWS.fullmatch(family)):
         _check_worker(name, which, ensemble)
     elif family == "untrained":
@@ -148,6 +158,10 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
 def single_workers(ensemble: Ensemble) -> tuple[str, ...]:
     """The workers that can answer by themselves."""
     return tuple(w.name for w in ensemble.pool if w.provider != CONDUCTOR_PROVIDER)
+
+
+def _is_recorded(ensemble: Ensemble) -> bool:
+    return any(worker.provider in (PROVIDER, WORDLESS) for worker in ensemble.pool)
 
 
 def _check_worker(name: str, which: str, ensemble: Ensemble) -> None:
