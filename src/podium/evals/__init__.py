@@ -7,11 +7,14 @@
     cross_validated          strategies that learn, measured in folds; `fit` teaches them
     recorded_pool            workers that reply what was recorded of real models
     measure_etudes           the table that a conductor of the études is judged by
+    read_measured            an evaluation read back: its rows, and the run behind any sample
+    yardsticks               what rows are held against: the best single worker, the ceiling
     compared                 two evaluations of the same tasks against each other
     SampleFiles              the directory that an evaluation writes, and goes on from
     spread                   the same samples, made by the machines of a Ray cluster
 
-Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podium.cli.eval`.
+Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podium.cli.eval`, and
+pages to show are `podium.evals.page`.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from podium.evals.etudes_table import EtudesTable, measure_etudes
 from podium.evals.evaluation import Evaluation
 from podium.evals.folds import Folded, cross_validated
 from podium.evals.learned import LEARNED, Learned, read_learned, write_learned
+from podium.evals.measured import Measured, read_measured
 from podium.evals.recorded import RecordedPool, recorded_pool
 from podium.evals.report import Report, Wanted, reported
 from podium.evals.row import Row
@@ -32,6 +36,7 @@ from podium.evals.sample import Sample
 from podium.evals.stage import Stage, Strategy
 from podium.evals.strategies import STRATEGIES
 from podium.evals.written import SampleFiles
+from podium.evals.yardsticks import Yardsticks, yardsticks
 
 __all__ = [
     "LEARNED",
@@ -43,6 +48,7 @@ __all__ = [
     "Evaluation",
     "Folded",
     "Learned",
+    "Measured",
     "Opening",
     "OracleWorker",
     "RecordedPool",
@@ -55,6 +61,7 @@ __all__ = [
     "Strategy",
     "Variant",
     "Wanted",
+    "Yardsticks",
     "compared",
     "cross_validated",
     "etude_cases",
@@ -62,9 +69,11 @@ __all__ = [
     "opened",
     "oracle_workers",
     "read_learned",
+    "read_measured",
     "recorded_pool",
     "reported",
     "spread",
     "suite_cases",
     "write_learned",
+    "yardsticks",
 ]

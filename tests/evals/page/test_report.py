@@ -96,6 +96,20 @@ def test_every_strategy_is_in_the_table_the_best_first(page: Element) -> None:
     assert "planning" in conductor[head.index("tokens")]
 
 
+def test_equal_compute_is_told_where_one_worker_was_asked_again_and_again(tmp_path: Path) -> None:
+    items = [Item(f"t{n}") for n in range(4)]
+    answers = {
+        "conductor": [(item, "42") for item in items],
+        "best-of-5:gpt-5": [(item, "42" if item.id < "t2" else "7") for item in items],
+    }
+    page = page_of(asyncio.run(write_evaluation(tmp_path / "equal", answers)))
+    head, *body = table_of(page, "All strategies").cells()
+    told = {cells[0]: cells[head.index("against equal compute")] for cells in body}
+    assert told["conductor"].startswith("+50.0best-of-5:gpt-5, × ")
+    assert told["best-of-5:gpt-5"] == "–"
+    assert "against equal compute" in page.one("dl", class_="cards").text
+
+
 def test_tables_can_be_heard_and_reached_without_a_mouse(page: Element) -> None:
     assert page.one("html").attributes["lang"] == "en"
     tables = page.all("table")

@@ -173,6 +173,16 @@ def _regret(row: Row, measures: Yardsticks) -> str:
     return points(regret.share.value).lstrip("+±")
 
 
+def _equal_compute(row: Row, measures: Yardsticks) -> Markup:
+    matched = measures.matched(row)
+    if matched is None or row is measures.ceiling:
+        return element("td", UNKNOWN)
+    difference = row.against(matched.row)
+    less = f"{matched.row.strategy}, × {amount(matched.times)} its {matched.unit}"
+    figure = element("span", points(difference.share.value), class_=f"figure {mood(difference)}")
+    return element("td", figure, element("small", less))
+
+
 def _given_valid(row: Row, measures: Yardsticks) -> str:
     valid, rate = row.accuracy_given_valid, row.valid_rate
     if valid is None:
@@ -210,6 +220,13 @@ _COLUMNS: Final = (
         "What the best worker for each task, chosen after the fact, has more, in points",
         _regret,
         lambda rows, measures: measures.ceiling is not None,
+    ),
+    Column(
+        "against equal compute",
+        "How much more often it is right than one worker asked N times, with at least as much "
+        "compute where such a one was measured",
+        _equal_compute,
+        lambda rows, measures: bool(measures.best_of),
     ),
     Column(
         "given a valid plan",
