@@ -14,5 +14,5 @@ def test_a_wall_that_is_missing_is_shown_with_the_reason() -> None:
 
 async def test_what_a_run_costs_is_measured_beside_a_bare_start() -> None:
     cost = await overhead(times=1)
-    assert cost.bare > 0
-    assert cost.program < 5_000
+    assert 0 < cost.bare.processor < cost.bare.clock * 2
+    assert cost.program.processor > 0

@@ -15,19 +15,31 @@ import time
 from asyncio.subprocess import DEVNULL
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from podium.tasks.sandbox import Wall, run_check, run_program, standing_walls
 
 
+class Cost(NamedTuple):
+    """Milliseconds: by the clock, and of processors, for which it matters less who else works."""
+
+    clock: float
+    processor: float
+
+    def beside(self, other: Cost) -> Cost:
+        """How much more it is than another."""
+        return Cost(self.clock - other.clock, self.processor - other.processor)
+
+
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Milliseconds, the median of several: a bare start of Python, and what runs took beside it."""
+    """A bare start of Python, and what runs cost beside it; each the median of several."""
 
-    bare: float
-    program: float
-    each_further_input: float
-    check_apart: float
-    check_together: float
+    bare: Cost
+    program: Cost
+    each_further_input: Cost
+    check_apart: Cost
+    check_together: Cost
 
 
 def wall_lines(walls: Sequence[Wall]) -> list[str]:
@@ -41,28 +53,37 @@ def wall_lines(walls: Sequence[Wall]) -> list[str]:
 
 
 async def overhead(times: int = 20) -> Overhead:
-    """Run the smallest programs, and see how long that takes."""
-    bare = await _milliseconds(_start_python, times)
-    program = await _milliseconds(lambda: _print(1), times)
-    eleven = await _milliseconds(lambda: _print(11), times)
-    apart = await _milliseconds(lambda: _double(together=False), times)
-    together = await _milliseconds(lambda: _double(together=True), times)
+    """Run the smallest programs, and see what that takes."""
+    bare = await _cost(_start_python, times)
+    program = await _cost(lambda: _print(1), times)
+    eleven = (await _cost(lambda: _print(11), times)).beside(program)
+    apart = await _cost(lambda: _double(together=False), times)
+    together = await _cost(lambda: _double(together=True), times)
     return Overhead(
         bare=bare,
-        program=program - bare,
-        each_further_input=(eleven - program) / 10,
-        check_apart=apart - bare,
-        check_together=together - bare,
+        program=program.beside(bare),
+        each_further_input=Cost(eleven.clock / 10, eleven.processor / 10),
+        check_apart=apart.beside(bare),
+        check_together=together.beside(bare),
     )
 
 
-async def _milliseconds(work: Callable[[], Awaitable[None]], times: int) -> float:
+async def _cost(work: Callable[[], Awaitable[None]], times: int) -> Cost:
     taken = []
     for _ in range(times):
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), _used_by_children()
         await work()
-        taken.append((time.perf_counter() - begun) * 1000)
-    return statistics.median(taken)
+        seconds = time.perf_counter() - begun, _used_by_children() - used
+        taken.append(Cost(seconds[0] * 1000, seconds[1] * 1000))
+    clock, processor = zip(*taken, strict=True)
+    return Cost(statistics.median(clock), statistics.median(processor))
+
+
+def _used_by_children() -> float:
+    import resource  # which not every system has on which this module can be imported
+
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 async def _start_python() -> None:
@@ -86,14 +107,15 @@ async def _double(*, together: bool) -> None:
 async def _report() -> str:
     lines = wall_lines(await standing_walls())
     cost = await overhead()
-    lines += [
-        "",
-        f"a bare start of Python takes {cost.bare:.0f} ms; beside it",
-        f"  a program for one input          {cost.program:.0f} ms",
-        f"  each further input               {cost.each_further_input:.1f} ms",
-        f"  a check apart from its program   {cost.check_apart:.0f} ms",
-        f"  a check together with it         {cost.check_together:.0f} ms",
-    ]
+    rows = {
+        "a bare start of Python": cost.bare,
+        "beside it a program for one input": cost.program,
+        "each further input": cost.each_further_input,
+        "a check apart from its program": cost.check_apart,
+        "a check together with it": cost.check_together,
+    }
+    lines += ["", f"{'milliseconds':36}{'by the clock':>14}{'of processors':>15}"]
+    lines += [f"{name:36}{one.clock:14.1f}{one.processor:15.1f}" for name, one in rows.items()]
     return "\n".join(lines)
 
 
