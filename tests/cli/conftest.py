@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from cli.support import REPOSITORY, Ended, MakePool, Podium, Vendor
+from cli.support import REPOSITORY, RULES, Ended, MakePool, Podium, Vendor
 from podium.cli import main
+from podium.etudes import ROLES
 from podium.providers.base import KNOWN_ENDPOINTS
 
 
@@ -66,6 +67,12 @@ def make_pool(tmp_path: Path) -> MakePool:
         return path
 
     return make
+
+
+@pytest.fixture
+def role_pool(make_pool: MakePool) -> Path:
+    """A pool in which every worker says its own role."""
+    return make_pool({role: role for role in ROLES}, head=RULES)
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 SCRIPTED_POOL = REPOSITORY / "pools" / "scripted.toml"
+RULES = '[conductor]\nkind = "rules"\n'
+"""The head of a pool file whose conductor needs no model."""
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from cli.support import MakePool, Podium, Vendor
-from podium.etudes import ROLES
-from podium.evals import cluster
-from podium.evals.cluster import Opening, Replies
-from podium.evals.ensemble import Ensemble, opened
-from podium.evals.performing import Performer
-from podium.files import exclusive
-
-RULES = '[conductor]\nkind = "rules"\n'
-
-
-@pytest.fixture
-def role_pool(make_pool: MakePool) -> Path:
-    """A pool in which every worker says its own role."""
-    return make_pool({role: role for role in ROLES}, head=RULES)
+from cli.support import RULES, MakePool, Podium
 
 
 def test_one_strategy_over_perfect_workers_is_one_json_object(podium: Podium) -> None:
@@ -49,38 +32,6 @@ def test_several_strategies_are_one_table(podium: Podium, role_pool: Path) -> No
     assert "an optimistic choice" in ended.out
 
 
-def test_an_evaluation_leaves_no_runs_in_the_store_but_replies_in_the_cache(
-    podium: Podium, role_pool: Path, home: Path
-) -> None:
-    podium("eval", "run", "etudes", "--pool", role_pool, "--limit", "2")
-    left = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
-    assert left == [Path("cache", "evaluations", "replies.sqlite3")]
-    assert podium("runs", "list", "--json").json == []
-
-
-def test_a_fresh_evaluation_leaves_nothing_at_all(
-    podium: Podium, role_pool: Path, home: Path
-) -> None:
-    command = ("eval", "run", "etudes", "--pool", role_pool, "--limit", "2", "--fresh")
-    for _ in range(2):
-        assert "calls to workers: 2\n" in podium(*command).err
-    assert not [path for path in home.rglob("*") if path.is_file()]
-
-
-def test_the_same_command_again_asks_no_worker_anything(podium: Podium) -> None:
-    command = (
-        *("eval", "run", "etudes", "--oracle", "--limit", "10", "--seed", "7", "--json"),
-        *("--strategy", "ideal,best-single,moa,reflection,majority,random"),
-    )
-    first, second = podium(*command), podium(*command)
-    assert "calls to workers" in first.err
-    assert "no worker was asked" in second.err
-    tables = [first.json, second.json]
-    for row in (row for table in tables for row in table["rows"]):
-        row.pop("seconds")  # what a kept reply would have taken is not known
-    assert tables[0] == tables[1]
-
-
 def test_the_variant_of_the_test_set_is_told_with_the_result(podium: Podium) -> None:
     ended = podium(
         *("eval", "run", "etudes", "--oracle", "--strategy", "ideal", "--limit", "4", "--json"),
@@ -93,165 +44,6 @@ def test_the_variant_of_the_test_set_is_told_with_the_result(podium: Podium) -> 
         "flaky": 0.1,
     }
     assert list(ended.json["rows"][0]["by_kind"]) == ["chain-5"]
-
-
-def test_samples_and_summary_are_written_where_asked(
-    podium: Podium, role_pool: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    ended = podium(
-        *("eval", "run", "etudes", "--pool", role_pool, "--limit", "3", "--json"),
-        *("--output", output),
-    )
-    assert json.loads((output / "summary.json").read_text("utf-8")) == ended.json
-    assert len((output / "conductor.jsonl").read_text("utf-8").splitlines()) == 3
-    other = podium("eval", "run", "etudes", "--pool", role_pool, "--output", output)
-    assert other.code == 2
-    assert "its limit is 3, and this one's is 100; name a new directory" in other.complaint
-
-
-def test_an_evaluation_goes_on_in_its_directory_with_further_strategies_and_repeats(
-    podium: Podium, role_pool: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    command = ("eval", "run", "etudes", "--pool", role_pool, "--limit", "3", "--output", output)
-    podium(*command, "--strategy", "single:words")
-    lines = (output / "single-words.jsonl").read_text("utf-8")
-    ended = podium(*command, "--strategy", "single:words,single:lists", "--repeats", "2", "--json")
-    assert ended.code == 0
-    assert (output / "single-words.jsonl").read_text("utf-8").startswith(lines)
-    assert [row["samples"] for row in ended.json["rows"]] == [6, 6]
-    assert (ended.json["n"], ended.json["repeats"]) == (3, 2)
-
-
-def test_a_worker_that_does_not_answer_is_named_and_counted_and_the_rest_is_finished(
-    podium: Podium, vendor: Vendor, tmp_path: Path
-) -> None:
-    tasks = tmp_path / "tasks.jsonl"
-    task = {"question": "6 x 7?", "answer": "42", "grader": "number"}
-    tasks.write_text("".join(f"{json.dumps(task)}\n" for _ in range(3)), "utf-8")
-    vendor.status = 400
-    pool = vendor.pool("ann", directory=tmp_path)
-    output = tmp_path / "out"
-    command = ("eval", "run", tasks, "--pool", pool, "--json", "--output", output)
-    ended = podium(*command, "--strategy", "single:ann")
-    assert ended.code == 0
-    (problem,) = ended.json["problems"]
-    assert (problem["strategy"], problem["at_fault"], problem["count"]) == ("single:ann", "ann", 3)
-    assert ended.json["rows"][0]["faults"] == 3
-    assert "single:ann: ann failed in 3 samples, first with: worker" in ended.err
-    vendor.status = 200
-    vendor.replies["ann"] = "42"
-    asked = len(vendor.asked)
-    assert podium(*command, "--strategy", "single:ann").json["rows"][0]["accuracy"] == 0.0
-    assert len(vendor.asked) == asked
-    again = podium(*command, "--strategy", "single:ann", "--retry-faults")
-    assert again.json["rows"][0]["accuracy"] == 1.0
-    assert again.json["problems"] == []
-
-
-def test_a_cap_on_money_needs_everybodys_price(podium: Podium, tmp_path: Path) -> None:
-    pool, tasks = tmp_path / "unpriced.toml", tmp_path / "tasks.csv"
-    worker = 'name = "ann"\nprovider = "openai-compatible"\nbase_url = "http://127.0.0.1:1/v1"\n'
-    pool.write_text(f"{RULES}[[worker]]\n{worker}", "utf-8")
-    tasks.write_text("question,answer,grader\n6 x 7?,42,number\n", "utf-8")
-    ended = podium("eval", "run", tasks, "--pool", pool, "--budget-usd", "1")
-    assert ended.code == 2
-    assert "the budget caps money, but no price is known for ann" in ended.complaint
-
-
-async def test_two_evaluations_do_not_write_to_one_directory(
-    start: Callable[..., subprocess.Popen[str]], role_pool: Path, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    output.mkdir()
-    async with exclusive(output / ".lock"):
-        process = start("eval", "run", "etudes", "--pool", role_pool, "--output", output)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert (
-        err
-        == f"podium: another evaluation is writing to {output}; wait for it, or name another one\n"
-    )
-
-
-def test_lines_that_are_no_tasks_are_named_and_counted_and_the_rest_is_measured(
-    podium: Podium, make_pool: MakePool, tmp_path: Path
-) -> None:
-    tasks = tmp_path / "tasks.jsonl"
-    good = {"id": "one", "question": "6 x 7?", "answer": "42", "grader": "number"}
-    lines = [good, {**good, "id": "two", "answer": ""}, good]
-    tasks.write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    ended = podium("eval", "run", tasks, "--pool", make_pool(head=RULES), "--json")
-    assert ended.code == 0
-    assert ended.json["rows"][0]["n"] == 1
-    assert [line["where"].rpartition(", ")[2] for line in ended.json["left_out"]] == [
-        "line 2",
-        "line 3",
-    ]
-    assert "line 3: the id 'one' was already used" in ended.err
-
-
-def test_a_worker_of_the_pool_is_the_judge_where_a_task_has_one_decide(
-    podium: Podium, make_pool: MakePool, tmp_path: Path
-) -> None:
-    tasks = tmp_path / "tasks.jsonl"
-    task = {"question": "Why?", "answer": "It rains.", "grader": "judge"}
-    tasks.write_text(json.dumps(task), "utf-8")
-    pool = make_pool({"ann": "It is raining.", "ben": "<verdict>right</verdict>"}, head=RULES)
-    command = ("eval", "run", tasks, "--pool", pool, "--json", "--strategy", "single:ann")
-    ended = podium(*command, "--judge", "ben")
-    assert ended.code == 0, ended.err
-    assert "calls to workers: 2\n" in ended.err
-    ended = podium(*command, "--judge", "bne")
-    assert "the judge 'bne' is no worker of this pool; did you mean 'ben'?" in ended.complaint
-
-
-def test_at_its_cap_an_evaluation_stops_and_says_so_and_a_higher_one_goes_on(
-    podium: Podium, vendor: Vendor, tmp_path: Path
-) -> None:
-    """A reply of the vendor costs 10 x 1 + 5 x 2 dollars a million."""
-    tasks = tmp_path / "tasks.jsonl"
-    task = {"question": "6 x 7?", "answer": "42", "grader": "number"}
-    lines = [json.dumps({**task, "question": f"{n} x 7?"}) for n in range(9)]
-    tasks.write_text("\n".join(lines), "utf-8")
-    pool = vendor.pool("ann", directory=tmp_path)
-    command = (
-        *("eval", "run", tasks, "--pool", pool, "--strategy", "single:ann", "--json"),
-        *("--output", tmp_path / "out", "--concurrency", "2"),
-    )
-    ended = podium(*command, "--budget-usd", "0.0001")
-    assert ended.code == 3
-    assert ended.json["rows"] == []
-    assert ended.json["stopped"]["unfinished"] == {"single:ann": 5}
-    assert "stopped before the cap of 0.0001 USD, 0.0001 spent: single:ann has 5" in ended.err
-    ended = podium(*command, "--budget-usd", "1")
-    assert (ended.code, len(vendor.asked)) == (0, 9)
-
-
-def test_a_file_says_all_of_it_and_the_command_line_has_the_last_word(
-    podium: Podium, make_pool: MakePool, tmp_path: Path
-) -> None:
-    make_pool({"ann": "42", "ben": "41"}, head=RULES)
-    tasks = tmp_path / "tasks.csv"
-    tasks.write_text("question,answer,grader\n6 x 7?,42,number\n2 + 2?,4,number\n", "utf-8")
-    file = tmp_path / "mine.toml"
-    file.write_text(
-        'suite = "tasks.csv"\npool = "pool.toml"\noutput = "measured"\nrepeats = 2\n'
-        'strategies = ["single:ann", "best-single"]\nlimit = 1\nseed = 3\n',
-        "utf-8",
-    )
-    ended = podium("eval", "run", file, "--json")
-    assert ended.code == 0, ended.err
-    assert (ended.json["n"], ended.json["seed"], ended.json["repeats"]) == (1, 3, 2)
-    assert [row["strategy"] for row in ended.json["rows"]] == ["single:ann", "best-single"]
-    assert (tmp_path / "measured" / "summary.json").is_file()
-    ended = podium(
-        *("eval", "run", file, "--json", "--strategy", "single:ben", "--repeats", "1"),
-        *("--limit", "2", "--output", tmp_path / "other"),
-    )
-    assert [row["n"] for row in ended.json["rows"]] == [2]
-    assert ended.json["rows"][0]["accuracy"] == 0.0
 
 
 def test_two_evaluations_are_compared_task_by_task(
@@ -272,28 +64,6 @@ def test_two_evaluations_are_compared_task_by_task(
     assert "| difference" in ended.out
     assert "4 tasks; the second alone is right in 0, the first alone in 4; p = 0.125" in ended.out
     assert podium(*pair, "--within", "1").code == 0
-
-
-def test_with_a_cache_the_same_command_asks_nobody_again(podium: Podium, tmp_path: Path) -> None:
-    """Scripted workers say another thing each time, unless they are not asked."""
-    pool = tmp_path / "changing.toml"
-    workers = (
-        f'[[worker]]\nname = "{role}"\nprovider = "scripted"\n'
-        f"options = {{ reply = {json.dumps([f'{role} {n}' for n in range(9)])} }}\n"
-        for role in ROLES
-    )
-    pool.write_text(RULES + "".join(workers), "utf-8")
-    cache, outputs = tmp_path / "replies.sqlite3", []
-    for number in range(2):
-        output = tmp_path / str(number)
-        podium(
-            *("eval", "run", "etudes", "--pool", pool, "--limit", "3", "--cache", cache),
-            *("--strategy", "moa", "--output", output, "--concurrency", "1"),
-        )
-        lines = (output / "moa-drawn-system.jsonl").read_text("utf-8").splitlines()
-        outputs.append([json.loads(line)["run"]["answer"] for line in lines])
-    assert outputs[0] == outputs[1]
-    assert any(answer.endswith(" 3") for answer in outputs[0])
 
 
 def test_a_pool_without_the_roles_is_refused_before_anything_is_asked(
@@ -394,66 +164,3 @@ def test_what_an_evaluation_itself_costs_can_be_measured(podium: Podium) -> None
     assert ended.json["calls"] == 60
     assert ended.json["evaluation_seconds"] > ended.json["bare_seconds"] > 0
     assert ended.code == (0 if ended.json["met"] else 1)
-
-
-def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
-    podium: Podium, make_pool: MakePool, tmp_path: Path
-) -> None:
-    pytest.importorskip("numpy")
-    tasks = tmp_path / "tasks.jsonl"
-    lines = [
-        {"question": f"What is {n} x 7?", "answer": "42", "grader": "number"} for n in range(8)
-    ]
-    tasks.write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    pool = make_pool({"wrong": "41", "right": "42"}, head=RULES)
-    ended = podium("eval", "fit", "constant", tasks, "--pool", pool)
-    assert ended.code == 0, ended.err
-    assert "measure it with --strategy constant:fitted/constant.json" in ended.out
-    ended = podium(
-        *("eval", "run", tasks, "--pool", pool, "--json"),
-        *("--strategy", "constant:fitted/constant.json"),
-    )
-    assert ended.json["rows"][0]["accuracy"] == 1.0
-    ended = podium("eval", "folds", tasks, "--pool", pool, "--strategy", "constant", "--count", "4")
-    assert ended.code == 0, ended.err
-    assert "| constant " in ended.out
-    assert "no worker was asked anything" in ended.err
-
-
-def test_a_cluster_is_given_everything_that_the_table_depends_on(
-    podium: Podium, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    addresses: list[str] = []
-
-    class Elsewhere(Performer):
-        seats = 2
-
-        def __init__(self, ensemble: Ensemble, seed: int) -> None:
-            super().__init__(ensemble, seed=seed)
-            self.asked = ensemble.asked
-
-    @asynccontextmanager
-    async def spread(address: str, opening: Opening, replies: Replies) -> AsyncIterator[Elsewhere]:
-        addresses.append(address)
-        async with opened(opening.settings, {}, oracle=opening.oracle) as ensemble:
-            yield Elsewhere(ensemble.made_flaky(opening.flaky, opening.seed), opening.seed)
-
-    monkeypatch.setattr(cluster, "spread", spread)
-    command = (
-        *("eval", "run", "etudes", "--oracle", "--limit", "6", "--seed", "3", "--flaky", "0.4"),
-        *("--strategy", "ideal,random", "--json"),
-    )
-    here, there = podium(*command), podium(*command, "--ray", "10.0.0.1:6379")
-    assert there.code == 0, there.err
-    assert addresses == ["10.0.0.1:6379"]
-    tables = [here.json, there.json]
-    for row in (row for table in tables for row in table["rows"]):
-        row.pop("seconds")
-    assert tables[0] == tables[1]
-    assert tables[0]["rows"][0]["accuracy"] < 1.0
-    assert "calls to workers: " in there.err
-
-
-def test_a_judge_is_not_asked_from_other_machines(podium: Podium, role_pool: Path) -> None:
-    command = ("eval", "run", "etudes", "--pool", role_pool, "--judge", "words", "--ray", "auto")
-    assert "judges and recorded workers are on this machine alone" in podium(*command).complaint

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cli.support import REPOSITORY, MakePool
+from cli.support import REPOSITORY, RULES, MakePool
 
 ASKED_LOG = REPOSITORY / "tests" / "support" / "asked_log.py"
 KILLS = int(os.environ.get("PODIUM_KILLS", "2"))
@@ -25,7 +25,6 @@ TASKS = 10 * KILLS
 WORKERS = ("ann", "ben", "cleo", "dan", "eve")
 STRATEGIES = "best-single,majority,moa,reflection,conductor,random"
 LONGEST_SECONDS = 120.0
-RULES = '[conductor]\nkind = "rules"\n'
 
 
 @pytest.fixture

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.support import RULES, MakePool, Podium
+
+
+def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    pytest.importorskip("numpy")
+    tasks = tmp_path / "tasks.jsonl"
+    lines = [
+        {"question": f"What is {n} x 7?", "answer": "42", "grader": "number"} for n in range(8)
+    ]
+    tasks.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    pool = make_pool({"wrong": "41", "right": "42"}, head=RULES)
+    ended = podium("eval", "fit", "constant", tasks, "--pool", pool)
+    assert ended.code == 0, ended.err
+    assert "measure it with --strategy constant:fitted/constant.json" in ended.out
+    ended = podium(
+        *("eval", "run", tasks, "--pool", pool, "--json"),
+        *("--strategy", "constant:fitted/constant.json"),
+    )
+    assert ended.json["rows"][0]["accuracy"] == 1.0
+    ended = podium("eval", "folds", tasks, "--pool", pool, "--strategy", "constant", "--count", "4")
+    assert ended.code == 0, ended.err
+    assert "| constant " in ended.out
+    assert "no worker was asked anything" in ended.err

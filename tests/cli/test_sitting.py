@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from cli.support import RULES, Podium
+from podium.etudes import ROLES
+from podium.evals import cluster
+from podium.evals.cluster import Opening, Replies
+from podium.evals.ensemble import Ensemble, opened
+from podium.evals.performing import Performer
+from podium.files import exclusive
+
+
+def test_an_evaluation_leaves_no_runs_in_the_store_but_replies_in_the_cache(
+    podium: Podium, role_pool: Path, home: Path
+) -> None:
+    podium("eval", "run", "etudes", "--pool", role_pool, "--limit", "2")
+    left = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]
+    assert left == [Path("cache", "evaluations", "replies.sqlite3")]
+    assert podium("runs", "list", "--json").json == []
+
+
+def test_a_fresh_evaluation_leaves_nothing_at_all(
+    podium: Podium, role_pool: Path, home: Path
+) -> None:
+    command = ("eval", "run", "etudes", "--pool", role_pool, "--limit", "2", "--fresh")
+    for _ in range(2):
+        assert "calls to workers: 2\n" in podium(*command).err
+    assert not [path for path in home.rglob("*") if path.is_file()]
+
+
+def test_the_same_command_again_asks_no_worker_anything(podium: Podium) -> None:
+    command = (
+        *("eval", "run", "etudes", "--oracle", "--limit", "10", "--seed", "7", "--json"),
+        *("--strategy", "ideal,best-single,moa,reflection,majority,random"),
+    )
+    first, second = podium(*command), podium(*command)
+    assert "calls to workers" in first.err
+    assert "no worker was asked" in second.err
+    tables = [first.json, second.json]
+    for row in (row for table in tables for row in table["rows"]):
+        row.pop("seconds")  # what a kept reply would have taken is not known
+    assert tables[0] == tables[1]
+
+
+def test_with_a_cache_the_same_command_asks_nobody_again(podium: Podium, tmp_path: Path) -> None:
+    """Scripted workers say another thing each time, unless they are not asked."""
+    pool = tmp_path / "changing.toml"
+    workers = (
+        f'[[worker]]\nname = "{role}"\nprovider = "scripted"\n'
+        f"options = {{ reply = {json.dumps([f'{role} {n}' for n in range(9)])} }}\n"
+        for role in ROLES
+    )
+    pool.write_text(RULES + "".join(workers), "utf-8")
+    cache, outputs = tmp_path / "replies.sqlite3", []
+    for number in range(2):
+        output = tmp_path / str(number)
+        podium(
+            *("eval", "run", "etudes", "--pool", pool, "--limit", "3", "--cache", cache),
+            *("--strategy", "moa", "--output", output, "--concurrency", "1"),
+        )
+        lines = (output / "moa-drawn-system.jsonl").read_text("utf-8").splitlines()
+        outputs.append([json.loads(line)["run"]["answer"] for line in lines])
+    assert outputs[0] == outputs[1]
+    assert any(answer.endswith(" 3") for answer in outputs[0])
+
+
+def test_samples_and_summary_are_written_where_asked(
+    podium: Podium, role_pool: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    ended = podium(
+        *("eval", "run", "etudes", "--pool", role_pool, "--limit", "3", "--json"),
+        *("--output", output),
+    )
+    assert json.loads((output / "summary.json").read_text("utf-8")) == ended.json
+    assert len((output / "conductor.jsonl").read_text("utf-8").splitlines()) == 3
+    other = podium("eval", "run", "etudes", "--pool", role_pool, "--output", output)
+    assert other.code == 2
+    assert "its limit is 3, and this one's is 100; name a new directory" in other.complaint
+
+
+def test_an_evaluation_goes_on_in_its_directory_with_further_strategies_and_repeats(
+    podium: Podium, role_pool: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    command = ("eval", "run", "etudes", "--pool", role_pool, "--limit", "3", "--output", output)
+    podium(*command, "--strategy", "single:words")
+    lines = (output / "single-words.jsonl").read_text("utf-8")
+    ended = podium(*command, "--strategy", "single:words,single:lists", "--repeats", "2", "--json")
+    assert ended.code == 0
+    assert (output / "single-words.jsonl").read_text("utf-8").startswith(lines)
+    assert [row["samples"] for row in ended.json["rows"]] == [6, 6]
+    assert (ended.json["n"], ended.json["repeats"]) == (3, 2)
+
+
+async def test_two_evaluations_do_not_write_to_one_directory(
+    start: Callable[..., subprocess.Popen[str]], role_pool: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    async with exclusive(output / ".lock"):
+        process = start("eval", "run", "etudes", "--pool", role_pool, "--output", output)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert (
+        err
+        == f"podium: another evaluation is writing to {output}; wait for it, or name another one\n"
+    )
+
+
+def test_a_cluster_is_given_everything_that_the_table_depends_on(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses: list[str] = []
+
+    class Elsewhere(Performer):
+        seats = 2
+
+        def __init__(self, ensemble: Ensemble, seed: int) -> None:
+            super().__init__(ensemble, seed=seed)
+            self.asked = ensemble.asked
+
+    @asynccontextmanager
+    async def spread(address: str, opening: Opening, replies: Replies) -> AsyncIterator[Elsewhere]:
+        addresses.append(address)
+        async with opened(opening.settings, {}, oracle=opening.oracle) as ensemble:
+            yield Elsewhere(ensemble.made_flaky(opening.flaky, opening.seed), opening.seed)
+
+    monkeypatch.setattr(cluster, "spread", spread)
+    command = (
+        *("eval", "run", "etudes", "--oracle", "--limit", "6", "--seed", "3", "--flaky", "0.4"),
+        *("--strategy", "ideal,random", "--json"),
+    )
+    here, there = podium(*command), podium(*command, "--ray", "10.0.0.1:6379")
+    assert there.code == 0, there.err
+    assert addresses == ["10.0.0.1:6379"]
+    tables = [here.json, there.json]
+    for row in (row for table in tables for row in table["rows"]):
+        row.pop("seconds")
+    assert tables[0] == tables[1]
+    assert tables[0]["rows"][0]["accuracy"] < 1.0
+    assert "calls to workers: " in there.err
+
+
+def test_a_judge_is_not_asked_from_other_machines(podium: Podium, role_pool: Path) -> None:
+    command = ("eval", "run", "etudes", "--pool", role_pool, "--judge", "words", "--ray", "auto")
+    assert "judges and recorded workers are on this machine alone" in podium(*command).complaint
