@@ -174,10 +174,7 @@ def _charts(view: View) -> Iterator[Markup]:
 
 def _figure(scene: Scene, caption: str) -> Markup:
     told = element("figcaption", element("h3", scene.title), caption)
-    place = element(
-        "div", svg(scene), class_="swipes", tabindex=0, role="region", aria_label=scene.title
-    )
-    return element("figure", told, place, class_="card")
+    return element("figure", told, svg(scene), class_="card")
 
 
 def _shapes(row: Row) -> Mapping[str, int]:
