@@ -8,8 +8,9 @@ What must be measured, what is written and what it comes to stays in this proces
 machine loses nothing, since what it had not handed over is given to another. Kept replies are on
 this machine, and every seat asks for them here before it asks a worker.
 
-Each machine needs the same Podium, the same paths to local models, and the keys of hosted workers
-in its own environment: no key is sent anywhere. Limits of a worker hold for each seat by itself.
+This machine is one of the cluster. Each needs the same Podium, the same paths to local models, and
+the keys of hosted workers in its own environment: no key is sent anywhere. Limits of a worker hold
+for each seat by itself.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ SEAT_BYTES: Final = 64 * 1024 * 1024
 """What a seat remembers by itself of the replies that it has seen."""
 
 MOST_SEATS: Final = 1024
+CLIENT: Final = "ray://"
+"""Addresses of Ray's own client, whose program runs on another machine than its files are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +219,11 @@ def _ray() -> Any:
 
 
 def _connect(ray: Any, address: str) -> None:
+    if address.startswith(CLIENT):
+        raise UsageError(
+            f"{address} is reached from outside of the cluster, and kept replies must be inside: "
+            f"join it here with: ray start --address=HOST:6379, and use --ray auto"
+        )
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
