@@ -98,6 +98,14 @@ async def test_draws_and_mixtures_are_those_of_the_best_single_worker() -> None:
     ]
 
 
+async def test_a_row_says_that_its_worker_was_chosen_on_these_tasks() -> None:
+    evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
+    row = await evaluation.row("best-of-2")
+    assert row.note == (
+        "best-of-2:ann, whose worker is the best alone on these very tasks: an optimistic choice"
+    )
+
+
 async def test_names_become_the_strategies_that_they_say() -> None:
     evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
     for name, calls in (("best-of-3:ann", 3), ("majority-4:ben", 4), ("rules", 1), ("moa-3", 5)):

@@ -25,6 +25,7 @@ from podium.evals.written import Try
 from podium.run import Run
 
 OPTIMISTIC: Final = "{of}, the best of {count} on these very tasks: an optimistic choice"
+ONE_ALONE: Final = "{of}, whose worker is the best alone on these very tasks: an optimistic choice"
 
 Watch = Callable[[str, int, int], None]
 """Told of every task that is done: the strategy, how many are, and how many there will be."""
@@ -117,7 +118,7 @@ class Evaluation:
         return Row(
             name,
             best.samples,
-            OPTIMISTIC.format(of=best.strategy, count=len(rows)),
+            (OPTIMISTIC if len(rows) > 1 else ONE_ALONE).format(of=best.strategy, count=len(rows)),
             {row.strategy: row.accuracy.value for row in rows},
         )
 
