@@ -33,4 +33,5 @@ def test_times_chances_and_counts_of_things() -> None:
     assert [seconds(s) for s in (None, 0.8, 1.74, 1200)] == ["–", "800 ms", "1.7 s", "1,200 s"]
     assert [chance(p) for p in (1e-9, 0.0433)] == ["p < 0.001", "p = 0.043"]
     assert [plural(n, "task") for n in (0, 1, 2000)] == ["0 tasks", "1 task", "2,000 tasks"]
+    assert plural(2, "strategy", "strategies") == "2 strategies"
     assert (percent(None), percent(0.8333)) == ("–", "83.3 %")

@@ -101,7 +101,7 @@ def facts(view: View) -> list[str]:
     found = [plural(measured.tasks, "task")]
     if int(told.get("repeats") or 1) > 1:
         found.append(f"{told['repeats']} repeats")
-    found.append(plural(len(measured.rows), "strategy").replace("strategys", "strategies"))
+    found.append(plural(len(measured.rows), "strategy", "strategies"))
     if "seed" in told:
         found.append(f"seed {told['seed']}")
     judges = sorted({s.judge for row in measured.measured for s in row.samples if s.judge})

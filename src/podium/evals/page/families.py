@@ -17,12 +17,12 @@ Family = Literal["conducted", "other", "alone", "ceiling"]
 
 FAMILY_WORDS: Final[dict[Family, str]] = {
     "conducted": "conducted",
-    "other": "other ways to combine workers",
+    "other": "other ways to answer",
     "alone": "one worker alone",
     "ceiling": "ceiling",
 }
 
-_CONDUCTED: Final = ("conductor", "recursion", "rules", "prompted", "trained")
+_CONDUCTED: Final = ("conductor", "recursion", "rules", "untrained")
 _CEILINGS: Final = ("ideal", CEILING)
 
 

@@ -62,9 +62,9 @@ def chance(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
-def plural(count: int, noun: str) -> str:
+def plural(count: int, noun: str, nouns: str = "") -> str:
     """How many there are, as in `1 task` and `2 tasks`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {nouns or f'{noun}s'}"
 
 
 def _signed(number: float) -> str:
