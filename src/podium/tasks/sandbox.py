@@ -240,6 +240,11 @@ async def _next_outcome(guard: _Guard, limits: Limits) -> Outcome:
     told = await _next_line(guard.process, limits.wall_seconds + _SPARE_SECONDS)
     if told is None:
         return Outcome("", "the program was lost together with its guard")
+    if "fault" in told:
+        raise ConfigError(
+            f"the sandbox could not be closed around a program: {told['fault']}; see what "
+            "`python -m podium.tasks.sandbox_doctor` says of this machine"
+        )
     return Outcome(told["output"], told["problem"])
 
 

@@ -21,6 +21,10 @@ MOST_TRIES_TO_KILL: Final = 1000
 NOBODY_WAITS: Final = "nobody waits for it any more"
 
 
+class CannotEnclose(Exception):
+    """A wall that was found to stand could not be built: the fault of no program."""
+
+
 class Ended(NamedTuple):
     """How a child ended: what it wrote to the guard, and what was wrong."""
 
@@ -45,15 +49,26 @@ class Box:
         open but `kept`; its standard streams are `kept` too, in their order."""
         has_root = self._walls.has(walls.MOUNTS)
         directory = "" if has_root else _new_directory()
+        hearing, troubled = os.pipe()
         child = os.fork()
         if child:
             self._children.append(child)
             self._directories += [directory] if directory else []
+            os.close(troubled)
+            with open(hearing, encoding="utf-8") as file:  # ends when the child is behind them
+                trouble = file.read()
+            if trouble:
+                raise CannotEnclose(trouble)
             return child
-        os.setsid()
-        walls.enter_box(self._walls, directory, self._limits)
-        _close_all_but(kept)
-        walls.close_behind(self._walls, self._limits)
+        try:
+            os.setsid()
+            walls.enter_box(self._walls, directory, self._limits)
+            _close_all_but((*kept, troubled))
+            walls.close_behind(self._walls, self._limits)
+        except Exception as error:  # noqa: BLE001 - no program begins where a wall is missing
+            os.write(troubled, f"{type(error).__name__}: {error}".encode())
+            os._exit(1)
+        os.close(troubled)
         return 0
 
     def watch(self, child: int, reading: int) -> Ended:

@@ -23,6 +23,9 @@ SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - the one that is mounted here
 NOBODY: Final = 65534
 ROOT: Final = 0
 
+_TO_CHANGE_USERS: Final = 0b1100_0001
+"""The privileges to give files away and to become another user of another group."""
+
 _SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 _SYSTEM_FILES: Final = (
     "/etc/ld.so.cache",
@@ -108,7 +111,7 @@ def _read(path: str) -> str:
 
 def program_identity(*, own_root: bool) -> int | None:
     """The user that the superuser's programs become: nobody, where nobody is known here and may
-    read what Python needs. None where the program stays the user who started us."""
+    go where Python and the box are. None where the program stays the user who started us."""
     if os.getuid() != ROOT:
         return None
     with suppress(OSError):
@@ -116,10 +119,14 @@ def program_identity(*, own_root: bool) -> int | None:
         everyone = int(known[2]) > NOBODY
         if not everyone and str(NOBODY) not in known[3::3]:
             return None
-    for path in python_paths():
-        places = [path] if own_root else [path, *_above(path)]
-        if not all(os.stat(place).st_mode & 0o5 == 0o5 for place in places):
+        privileges = _read("/proc/self/status").partition("CapEff:")[2].split()[0]
+        if ~int(privileges, 16) & _TO_CHANGE_USERS:
             return None
+    if any(os.stat(path).st_mode & 0o5 != 0o5 for path in python_paths()):
+        return None
+    above = {place for path in (*python_paths(), os.getcwd()) for place in _above(path)}
+    if not own_root and any(not os.stat(place).st_mode & 0o1 for place in above):
+        return None
     return NOBODY
 
 

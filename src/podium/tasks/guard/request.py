@@ -20,7 +20,7 @@ from types import CodeType
 from typing import Any, NamedTuple, NoReturn
 
 from podium.tasks.guard import kernel, namespaces, program, walls
-from podium.tasks.guard.box import NOBODY_WAITS, Box, Ended
+from podium.tasks.guard.box import NOBODY_WAITS, Box, CannotEnclose, Ended
 from podium.tasks.guard.tree import Tree
 from podium.tasks.guard.walls import Walls
 
@@ -54,7 +54,10 @@ def main() -> NoReturn:
     tree.look_again()
     tell({"walls": standing.missing})
     if "program" in request:
-        grade(Guarded(standing, tree, request["limits"]), request)
+        try:
+            grade(Guarded(standing, tree, request["limits"]), request)
+        except CannotEnclose as fault:
+            tell({"fault": str(fault)})
     os._exit(0)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
 from collections.abc import Collection
 from contextlib import suppress
@@ -54,7 +55,7 @@ def build(missing: dict[str, str | None], left_out: Collection[str]) -> Walls:
     found = dict(missing)
     if found[NETWORK] is None:
         kernel.loopback_up()
-    user = namespaces.program_identity(own_root=True)
+    user = None if NOBODY in left_out else namespaces.program_identity(own_root=True)
     try:
         if MOUNTS in left_out or not kernel.IS_LINUX:
             raise OSError("only Linux has namespaces")
@@ -62,7 +63,7 @@ def build(missing: dict[str, str | None], left_out: Collection[str]) -> Walls:
         found[MOUNTS] = None
     except OSError as error:
         found[MOUNTS] = str(error)
-        user = namespaces.program_identity(own_root=False)
+        user = None if NOBODY in left_out else namespaces.program_identity(own_root=False)
     stays = os.getuid() == namespaces.ROOT and user is None
     found[NOBODY] = "the program stays the superuser, without privileges" if stays else None
     found[LANDLOCK] = None if kernel.IS_LINUX and kernel.landlock_version() else "not in the kernel"
@@ -97,12 +98,12 @@ def enter_box(walls: Walls, box: str, limits: dict[str, Any]) -> None:
         box = namespaces.own_box(walls.user or os.getuid(), limits["disk_bytes"])
     elif walls.user is not None:
         os.chown(box, walls.user, walls.user)
+        os.chmod(os.path.dirname(box), 0o711)  # noqa: S103 - the program's way to its own
     os.chdir(box)
 
 
 def close_behind(walls: Walls, limits: dict[str, Any]) -> None:
     """Give up every right that the program is not to have. There is no way back."""
-    here = os.getcwd()
     if walls.user is not None:
         with suppress(PermissionError):  # a namespace of users may know no groups at all
             os.setgroups([])
@@ -110,10 +111,11 @@ def close_behind(walls: Walls, limits: dict[str, Any]) -> None:
         os.setresuid(walls.user, walls.user, walls.user)
     _limit(walls, limits)
     if kernel.IS_LINUX:
+        kernel.die_with_parent(signal.SIGKILL)
         kernel.no_new_privileges()
         kernel.give_up_capabilities()
     if walls.has(LANDLOCK):
-        readable, writable = _open_places(walls, here)
+        readable, writable = _open_places(walls)
         landlock.enclose(readable, writable, own_network=walls.has_own_sockets)
     if walls.has(SECCOMP):
         sees_others = not (walls.has(PROCESSES) or _landlock_scopes_signals(walls))
@@ -131,11 +133,11 @@ def _landlock_scopes_signals(walls: Walls) -> bool:
     return walls.has(LANDLOCK) and kernel.landlock_version() >= landlock.KNOWS_SIGNALS
 
 
-def _open_places(walls: Walls, here: str) -> tuple[list[str], list[str]]:
+def _open_places(walls: Walls) -> tuple[list[str], list[str]]:
     devices = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
     if walls.has(MOUNTS):
-        return ["/"], [here, namespaces.SHARED_MEMORY, *devices]
-    return [*namespaces.readable_paths(), "/proc/self"], [here, *devices]
+        return ["/"], [".", namespaces.SHARED_MEMORY, *devices]
+    return [*namespaces.readable_paths(), "/proc/self"], [".", *devices]
 
 
 def _limit(walls: Walls, limits: dict[str, Any]) -> None:
