@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from podium.evals.page.axes import SMALL, WIDTH, shortened
@@ -12,6 +14,9 @@ from podium.evals.row import Row
 
 NAMES: Final = 106.0
 """How wide the column of the workers' names is."""
+
+WIDE: Final = (WIDTH - NAMES) / (len(Role) + 1)
+"""How wide the column of a role is, and the last one, of all roles together."""
 
 CELL, GAP, HEAD = 30.0, 3.0, 26.0
 MOST_WORKERS: Final = 16
@@ -24,40 +29,38 @@ _SHORT: Final = {Role.HAND_OVER: "hand over"}
 def who_does_what(row: Row) -> Scene:
     """A cell for each worker and role: the share of all steps that it stands for."""
     counts = row.workers_by_role
-    total = sum(counts.values()) or 1
     workers = [name for name, _ in row.worker_counts.most_common(MOST_WORKERS)]
-    columns = [*Role]
-    wide = (WIDTH - NAMES) / (len(columns) + 1)
     shapes: list[Shape] = [
-        Words(NAMES + wide * (place + 0.5), 16, _SHORT.get(role, role.value), "muted", 10, "middle")
-        for place, role in enumerate(columns)
+        Words(NAMES + WIDE * (place + 0.5), 16, _SHORT.get(role, role.value), "muted", 10, "middle")
+        for place, role in enumerate(Role)
     ]
-    shapes.append(Words(WIDTH - wide / 2, 16, "all", "muted", SMALL, "middle"))
-    most = max(counts.values(), default=1)
+    shapes.append(Words(WIDTH - WIDE / 2, 16, "all", "muted", SMALL, "middle"))
     for line, worker in enumerate(workers):
-        y = HEAD + line * (CELL + GAP)
-        name = shortened(worker, int(NAMES / (SMALL * 0.58)))
-        shapes.append(Words(0, y + CELL / 2 + 4, name, size=SMALL + 1))
-        for place, role in enumerate(columns):
-            count = counts[worker, role.value]
-            hint = f"{worker}, {role.value}: {count} of {total} steps"
-            shade = LEAST_INK + (MOST_INK - LEAST_INK) * count / most
-            x = NAMES + wide * place
-            shapes.append(Box(x, y, wide - GAP, CELL, "conducted", shade, hint))
-            if count:
-                middle, told = x + (wide - GAP) / 2, _share(count, total)
-                shapes.append(Words(middle, y + CELL / 2 + 4, told, "ink", SMALL, "middle"))
-        share = _share(sum(counts[worker, role.value] for role in columns), total)
-        shapes.append(
-            Words(WIDTH - wide / 2, y + CELL / 2 + 4, share, "ink", SMALL, "middle", True)
-        )
+        shapes += _line(worker, counts, HEAD + line * (CELL + GAP))
     described = "; ".join(
-        f"{worker} {role} {percent(count / total)}"
+        f"{worker} {role} {percent(count / counts.total())}"
         for (worker, role), count in counts.most_common()
     )
     height = HEAD + len(workers) * (CELL + GAP) + 4
     title = f"Who does what: {row.strategy}"
     return Scene("who-does-what", title, described, WIDTH, height, shapes)
+
+
+def _line(worker: str, counts: Counter[tuple[str, str]], y: float) -> Iterator[Shape]:
+    """The name of a worker, its cells, and its share of all steps."""
+    total, most = counts.total(), max(counts.values())
+    letters = y + CELL / 2 + 4
+    yield Words(0, letters, shortened(worker, int(NAMES / (SMALL * 0.58))), size=SMALL + 1)
+    for place, role in enumerate(Role):
+        count, x = counts[worker, role.value], NAMES + WIDE * place
+        shade = LEAST_INK + (MOST_INK - LEAST_INK) * count / most
+        hint = f"{worker}, {role.value}: {count} of {total} steps"
+        yield Box(x, y, WIDE - GAP, CELL, "conducted", shade, hint)
+        if count:
+            middle = x + (WIDE - GAP) / 2
+            yield Words(middle, letters, _share(count, total), "ink", SMALL, "middle")
+    share = _share(sum(counts[worker, role.value] for role in Role), total)
+    yield Words(WIDTH - WIDE / 2, letters, share, "ink", SMALL, "middle", bold=True)
 
 
 def _share(count: int, total: int) -> str:

@@ -73,10 +73,11 @@ def _groups(parts: Sequence[Mapping[str, Row]]) -> list[str]:
 def _line(
     row: Row, lengths: Mapping[str, float], places: Mapping[str, float], y: Scale, paint: str
 ) -> list[Shape]:
+    """What was cut off before the first of these groups has no line."""
     points = [(places[group], y(length)) for group, length in lengths.items()]
     hints = [f"{row.strategy}, {group}: {amount(at)} steps" for group, at in lengths.items()]
     dots = [Dot(x, at, 4, paint, hint) for (x, at), hint in zip(points, hints, strict=True)]
-    return [Stroke(points, paint, 1.8), *dots]
+    return [Stroke(points, paint, 1.8), *dots] if points else []
 
 
 def _key(strategy: str, number: int) -> list[Shape]:
