@@ -237,3 +237,33 @@ def test_where_nothing_can_be_limited_programs_are_not_run(monkeypatch: pytest.M
     monkeypatch.delattr(os, "fork")
     with pytest.raises(ConfigError, match="Linux and macOS only"):
         require_sandbox()
+
+
+async def test_a_wall_that_cannot_be_built_is_nobodys_wrong_answer() -> None:
+    with pytest.raises(ConfigError, match="could not be closed around a program"):
+        await outcome("pass", limits=Limits(cpu_seconds=2**70))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what others run")
+@pytest.mark.parametrize("left_out", [(), ("users", "processes", "network", "mounts")])
+async def test_a_guard_that_is_killed_takes_the_program_with_it(
+    left_out: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "_LEFT_OUT", left_out)
+    guards: list[asyncio.subprocess.Process] = []
+    start = sandbox._start_guard
+
+    async def remember(place: str) -> asyncio.subprocess.Process:
+        guards.append(await start(place))
+        return guards[-1]
+
+    monkeypatch.setattr(sandbox, "_start_guard", remember)
+    sleep = f"import os\nos.execv('/bin/sleep', ['sleep', {MARK!r}])"
+    grading = asyncio.create_task(outcome(sleep))
+    async with asyncio.timeout(30):
+        while not marked_processes():
+            await asyncio.sleep(0.01)
+        guards[0].kill()
+        assert await grading == Outcome("", "the program was lost together with its guard")
+        while marked_processes():
+            await asyncio.sleep(0.01)
