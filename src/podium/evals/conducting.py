@@ -21,7 +21,14 @@ TRUE_CLAUSES: Final = 0.5
 def conducted(conductor: Conductor, *, rounds: int) -> Strategy:
     """The conductor plans, and with more rounds than one it looks at the answer and accepts it
     or plans again. Where a task grades plans, nothing is carried out. Everything else is as
-    configured."""
+    configured. A trained conductor, one that is only prompted and the rules are all run so.
+
+    Where this departs from the paper: steps begin as soon as what they read is there, and not one
+    after another; a malformed plan gives way to the fallback at once, where models that the paper
+    only prompted were asked until their plan could be read, with twice the tokens; the last step
+    is told that its reply is the answer; and a step of a second round that reads all reads the
+    first round too, whatever the others read.
+    """
 
     async def answer(case: Case, stage: Stage) -> Run:
         runner = Runner(conductor, tuple(stage.workers.values()), pool=case.pool, board=stage.board)
