@@ -112,7 +112,7 @@ def _read(path: str) -> str:
 def program_identity(*, own_root: bool) -> int | None:
     """The user that the superuser's programs become: nobody, where nobody is known here and may
     go where Python and the box are. None where the program stays the user who started us."""
-    if os.getuid() != ROOT:
+    if os.getuid() != ROOT or not kernel.IS_LINUX:
         return None
     with suppress(OSError):
         known = _read("/proc/self/uid_map").split()

@@ -65,13 +65,17 @@ def build(missing: dict[str, str | None], left_out: Collection[str]) -> Walls:
         found[MOUNTS] = str(error)
         user = None if NOBODY in left_out else namespaces.program_identity(own_root=False)
     stays = os.getuid() == namespaces.ROOT and user is None
-    found[NOBODY] = "the program stays the superuser, without privileges" if stays else None
+    found[NOBODY] = f"the program stays the superuser{_how_far()}" if stays else None
     found[LANDLOCK] = None if kernel.IS_LINUX and kernel.landlock_version() else "not in the kernel"
     found[SECCOMP] = None if seccomp.is_possible() else f"not in the kernel, or not on {_machine()}"
     found[LIMITS] = None
     found[MEMORY] = None if kernel.IS_LINUX else "only Linux holds a process to such a limit"
     found |= dict.fromkeys(left_out, "left out on demand")
     return Walls(found, user)
+
+
+def _how_far() -> str:
+    return ", without privileges" if kernel.IS_LINUX else ""
 
 
 def _machine() -> str:
