@@ -22,6 +22,10 @@ from podium.tasks.mathematics import is_equal
         ("18.90 dollars", "\\$18.90"),
         ("52_{8}", "52_8"),
         ("52", "52_8"),
+        ("\\frac{12}{5525}", "\\frac{12}{5,\\!525}"),
+        ("45^\\circ, 135°", "45^\\circ, 135^\\circ"),
+        ("10000", "10{,}000"),
+        ("5 m", "5"),
         ("The answer is 9.", "9"),
         ("So it is \\boxed{\\frac{1}{2}}, as expected.", "1/2"),
     ],
@@ -40,6 +44,8 @@ async def test_what_means_the_same_is_equal(given: str, wanted: str) -> None:
         ("}{$$\\frac{", "5"),
         ("52_9", "52_8"),
         ("53", "52_8"),
+        ("4t", "4"),
+        ("4", "4t"),
     ],
 )
 async def test_what_means_something_else_is_not(given: str, wanted: str) -> None:

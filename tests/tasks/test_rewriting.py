@@ -59,7 +59,8 @@ def test_only_what_has_no_order_is_put_in_another() -> None:
     assert "7, 5, 3" in texts("3, 5, 7", "ordering")
     assert texts("1 \\pm \\sqrt{19}", "ordering") == ["1-\\sqrt{19}, 1+\\sqrt{19}"]
     assert texts("(3,5)", "ordering") == []
-    assert texts("58,500", "ordering") == []
+    for one_thing in ("58,500", "10{,}080", "10,\\!080", "\\$115,000", "\\text{A, C}"):
+        assert texts(one_thing, "ordering") == []
 
 
 def test_nothing_is_written_twice_or_as_it_was() -> None:
@@ -75,3 +76,4 @@ def test_near_misses_differ_in_what_matters() -> None:
         "other brackets": "[2,5)",
     }
     assert [miss.text for miss in near_misses("52_8")] == ["52_{9}"]
+    assert near_misses("(3,3)") == []

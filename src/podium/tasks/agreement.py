@@ -181,7 +181,8 @@ def _trials(tasks: Sequence[Task], seed: int) -> Iterator[Trial]:
 
 
 def _others_answer(tasks: Sequence[Task], place: int) -> str | None:
-    """The answer of the next task that has another one: x = 5 is no other than 5."""
+    """The answer of the next task that has another one. Answers of the same digits are passed
+    over: they may be the same, as x = 5, 5 and 5 degrees are."""
     mine = _value(tasks[place].answer)
     following = (*tasks[place + 1 :], *tasks[:place])
     return next(
@@ -190,7 +191,9 @@ def _others_answer(tasks: Sequence[Task], place: int) -> str | None:
 
 
 def _value(answer: str) -> str:
-    return "".join(answer.rpartition("=")[2].split())
+    """The answer's digits with their signs or, where it has none, its words."""
+    digits = "".join(character for character in answer if character in "0123456789-.")
+    return digits if any(character.isdigit() for character in digits) else answer.strip()
 
 
 def emptied(program: str) -> str:

@@ -37,21 +37,37 @@ MOST_CHILDREN: Final = 4
 _CHILD: Final = Path(__file__).with_name("math_child.py")
 _SIZING: Final = re.compile(r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|!|,|;|:|quad)(?![a-zA-Z])")
 _WORDS: Final = re.compile(r"\\(?:text|mathrm|textbf|mbox)\{([^{}]*)\}")
+_THOUSANDS: Final = re.compile(r"(?<=\d)(?:,\\!|\{,\}|\\,) ?(?=\d{3}(?!\d))")
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
+_NUMBER_OF_TIMES: Final = re.compile(r"-?\d+(?:\.\d+)?[a-zA-Z]")
 _BASED: Final = re.compile(r"(?P<digits>[0-9A-Z]+)(?:_(?:\{(?P<braced>\d+)\}|(?P<base>\d+)))?")
 _BOXED: Final = re.compile(r"\\(?:boxed|fbox)\{([^{}]*)\}")
 
 
 async def is_equal(given: str, wanted: str, seconds: float = SECONDS_A_COMPARISON) -> bool:
     """Whether what was given is equal to what was wanted; False where nobody can tell in time."""
-    if len(given) > LONGEST_ANSWER:
-        given = given[-LONGEST_ANSWER:]
+    given, wanted = _spelt_out(given[-LONGEST_ANSWER:]), _spelt_out(wanted)
     plain_given, plain_wanted = _untypeset(given), _untypeset(wanted)
     if plain_given == plain_wanted:
         return True
     if "_" in plain_wanted and (same := _same_base(plain_given, plain_wanted)) is not None:
         return same
+    if _is_multiple(given, wanted) or _is_multiple(wanted, given):
+        return False
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_threads(), _compare, given, wanted, seconds)
+
+
+def _spelt_out(text: str) -> str:
+    """The text in the signs that math-verify knows: thousands are not set apart, and degrees are
+    no letter."""
+    return _THOUSANDS.sub("", text).replace("°", "^\\circ").strip()
+
+
+def _is_multiple(one: str, other: str) -> bool:
+    """Whether the one is a number and the other a number of times an unknown: math-verify may
+    take the unknown for a unit, as in 4t."""
+    return bool(_NUMBER.fullmatch(one) and _NUMBER_OF_TIMES.fullmatch(other))
 
 
 def _same_base(given: str, wanted: str) -> bool | None:

@@ -24,7 +24,10 @@ _WORDS: Final = re.compile(r"\\text\{([^{}]*)\}")
 _BASE: Final = re.compile(r"(\d+)_\{?(\d+)\}?")
 _PLUS_MINUS: Final = re.compile(r"([^\\]+?)\s*\\pm\s*(.+)")
 _SPACE: Final = re.compile(r"(?P<command>\\[a-zA-Z]+)?\s+(?=(?P<next>.))")
-_OPERATOR: Final = re.compile(r"(?<=[\w})])\s*([-+=,])\s*(?=[\w\\(])")
+_OPERATOR: Final = re.compile(r"(?<=[\w})])\s*([-+=,])\s*(?=[\w\\(])(?!\\!)")
+_ONE_THING: Final = re.compile(r"[(\[$]|,\\!|\{,\}|\\text|^\d{1,3}(?:,\d{3})+$")
+"""What has commas and is no list: a point, an amount of money, a number with its thousands set
+apart, words."""
 _BRACKETS: Final = re.compile(r"[(\[](.+),(.+)[)\]]")
 
 
@@ -110,7 +113,7 @@ def _closed(found: re.Match[str]) -> str:
 
 
 def _units(answer: str) -> Iterator[Written]:
-    if answer.endswith("^\\circ"):
+    if answer.endswith("^\\circ") and answer.count("\\circ") == 1:
         number = answer.removesuffix("^\\circ")
         for written in ("", "^{\\circ}", "°", " degrees", "\\text{ degrees}"):
             yield Written("units", f"{number}{written}")
@@ -134,9 +137,7 @@ def _orders(answer: str) -> Iterator[Written]:
     if "\\pm" in inside:
         if both := _PLUS_MINUS.fullmatch(inside):
             yield Written("ordering", f"{both[1]}-{both[2]}, {both[1]}+{both[2]}")
-    elif "," in inside and not _GROUPED.search(inside) and not re.search(r"[(\[]", inside):
-        if re.fullmatch(r"\d{1,3}(,\d{3})+", inside):
-            return  # one number, grouped
+    elif "," in inside and not _ONE_THING.search(inside):
         members = [member.strip() for member in inside.split(",")]
         turned = ", ".join(reversed(members))
         yield Written("ordering", f"\\{{{turned}\\}}" if braced else turned)
@@ -193,7 +194,7 @@ def _near_misses(answer: str) -> Iterator[Written]:
         yield Written("no root", answer.replace("\\sqrt", ""))
     bare = answer.replace("\\left", "").replace("\\right", "")
     if pair := _BRACKETS.fullmatch(bare):
-        if "\\cup" not in bare and bare.count(",") == 1:
+        if "\\cup" not in bare and bare.count(",") == 1 and pair[1].strip() != pair[2].strip():
             yield Written("other order", f"{bare[0]}{pair[2].strip()},{pair[1].strip()}{bare[-1]}")
         if "\\infty" not in bare and ("[" in bare or "]" in bare):
             other = str.maketrans("([)]", "[(])")
