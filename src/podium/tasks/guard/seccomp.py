@@ -69,6 +69,8 @@ _REFUSED: Final = {
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
     "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
 }
 _SIGNALS_BY_NUMBER: Final = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131)}
 _SIGNALS_WITH_DATA: Final = {
