@@ -10,7 +10,7 @@ from podium.errors import ConfigError, UsageError
 from podium.evals.case import suite_cases
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
-from podium.evals.strategies import candidates, check_strategy
+from podium.evals.strategies import candidates, check_strategy, made_of
 from podium.providers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench
 
@@ -110,3 +110,13 @@ async def test_names_become_the_strategies_that_they_say() -> None:
     evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
     for name, calls in (("best-of-3:ann", 3), ("majority-4:ben", 4), ("rules", 1), ("moa-3", 5)):
         assert (await evaluation.row(name)).samples[0].calls == calls
+
+
+def test_a_strategy_in_a_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    names = ["conductor", "json:dumps", f"{path}:answer", f"routerdc:{path}"]
+    path.write_text("one")
+    before = made_of(names)
+    path.write_text("another")
+    assert list(before) == names[2:]
+    assert all(made_of(names)[name] != before[name] for name in before)

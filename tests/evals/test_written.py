@@ -150,3 +150,15 @@ async def test_strategies_whose_names_make_one_file_are_kept_apart(tmp_path: Pat
         [False],
         [],
     ]
+
+
+def test_samples_of_a_strategy_whose_file_has_changed_are_anothers(tmp_path: Path) -> None:
+    with SampleFiles(tmp_path / "out") as files:
+        files.resume(MANIFEST, {"routerdc:a.json": "one"})
+    with SampleFiles(tmp_path / "out") as files:
+        files.resume(MANIFEST, {"routerdc:a.json": "one", "mine.py:answer": "two"})
+    with SampleFiles(tmp_path / "out") as files:
+        files.resume(MANIFEST)
+        for changed in ("routerdc:a.json", "mine.py:answer"):
+            with pytest.raises(UsageError, match=f"samples of '{changed}' from before"):
+                files.resume(MANIFEST, {changed: "three"})

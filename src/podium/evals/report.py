@@ -27,6 +27,7 @@ from podium.evals.performing import Perform
 from podium.evals.purse import Purse
 from podium.evals.recorded import is_recorded, recorded_pool
 from podium.evals.row import Row
+from podium.evals.strategies import made_of
 from podium.evals.written import SampleFiles
 from podium.evals.yardsticks import yardsticks
 from podium.tasks.own import ENDINGS
@@ -203,7 +204,7 @@ async def reported(
     for name in wanted.strategies:
         evaluation.check(name)
     if files is not None:
-        files.resume(_manifest(wanted, cases, ensemble))
+        files.resume(_manifest(wanted, cases, ensemble), made_of(wanted.strategies))
     rows, stop = list[Row](), None
     try:
         for name in wanted.strategies:

@@ -7,7 +7,7 @@ measuring strategies over cases is `evaluation`.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from podium.evals.learned import LEARNED, read_learned
 from podium.evals.named import is_function_name, named_function
 from podium.evals.recorded import PROVIDER, WORDLESS
 from podium.evals.stage import Strategy
+from podium.files import sha256_of
 from podium.pool import CONDUCTOR_PROVIDER
 
 PLANNED: Final = ("conductor", "recursion", "untrained")
@@ -153,6 +154,19 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
             return random_plans
         case _:
             return named_function(name)
+
+
+def made_of(names: Iterable[str]) -> dict[str, str]:
+    """The checksums of the files that strategies are made of: what was learned, and functions of
+    one's own that stand in a file. With another file it is another strategy."""
+    found = {}
+    for name in names:
+        family, _, which = name.partition(":")
+        if family in LEARNED:
+            found[name] = sha256_of(Path(which))
+        elif is_function_name(name) and (place := name.rpartition(":")[0]).endswith(".py"):
+            found[name] = sha256_of(Path(place))
+    return found
 
 
 def single_workers(ensemble: Ensemble) -> tuple[str, ...]:

@@ -59,13 +59,15 @@ class SampleFiles:
         with writing(self._directory, NEEDED_BYTES):
             return self
 
-    def resume(self, manifest: Mapping[str, Any]) -> None:
+    def resume(self, manifest: Mapping[str, Any], made_of: Mapping[str, str] | None = None) -> None:
         """Begin the evaluation that the manifest tells of, or go on with it where it was begun
-        before; another one's directory is refused."""
+        before; another one's directory is refused. `made_of` are the checksums of the files that
+        strategies are made of: samples of one whose file has changed are another's."""
         path = self._directory / MANIFEST
         wanted = json.loads(json.dumps({"version": MANIFEST_VERSION, **manifest}))
+        made_of = made_of or {}
         if self._is_new:
-            write_json(path, wanted)
+            write_json(path, {**wanted, "made_of": dict(made_of)})
             return
         begun = read_json(path)
         for key in wanted:
@@ -74,6 +76,15 @@ class SampleFiles:
                     f"{self._directory} has another evaluation: its {key} is {begun.get(key)}, "
                     f"and this one's is {wanted[key]}; name a new directory"
                 )
+        before: dict[str, str] = begun.get("made_of") or {}
+        for strategy, checksum in made_of.items():
+            if before.get(strategy, checksum) != checksum:
+                raise UsageError(
+                    f"{self._directory} has samples of {strategy!r} from before its file changed; "
+                    f"name a new directory"
+                )
+        if made_of.keys() - before.keys():
+            write_json(path, {**begun, "made_of": {**before, **made_of}})
 
     def known(self, strategy: str, *, retry_faults: bool = False) -> dict[Try, Sample]:
         """The samples of that strategy that are there; without those that failed, if these are
