@@ -171,3 +171,15 @@ with patch("os.getcwd", return_value="nowhere"):
     assert where() == "nowhere"
 """
     assert await problem(program, check, together=True) is None
+
+
+async def test_what_a_check_leaves_out_itself_is_left_out() -> None:
+    check = (
+        CASES.format(answer=4)
+        + """
+    @unittest.skip("another day")
+    def test_triple(self):
+        self.assertEqual(triple(2), 6)
+"""
+    )
+    assert await problem("def double(number): return 2 * number", check, together=True) is None
