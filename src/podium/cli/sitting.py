@@ -108,6 +108,11 @@ class Sitting:
         from podium.providers.cached import ReplyCache
 
         if is_recorded(self.suite):
+            if self.oracle or self.choice != Choice(offline=self.choice.offline):
+                raise UsageError(
+                    f"the suite {self.suite!r} brings its own workers, which nobody leads; leave "
+                    f"out --pool, --config, --conductor and --oracle"
+                )
             recorded = recorded_pool(self.suite, data=self.data)
             return Held(
                 ensemble=recorded.ensemble,

@@ -169,8 +169,9 @@ class SpreadPerformer:
                 continue
             except self._raised as error:
                 raise error.cause if isinstance(error.cause, PodiumError) else error from None
-            if seat in self._busy:
-                self._busy[seat] -= 1
+            finally:
+                if seat in self._busy:
+                    self._busy[seat] -= 1
             self.asked += done.asked
             return done.performed
 
