@@ -23,6 +23,19 @@ def test_paths_are_as_seen_from_the_file(tmp_path: Path) -> None:
     assert file_for(str(named)).etudes.flaky == 0.5
 
 
+def test_strategies_that_are_in_files_are_as_seen_from_the_file(tmp_path: Path) -> None:
+    file = written(
+        tmp_path / "mine.toml",
+        'suite = "etudes"\nstrategies = ["moa", "single:a.py", "routerdc:r.json", "m.py:answer"]\n',
+    )
+    assert file_for(str(file)).strategies == (
+        "moa",
+        "single:a.py",
+        f"routerdc:{tmp_path}/r.json",
+        f"{tmp_path}/m.py:answer",
+    )
+
+
 def test_a_suite_by_its_name_is_a_file_that_says_nothing_else() -> None:
     assert file_for("etudes") == SuiteFile(suite="etudes")
 

@@ -21,6 +21,7 @@ from podium.catalogue.entries import Dollars, Table
 from podium.config.problems import form_problem, syntax_problem
 from podium.config.schema import Count, Name
 from podium.errors import ConfigError
+from podium.evals.learned import LEARNED
 from podium.tasks.own import ENDINGS
 
 ENDING: Final = ".toml"
@@ -65,7 +66,16 @@ class SuiteFile(Table):
         if Path(self.suite).suffix in ENDINGS:
             paths.append("suite")
         seen = {name: str(directory / Path(getattr(self, name)).expanduser()) for name in paths}
-        return self.model_copy(update=seen)
+        named = self.strategies and tuple(_anchored(name, directory) for name in self.strategies)
+        return self.model_copy(update={**seen, "strategies": named})
+
+
+def _anchored(strategy: str, directory: Path) -> str:
+    """The strategy, with the file that it was fitted to or is in as seen from the directory."""
+    first, _, second = strategy.rpartition(":")
+    if first in LEARNED:
+        return f"{first}:{directory / second}"
+    return f"{directory / first}:{second}" if first.endswith(".py") else strategy
 
 
 def file_for(suite: str) -> SuiteFile:
