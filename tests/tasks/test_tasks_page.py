@@ -38,6 +38,6 @@ def test_what_a_benchmark_is_called_on_the_hub_and_here_is_told(name: str) -> No
         assert any(f"`{file}`" in line for file in split.local.names)
 
 
-@pytest.mark.parametrize("name", ["graders.json"])
+@pytest.mark.parametrize("name", ["graders.json", "graders-bigcodebench.json"])
 def test_the_figures_of_the_graders_are_those_that_were_measured(name: str) -> None:
     assert agreement_table(json.loads((ROOT / "results" / name).read_text("utf-8"))) in PAGE

@@ -30,6 +30,11 @@ MBPP_SPLITS: Final[Mapping[str, range]] = MappingProxyType(
 )
 """The ids of each split, as the authors divided them."""
 
+ASSERTIONS_LIMITS: Final[Mapping[str, int]] = MappingProxyType(
+    {"cpu_seconds": 15, "wall_seconds": 60}
+)
+"""Some references of MBPP count for seconds, and wait for longer on a busy machine."""
+
 BIGCODEBENCH_LIMITS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "cpu_seconds": 60,
@@ -113,6 +118,7 @@ def humaneval(row: Row, split: str) -> TaskRecord:
         parameters={
             "check": f"{row.text('test')}\ncheck({name})\n",
             "before": code,
+            "limits": {**ASSERTIONS_LIMITS},
             "tagged": True,
         },
         kind="humaneval",
@@ -140,7 +146,11 @@ def mbpp(row: Row, split: str) -> TaskRecord | None:
         ),
         answer=row.text("code").replace("\r\n", "\n"),
         grader="code",
-        parameters={"check": "\n".join(filter(None, lines)), "tagged": True},
+        parameters={
+            "check": "\n".join(filter(None, lines)),
+            "limits": {**ASSERTIONS_LIMITS},
+            "tagged": True,
+        },
         kind="mbpp",
     )
 
