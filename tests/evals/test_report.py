@@ -10,7 +10,7 @@ from podium.errors import ConfigError, UsageError
 from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Variant
 from podium.evals.report import Wanted, reported
-from podium.evals.text_table import notes, rows_table
+from podium.evals.tables.text_table import notes, rows_table
 from podium.providers.scripted import ScriptedWorker
 
 

@@ -8,11 +8,11 @@ from podium.budget import Budget
 from podium.conductor import ModelConductor, RulesConductor
 from podium.errors import Unavailable
 from podium.etudes.perfect import oracle_workers
-from podium.evals.baselines import single
 from podium.evals.case import Case
-from podium.evals.conducting import conducted, ideal
 from podium.evals.roles import Role
 from podium.evals.sample import Sample, graded
+from podium.evals.strategies.baselines import single
+from podium.evals.strategies.conducting import conducted, ideal
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Reply
 from podium.run import load

@@ -13,7 +13,7 @@ from podium.cli.outcome import Exit
 from podium.cli.output import say, say_json
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
-    from podium.evals.comparison import Comparison
+    from podium.evals.tables.comparison import Comparison
 
 First = Annotated[Path, typer.Argument(metavar="DIR", help="What --output of one run wrote.")]
 Second = Annotated[Path, typer.Argument(metavar="DIR", help="The same of another run.")]
@@ -48,7 +48,7 @@ def compare(
     Both are directories that `podium eval run --output DIR` wrote, with the same suite, limit
     and seed: over two pools, say, or with two trainings.
     """
-    from podium.evals.comparison import compared
+    from podium.evals.tables.comparison import compared
 
     comparison = compared(first, second, strategy)
     if json:
@@ -66,7 +66,7 @@ def compare(
 
 
 def _told(comparison: Comparison, names: tuple[str, str]) -> str:
-    from podium.evals.text_table import shares_table
+    from podium.evals.tables.text_table import shares_table
 
     difference = comparison.difference
     rows = [

@@ -57,9 +57,9 @@ def etudes_table(
     The ceiling, the conductor, every baseline, other pools, longer chains and the flaky pool,
     over the same unseen études; each bar with what was reached, met or not.
     """
-    from podium.evals.etudes_table import MAIN, measure_etudes
-    from podium.evals.text_table import bars_table, notes, rows_table
-    from podium.evals.training import read_trainings
+    from podium.evals.tables.etudes import MAIN, measure_etudes
+    from podium.evals.tables.text_table import bars_table, notes, rows_table
+    from podium.evals.tables.training import read_trainings
     from podium.evals.written import write_json
     from podium.run import timestamp
     from podium.tasks.suites import ETUDES, USUAL_ETUDES

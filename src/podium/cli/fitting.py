@@ -71,9 +71,9 @@ def fit(
     Every worker is asked every question; replies are kept, so the same again asks nobody.
     Measure it afterwards by its file: podium eval run SUITE --strategy STRATEGY:FILE.
     """
-    from podium.evals.fit import fit as fitted
-    from podium.evals.fit import training_cases, training_suite
-    from podium.evals.learned import write_learned
+    from podium.evals.strategies.fit import fit as fitted
+    from podium.evals.strategies.fit import training_cases, training_suite
+    from podium.evals.strategies.learned import write_learned
 
     named, chance = training_suite(suite), seed or 0
     sitting = Sitting(
@@ -128,8 +128,8 @@ def folds(
 
     The tasks are dealt into parts; each part is measured by what was learned on the others.
     """
-    from podium.evals.folds import cross_validated
     from podium.evals.report import Wanted
+    from podium.evals.strategies.folds import cross_validated
 
     names = tuple(dict.fromkeys(filter(None, strategy.split(","))))
     wanted = Wanted(suite=suite, data=data, strategies=names or ("",), limit=limit, seed=seed or 0)

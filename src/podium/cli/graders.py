@@ -123,7 +123,7 @@ def _document(rows: Sequence[Agreement], unavailable: dict[str, str]) -> dict[st
 
 def agreement_table(document: dict[str, Any]) -> str:
     """The figures as a table: how many answers of each kind, and how many mistakes."""
-    from podium.evals.text_table import markdown
+    from podium.evals.tables.text_table import markdown
 
     cells = [
         (

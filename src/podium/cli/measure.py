@@ -157,7 +157,7 @@ def _variant(chosen: VariantTable) -> Variant:
 
 def _tell(report: Report, sitting: Sitting, *, as_json: bool) -> None:
     """Print the table, write it beside the samples, and say what failed."""
-    from podium.evals.text_table import notes, rows_table
+    from podium.evals.tables.text_table import notes, rows_table
 
     sitting.summarise(report.document())
     for line in report.left_out:

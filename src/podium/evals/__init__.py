@@ -13,8 +13,14 @@
     SampleFiles              the directory that an evaluation writes, and goes on from
     spread                   the same samples, made by the machines of a Ray cluster
 
-Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podium.cli.eval`, and
-pages to show are `podium.evals.page`.
+The modules here run an evaluation. Below them:
+
+    strategies/     the ways to answer, those that learn among them
+    recorded/       workers that reply what was recorded of real models, and the files of records
+    tables/         what samples come to: rows, chance, yardsticks, comparisons, the études' table
+    page/           pages and pictures to show
+
+Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podium.cli.eval`.
 """
 
 from __future__ import annotations
@@ -22,21 +28,21 @@ from __future__ import annotations
 from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.case import Case, Variant, etude_cases, suite_cases
 from podium.evals.cluster import Opening, Replies, spread
-from podium.evals.comparison import Comparison, compared
 from podium.evals.ensemble import Ensemble, opened
-from podium.evals.etudes_table import EtudesTable, measure_etudes
 from podium.evals.evaluation import Evaluation
-from podium.evals.folds import Folded, cross_validated
-from podium.evals.learned import LEARNED, Learned, read_learned, write_learned
-from podium.evals.measured import Measured, read_measured
 from podium.evals.recorded import RecordedPool, recorded_pool
 from podium.evals.report import Report, Wanted, reported
-from podium.evals.row import Row
 from podium.evals.sample import Sample
 from podium.evals.stage import Stage, Strategy
 from podium.evals.strategies import STRATEGIES
+from podium.evals.strategies.folds import Folded, cross_validated
+from podium.evals.strategies.learned import LEARNED, Learned, read_learned, write_learned
+from podium.evals.tables.comparison import Comparison, compared
+from podium.evals.tables.etudes import EtudesTable, measure_etudes
+from podium.evals.tables.measured import Measured, read_measured
+from podium.evals.tables.row import Row
+from podium.evals.tables.yardsticks import Yardsticks, yardsticks
 from podium.evals.written import SampleFiles
-from podium.evals.yardsticks import Yardsticks, yardsticks
 
 __all__ = [
     "LEARNED",

@@ -18,9 +18,9 @@ from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble
 from podium.evals.performing import Perform, Performer
 from podium.evals.purse import Purse
-from podium.evals.row import Row
 from podium.evals.sample import Sample
 from podium.evals.strategies import candidates, check_strategy
+from podium.evals.tables.row import Row
 from podium.evals.written import Try
 from podium.run import Run
 

@@ -21,7 +21,7 @@ from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation
 from podium.evals.occasion import CountedWorker, RepeatingWorker
-from podium.evals.statistics import rounded
+from podium.evals.tables.statistics import rounded
 from podium.evals.written import REPLIES, SampleFiles
 from podium.pool import Pool
 from podium.providers.cached import ReplyCache

@@ -26,10 +26,10 @@ from podium.evals.evaluation import Evaluation, Watch, nothing_known, unwatched
 from podium.evals.performing import Perform
 from podium.evals.purse import Purse
 from podium.evals.recorded import is_recorded, recorded_pool
-from podium.evals.row import Row
 from podium.evals.strategies import made_of
+from podium.evals.tables.row import Row
+from podium.evals.tables.yardsticks import yardsticks
 from podium.evals.written import SampleFiles
-from podium.evals.yardsticks import yardsticks
 from podium.tasks.own import ENDINGS
 from podium.tasks.reading import LeftOut
 from podium.tasks.suites import ETUDES, USUAL_ETUDES, loaded_suite

@@ -21,7 +21,7 @@ from podium.catalogue.entries import Dollars, Table
 from podium.config.problems import form_problem, syntax_problem
 from podium.config.schema import Count, Name
 from podium.errors import ConfigError
-from podium.evals.learned import LEARNED
+from podium.evals.strategies.learned import LEARNED
 from podium.tasks.own import ENDINGS
 
 ENDING: Final = ".toml"

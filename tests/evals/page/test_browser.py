@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from evals.page.demonstration import HOSTILE
-from podium.evals.measured import read_measured
 from podium.evals.page.comparing import comparison_page
 from podium.evals.page.evaluation import view_of
 from podium.evals.page.report import report_page
+from podium.evals.tables.measured import read_measured
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -7,10 +7,10 @@ import pytest
 from evals.page.demonstration import HOSTILE
 from evals.page.parsed import Element, parse
 from podium.errors import UsageError
-from podium.evals.comparison import compared
-from podium.evals.measured import read_measured
 from podium.evals.page import write_comparison
 from podium.evals.page.comparing import comparison_page, side_names
+from podium.evals.tables.comparison import compared
+from podium.evals.tables.measured import read_measured
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ import pytest
 
 from evals.samples import sample
 from podium.evals.page.families import Family, family, leading, planning
-from podium.evals.row import Row
 from podium.evals.strategies import STRATEGIES
-from podium.evals.yardsticks import CEILING
+from podium.evals.tables.row import Row
+from podium.evals.tables.yardsticks import CEILING
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podium.evals.page.numbers import amount, chance, percent, plural, points, seconds, span, usd
-from podium.evals.statistics import Share
+from podium.evals.tables.statistics import Share
 
 
 @pytest.mark.parametrize(

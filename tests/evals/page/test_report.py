@@ -12,12 +12,12 @@ from evals.evaluations import PLANS, Item, run_of, sample_of, write_evaluation
 from evals.page.demonstration import HOSTILE, SKILL, TASKS
 from evals.page.parsed import Element, parse
 from podium.errors import UsageError
-from podium.evals.measured import read_measured
 from podium.evals.page import write_report
 from podium.evals.page.evaluation import view_of, views_of
 from podium.evals.page.failures import MOST_OF_THE_LEADING
 from podium.evals.page.reading import LONGEST
 from podium.evals.page.report import PAGE, report_page
+from podium.evals.tables.measured import read_measured
 from podium.evals.written import SampleFiles
 
 LOADING = ("src", "href", "srcset", "poster", "data", "action", "formaction", "background")

@@ -9,8 +9,7 @@
     scene, pictures     scenes as SVG in the page, and as PNG files
     markup, document    HTML that cannot be broken out of
 
-What is counted is `podium.evals.row` and `podium.evals.yardsticks`; reading evaluations back is
-`podium.evals.measured`.
+What is counted is `podium.evals.tables`, and so is reading evaluations back.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from podium.evals.page.scene import Anchor, Dot, Shape, Stroke, Words
-from podium.evals.statistics import Share
+from podium.evals.tables.statistics import Share
 from podium.svg import Scale, ticks
 
 WIDTH: Final = 460.0

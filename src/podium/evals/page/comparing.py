@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from podium.evals.comparison import Comparison, Flip, compare_measured
-from podium.evals.measured import Measured, read_measured
 from podium.evals.page.document import document, page_header, section
 from podium.evals.page.markup import Markup, element, joined
 from podium.evals.page.numbers import (
@@ -24,8 +22,10 @@ from podium.evals.page.numbers import (
 from podium.evals.page.reading import run_to_read, title_of, verdict
 from podium.evals.page.report import footer
 from podium.evals.page.tables import difference_figures, mood, table
-from podium.evals.row import Row
 from podium.evals.sample import Sample
+from podium.evals.tables.comparison import Comparison, Flip, compare_measured
+from podium.evals.tables.measured import Measured, read_measured
+from podium.evals.tables.row import Row
 from podium.files import write_whole, writing
 
 COMPARISON_PAGE: Final = "comparison.html"

@@ -10,7 +10,7 @@ from podium.evals.page.axes import SMALL, WIDTH, shortened
 from podium.evals.page.numbers import percent
 from podium.evals.page.scene import Box, Scene, Shape, Words
 from podium.evals.roles import Role
-from podium.evals.row import Row
+from podium.evals.tables.row import Row
 
 NAMES: Final = 106.0
 """How wide the column of the workers' names is."""

@@ -19,7 +19,7 @@ from podium.evals.page.axes import (
 )
 from podium.evals.page.numbers import amount
 from podium.evals.page.scene import Dot, Scene, Shape, Stroke, Words
-from podium.evals.row import Row
+from podium.evals.tables.row import Row
 from podium.svg import Scale, ticks
 
 LINE_PAINTS: Final = ("c0", "c4", "c2", "c3", "c5", "c6", "c7", "c8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from podium.evals.statistics import Share
+from podium.evals.tables.statistics import Share
 
 UNKNOWN: Final = "–"
 MINUS: Final = "−"

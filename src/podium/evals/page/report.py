@@ -9,7 +9,6 @@ from typing import Final
 
 from podium._version import __version__
 from podium.errors import UsageError
-from podium.evals.measured import read_measured
 from podium.evals.page.document import document, page_header, section
 from podium.evals.page.evaluation import View, evaluation_parts, facts, views_of
 from podium.evals.page.markup import Markup, element, joined
@@ -17,6 +16,7 @@ from podium.evals.page.numbers import percent
 from podium.evals.page.pictures import write_pictures
 from podium.evals.page.sheet import sheet
 from podium.evals.page.tables import strategy_name, table
+from podium.evals.tables.measured import read_measured
 from podium.files import write_whole, writing
 from podium.run import timestamp
 

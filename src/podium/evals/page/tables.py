@@ -18,9 +18,9 @@ from podium.evals.page.numbers import (
     span,
     usd,
 )
-from podium.evals.row import Row
-from podium.evals.statistics import Difference, Share
-from podium.evals.yardsticks import Yardsticks
+from podium.evals.tables.row import Row
+from podium.evals.tables.statistics import Difference, Share
+from podium.evals.tables.yardsticks import Yardsticks
 from podium.spread import entropy_bits, shares
 
 BAR_WIDTH, BAR_HEIGHT = 96, 12

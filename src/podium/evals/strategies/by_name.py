@@ -1,0 +1,217 @@
+"""Strategies by name: which there are, what each needs, and what makes it.
+
+How a strategy answers is in the modules beside this one (`baselines`, `conducting`, `learned`);
+measuring strategies over cases is `podium.evals.evaluation`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from podium.conductor import RulesConductor
+from podium.config.problems import nearest
+from podium.errors import UsageError
+from podium.evals.case import Case
+from podium.evals.ensemble import Ensemble
+from podium.evals.recorded.pool import PROVIDER, WORDLESS
+from podium.evals.stage import Strategy
+from podium.evals.strategies.baselines import (
+    DRAWN,
+    FORMS,
+    Form,
+    best_of,
+    consensus,
+    majority,
+    mixture_of_agents,
+    reflection,
+    single,
+)
+from podium.evals.strategies.conducting import conducted, ideal, random_plans
+from podium.evals.strategies.learned import LEARNED, read_learned
+from podium.evals.strategies.named import is_function_name, named_function
+from podium.files import sha256_of
+from podium.pool import CONDUCTOR_PROVIDER
+
+PLANNED: Final = ("conductor", "recursion", "untrained")
+"""Strategies that need the conductor's model."""
+
+PLANNING: Final = ("conductor", "untrained", "random", "rules")
+"""Strategies that begin with a plan of their own, which can be graded as it is."""
+
+USUAL_DRAWS: Final = 5
+LAYERS: Final = 3
+"""Of the Mixture-of-Agents that has several."""
+
+STRATEGIES: Final = (
+    "conductor",
+    "recursion",
+    "ideal",
+    "best-single",
+    "moa",
+    f"moa-{LAYERS}",
+    "reflection",
+    "majority",
+    f"majority-{USUAL_DRAWS}",
+    f"best-of-{USUAL_DRAWS}",
+    "rules",
+    "random",
+    "untrained",
+)
+"""The strategies by name. `single:W` and `reflection:W` are those of the worker W alone, as are
+`best-of-N:W` and `majority-N:W`, with any number of draws; `untrained:P` asks with the prompt P.
+What has to be fitted first (`LEARNED`) is named with its file, and somebody's own function as
+`module:function`."""
+
+ASKING_MORE: Final = ("moa", f"moa-{LAYERS}", "reflection", "majority", "rules")
+"""Strategies that ask more than the question, or compare words, which records cannot answer."""
+
+_DRAWS: Final = re.compile(r"(best-of|majority)-([1-9]\d{0,2})")
+_MIXTURES: Final = ("moa", f"moa-{LAYERS}")
+
+
+def check_strategy(name: str, ensemble: Ensemble, cases: Sequence[Case]) -> None:
+    """Refuse a strategy that there is not, before anything is asked."""
+    family, colon, which = name.partition(":")
+    if (family in ASKING_MORE or _DRAWS.fullmatch(family)) and _is_recorded(ensemble):
+        raise UsageError(
+            f"the strategy {name!r} asks workers more than the question or compares their words, "
+            f"and those of this pool reply only what was recorded; use best-single, single:WORKER, "
+            f"random, or one that is fitted"
+        )
+    if colon and (family in ("single", "reflection") or _DRAWS.fullmatch(family)):
+        _check_worker(name, which, ensemble)
+    elif family == "untrained":
+        _check_prompt(name, which, ensemble)
+    elif family in LEARNED:
+        _check_learned(name, which, ensemble)
+    elif name == "ideal" and any(case.ideal is None for case in cases):
+        raise UsageError("the strategy 'ideal' needs ideal plans, which only the études have")
+    elif family not in STRATEGIES and is_function_name(name):
+        named_function(name)
+    elif name not in STRATEGIES and not _DRAWS.fullmatch(name):
+        known = (*STRATEGIES, *LEARNED, *(f"single:{w}" for w in single_workers(ensemble)))
+        raise UsageError(f"there is no strategy {name!r}; {nearest(name, known)}")
+    if family not in PLANNING and any(case.task.plan_grader for case in cases):
+        raise UsageError(
+            f"these tasks grade plans, and {name!r} writes none that could be graded; "
+            f"use {', '.join(PLANNING[:-1])} or {PLANNING[-1]}"
+        )
+
+
+async def candidates(
+    name: str, ensemble: Ensemble, best_alone: Callable[[], Awaitable[str]]
+) -> list[str]:
+    """The strategies of which the best is told under that name; none if it is one itself."""
+    family, _, which = name.partition(":")
+    if name == "best-single":
+        return [f"single:{worker}" for worker in single_workers(ensemble)]
+    if name == "untrained":
+        return [f"untrained:{prompt}" for prompt in ensemble.untrained]
+    if name in _MIXTURES:
+        aggregators = (DRAWN, await best_alone())
+        return [f"{name}:{worker}/{form}" for worker in aggregators for form in FORMS]
+    if name == "reflection" or (family == "reflection" and which in single_workers(ensemble)):
+        worker = which or await best_alone()
+        return [f"reflection:{worker}/{form}" for form in FORMS]
+    if _DRAWS.fullmatch(name):
+        return [f"{name}:{await best_alone()}"]
+    return []
+
+
+def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
+    """The strategy of that name, which was checked before and stands for no candidates."""
+    family, _, which = name.partition(":")
+    if family in LEARNED:
+        return read_learned(Path(which)).strategy
+    if drawn := _DRAWS.fullmatch(family):
+        make = best_of if drawn[1] == "best-of" else consensus
+        return make(which, int(drawn[2]))
+    if family in _MIXTURES:
+        aggregator, form = _in_form(which)
+        return mixture_of_agents(aggregator, form, layers=1 if family == "moa" else LAYERS)
+    match family:
+        case "conductor":
+            return conducted(ensemble.conductor, rounds=1)
+        case "recursion":
+            return conducted(ensemble.conductor, rounds=2)
+        case "untrained":
+            return conducted(ensemble.untrained[which], rounds=1)
+        case "rules":
+            return conducted(RulesConductor(), rounds=1)
+        case "single":
+            return single(which)
+        case "reflection":
+            worker, form = _in_form(which)
+            return reflection(worker, form)
+        case "ideal":
+            return ideal
+        case "majority":
+            return majority
+        case "random":
+            return random_plans
+        case _:
+            return named_function(name)
+
+
+def made_of(names: Iterable[str]) -> dict[str, str]:
+    """The checksums of the files that strategies are made of: what was learned, and functions of
+    one's own that stand in a file. With another file it is another strategy."""
+    found = {}
+    for name in names:
+        family, _, which = name.partition(":")
+        if family in LEARNED:
+            found[name] = sha256_of(Path(which))
+        elif is_function_name(name) and (place := name.rpartition(":")[0]).endswith(".py"):
+            found[name] = sha256_of(Path(place))
+    return found
+
+
+def single_workers(ensemble: Ensemble) -> tuple[str, ...]:
+    """The workers that can answer by themselves."""
+    return tuple(w.name for w in ensemble.pool if w.provider != CONDUCTOR_PROVIDER)
+
+
+def _is_recorded(ensemble: Ensemble) -> bool:
+    return any(worker.provider in (PROVIDER, WORDLESS) for worker in ensemble.pool)
+
+
+def _check_worker(name: str, which: str, ensemble: Ensemble) -> None:
+    singles = single_workers(ensemble)
+    if which not in singles:
+        raise UsageError(
+            f"the strategy {name!r} names no worker of this pool; {nearest(which, singles)}"
+        )
+
+
+def _check_prompt(name: str, which: str, ensemble: Ensemble) -> None:
+    if not ensemble.untrained:
+        raise UsageError(
+            "the strategy 'untrained' needs a conductor that is a model; set kind = \"model\""
+        )
+    if which and which not in ensemble.untrained:
+        raise UsageError(
+            f"the strategy {name!r} names no prompt; {nearest(which, ensemble.untrained)}"
+        )
+
+
+def _check_learned(name: str, which: str, ensemble: Ensemble) -> None:
+    family = name.partition(":")[0]
+    if not which:
+        raise UsageError(
+            f"the strategy {family!r} has to be fitted first: make its file by `podium eval fit`, "
+            f"and name it as {family}:FILE"
+        )
+    learned = read_learned(Path(which))
+    if learned.name != family:
+        raise UsageError(f"{which} holds the strategy {learned.name!r}, not {family!r}")
+    learned.check(single_workers(ensemble))
+
+
+def _in_form(which: str) -> tuple[str, Form]:
+    """A worker and the form in which it is asked, as in `ann/system`."""
+    worker, _, name = which.rpartition("/")
+    (form,) = (form for form in FORMS if form == name)
+    return worker, form

@@ -1,0 +1,139 @@
+"""What was learned, written down and read back as a strategy.
+
+    learned = read_learned(Path("fitted/routerdc.json"))
+    run = await learned.strategy(case, stage)
+
+The file is versioned JSON: the strategy's name, the suite and the workers that it was fitted to,
+and its numbers. Learning itself is `podium.evals.strategies.fit`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from podium.conductor import RouterConductor, Situation
+from podium.errors import ConfigError, UsageError
+from podium.evals.case import Case
+from podium.evals.stage import Stage, Strategy
+from podium.evals.strategies.conducting import carried_out, conducted
+from podium.files import write_whole, writing
+from podium.run import Run
+from podium.tasks.sources import optional
+
+if TYPE_CHECKING:  # needs numpy, which only those have who fit
+    from podium.evals.strategies.routers import MasRouter, Router
+
+LEARNED: Final = (
+    "constant",
+    "neighbours",
+    "routerdc",
+    "smoothie",
+    "smoothie-local",
+    "masrouter",
+)
+"""Strategies that have to be fitted first; each is named with its file, as in `routerdc:FILE`."""
+
+MASROUTER: Final = "masrouter"
+FORMAT: Final = "podium-fitted"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Learned:
+    """A strategy that was fitted: its name, the suite that it learned from, and what it knows."""
+
+    name: str
+    suite: str
+    model: Router | MasRouter
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The workers that it learned about."""
+        return self.model.workers
+
+    @property
+    def strategy(self) -> Strategy:
+        """A way to answer: by the worker that is chosen, or by the plan."""
+        from podium.evals.strategies.routers import MasRouter, chosen
+
+        model = self.model
+        if isinstance(model, MasRouter):
+            cascade = model
+
+            async def answer(case: Case, stage: Stage) -> Run:
+                plan = cascade.plan(case.task.question, case.pool)
+                return await carried_out(self.name, plan, case, stage)
+
+            return answer
+
+        router = model
+
+        def choose(situation: Situation) -> str:
+            return chosen(router, situation.question, situation.pool.names)
+
+        return conducted(RouterConductor(choose, name=self.name), rounds=1)
+
+    def check(self, present: Collection[str]) -> None:
+        """Refuse a pool of which it knows nobody."""
+        if not set(present) & set(self.workers):
+            raise UsageError(
+                f"the strategy {self.name!r} was fitted to {', '.join(self.workers)}, and the "
+                f"pool has {', '.join(present)}: none of them; fit it again on this pool"
+            )
+
+    def document(self) -> dict[str, Any]:
+        """What is written down."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "strategy": self.name,
+            "suite": self.suite,
+            "workers": list(self.workers),
+            "learned": self.model.document(),
+        }
+
+
+def write_learned(path: Path, learned: Learned) -> None:
+    """Write what was learned, all of it or none of it."""
+    with writing(path.parent, 0):
+        write_whole(path, json.dumps(learned.document()) + "\n")
+
+
+def read_learned(path: Path) -> Learned:
+    """What was written; an error says what is wrong with the file."""
+    needs_numpy(f"reading {path.name}")
+    from podium.evals.strategies.routers import ROUTERS, MasRouter
+
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: {error.strerror or error}; make it by `podium eval fit`"
+        ) from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ConfigError(f"{path}: this is nothing that `podium eval fit` wrote")
+    if document.get("version") != VERSION:
+        raise ConfigError(
+            f"{path}: version {document.get('version')!r} cannot be read, only {VERSION}; fit it "
+            f"again with this Podium"
+        )
+    name, workers = document.get("strategy"), tuple(map(str, document.get("workers") or ()))
+    kind = MasRouter if name == MASROUTER else ROUTERS.get(str(name))
+    if kind is None or not workers:
+        raise ConfigError(f"{path}: it is of the strategy {name!r}, which nobody here knows")
+    try:
+        model = kind.read(workers, document.get("learned") or {})
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    return Learned(str(name), str(document.get("suite", "")), model)
+
+
+def needs_numpy(purpose: str) -> None:
+    """Say what to install where numpy is missing."""
+    optional("numpy", purpose)

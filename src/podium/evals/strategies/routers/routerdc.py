@@ -1,0 +1,249 @@
+"""RouterDC: a router that learns by two contrasts (Chen et al., NeurIPS 2024, arXiv:2409.19886).
+
+Written from the paper's description. Where it departs from the original:
+
+- The encoder is not a language model that is fine-tuned along (mDeBERTa-v3-base, 768 wide), but
+  a fixed encoding of the question (`encoder.py`, any other by its name) and a learned linear
+  map. So the rate of learning is larger, 0.003 instead of 0.00005; there are as many steps.
+- A fifth of the training split is held back, and the step that routes it best is kept, as the
+  Conductor's paper did by the loss; the original takes the best on each test set.
+- Clusters are found by k-means over the encodings, as the original's notebook does, as many as
+  there are tens of questions, five at the most.
+- Of workers that are as often right on a question, the one that is better on the whole comes
+  first; the original leaves it to the order of the workers.
+- Shares come from as many answers as the evaluation has for a question; the original averages
+  ten, the Conductor's paper five.
+
+The rest is the original's: a vector for each worker drawn at a deviation of 0.78, cosine scores,
+the three best and three worst workers of each question (who is right more often than not is no
+bad example, who is never right no good one), one question of the same cluster against three of
+others, both losses weighted alike, temperature 1, AdamW, batches of 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.evals.strategies.routers.adam import Adam
+from podium.evals.strategies.routers.arrays import Array, packed, unit, unpacked
+from podium.evals.strategies.routers.base import Outcomes
+from podium.evals.strategies.routers.encoder import Encoder, MakeEncoder, read_encoder
+
+WIDTH: Final = 64
+"""How long the vectors of questions and workers are that are compared."""
+
+STEPS: Final = 1000
+BATCH: Final = 16
+RATE: Final = 0.003
+DEVIATION: Final = 0.78
+BEST: Final = 3
+WORST: Final = 3
+OTHERS: Final = 3
+"""How many questions of other clusters each question is held against."""
+
+RIGHT_ENOUGH: Final = 0.5
+"""Who is right more often than that is no bad example, even among the worst."""
+
+HELD_BACK: Final = 0.2
+"""The share of the training split by which the best step is found."""
+
+LOOK_EVERY: Final = 20
+MOST_CLUSTERS: Final = 5
+SMALL: Final = 1e-8
+"""Keeps a vector of no length from being divided by it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouterDC:
+    """Prefers the worker whose vector is nearest to the question's. `projection` maps an
+    encoding onto the plane of `keys`, which has a row for each worker."""
+
+    workers: tuple[str, ...]
+    encoder: Encoder
+    projection: Array
+    keys: Array
+
+    @classmethod
+    def fitted(cls, outcomes: Outcomes, encoder: MakeEncoder, seed: int) -> RouterDC:
+        """The router after the step that routed the questions held back best."""
+        rng = np.random.default_rng(seed)
+        made = encoder(outcomes.questions)
+        vectors = made.encode(outcomes.questions)
+        order = rng.permutation(len(vectors))
+        held = order[: int(len(order) * HELD_BACK)]
+        taught = order[len(held) :]
+        lesson = _Lesson(vectors[taught], outcomes.shares[taught], rng)
+        best, kept = -1.0, lesson.state
+        for step in range(STEPS + 1):
+            if step % LOOK_EVERY == 0:
+                reached = _routed(vectors[held], outcomes.shares[held], *lesson.state)
+                if reached >= best:  # of several, the one that was taught longest
+                    best, kept = reached, lesson.state
+            lesson.step()
+        return cls(outcomes.workers, made, *kept)
+
+    def scores(self, questions: Sequence[str]) -> Array:
+        """The cosine of each question with each worker."""
+        return _cosines(self.encoder.encode(questions), self.projection, self.keys)
+
+    def document(self) -> dict[str, Any]:
+        """The router as JSON."""
+        return {
+            "encoder": self.encoder.document(),
+            "projection": packed(self.projection),
+            "keys": packed(self.keys),
+        }
+
+    @classmethod
+    def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> RouterDC:
+        """The router that was written down."""
+        return cls(
+            workers,
+            read_encoder(document.get("encoder")),
+            unpacked(document.get("projection")),
+            unpacked(document.get("keys")),
+        )
+
+
+class _Lesson:
+    """The two matrices while they are learned."""
+
+    def __init__(self, vectors: Array, shares: Array, rng: np.random.Generator) -> None:
+        self._vectors = vectors
+        self._shares = shares
+        self._rng = rng
+        wide = vectors.shape[1]
+        self._projection = rng.normal(0, wide**-0.5, (wide, WIDTH)).astype(np.float32)
+        self._keys = rng.normal(0, DEVIATION, (shares.shape[1], WIDTH)).astype(np.float32)
+        self._optimiser = Adam(RATE, decay=0.01)
+        overall = shares.mean(axis=0)
+        self._contrasts = [_contrasts(row, overall) for row in shares]
+        self._clusters = _clusters(vectors, rng)
+        numbers = range(int(self._clusters.max()) + 1)
+        self._inside = [np.flatnonzero(self._clusters == number) for number in numbers]
+        self._outside = [np.flatnonzero(self._clusters != number) for number in numbers]
+
+    @property
+    def state(self) -> tuple[Array, Array]:
+        return self._projection.copy(), self._keys.copy()
+
+    def step(self) -> None:
+        """One batch, and the update that comes of it."""
+        size = min(BATCH, len(self._vectors))
+        batch = self._rng.choice(len(self._vectors), size, replace=False)
+        gradients = [self._of_workers(batch), self._of_questions(batch)]
+        self._optimiser.update(
+            [self._projection, self._keys],
+            [sum(parts) for parts in zip(*gradients, strict=True)],
+        )
+
+    def _of_workers(self, batch: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Each good worker of a question against its bad ones: the gradients of both matrices."""
+        hidden = self._vectors[batch] @ self._projection
+        cosines, pulled = _cosine_matrix(hidden, self._keys)
+        slopes = np.zeros_like(cosines)
+        for row, place in enumerate(batch):
+            good, bad = self._contrasts[place]
+            for one in good:
+                contrast = [one, *bad]
+                slopes[row, contrast] += _softmax(cosines[row, contrast])
+                slopes[row, one] -= 1
+        to_hidden, to_keys = pulled(slopes / len(batch))
+        return self._vectors[batch].T @ to_hidden, to_keys
+
+    def _of_questions(self, batch: NDArray[np.int64]) -> tuple[Array, Array]:
+        """A question of the same cluster against some of others, for each of the batch at once:
+        the first of a row is the question, the second is like it, and the rest are not."""
+        drawn = [row for place in batch if (row := self._companions(int(place))) is not None]
+        if not drawn:
+            return np.zeros_like(self._projection), np.zeros_like(self._keys)
+        vectors = self._vectors[np.array(drawn)]
+        hidden = vectors @ self._projection
+        lengths = np.linalg.norm(hidden, axis=2, keepdims=True) + SMALL
+        units = hidden / lengths
+        cosines = np.einsum("bw,bow->bo", units[:, 0], units[:, 1:])
+        slopes = _softmax(cosines)
+        slopes[:, 0] -= 1
+        slopes /= len(batch)
+        along = slopes * cosines
+        pull = np.empty_like(hidden)
+        pull[:, 0] = np.einsum("bo,bow->bw", slopes, units[:, 1:])
+        pull[:, 0] -= along.sum(axis=1, keepdims=True) * units[:, 0]
+        pull[:, 1:] = slopes[:, :, None] * units[:, :1] - along[:, :, None] * units[:, 1:]
+        gradient = np.einsum("bod,bow->dw", vectors, pull / lengths)
+        return gradient, np.zeros_like(self._keys)
+
+    def _companions(self, place: int) -> list[int] | None:
+        """The question, one of the same cluster, and three of others; None where there are not
+        as many."""
+        same, other = self._inside[self._clusters[place]], self._outside[self._clusters[place]]
+        if len(same) < 2 or len(other) < OTHERS:
+            return None
+        alike = place
+        while alike == place:
+            alike = int(self._rng.choice(same))
+        return [place, alike, *map(int, self._rng.choice(other, OTHERS, replace=False))]
+
+
+def _contrasts(shares: Array, overall: Array) -> tuple[list[int], list[int]]:
+    """The workers that a question is drawn to, and those that it is driven from."""
+    order = [int(place) for place in np.lexsort((-overall, -shares))]
+    good = [place for place in order[:BEST] if shares[place] > 0]
+    bad = [place for place in order[-WORST:] if shares[place] <= RIGHT_ENOUGH]
+    return good, [place for place in bad if place not in good]
+
+
+def _cosine_matrix(one: Array, other: Array) -> tuple[Array, Any]:
+    """The cosines of all rows with all rows, and the function that takes their slopes back to
+    the rows themselves."""
+    lengths = [np.linalg.norm(rows, axis=1, keepdims=True) + SMALL for rows in (one, other)]
+    units = [rows / length for rows, length in zip((one, other), lengths, strict=True)]
+    cosines = units[0] @ units[1].T
+
+    def pulled(slopes: Array) -> tuple[Array, Array]:
+        along = slopes * cosines
+        to_one = (slopes @ units[1] - along.sum(axis=1, keepdims=True) * units[0]) / lengths[0]
+        to_other = (slopes.T @ units[0] - along.sum(axis=0)[:, None] * units[1]) / lengths[1]
+        return to_one, to_other
+
+    return cosines, pulled
+
+
+def _cosines(vectors: Array, projection: Array, keys: Array) -> Array:
+    found: Array = unit(vectors @ projection) @ unit(keys).T
+    return found
+
+
+def _routed(vectors: Array, shares: Array, projection: Array, keys: Array) -> float:
+    """How often the worker is right that the questions are routed to."""
+    if not len(vectors):
+        return 0.0
+    choices = _cosines(vectors, projection, keys).argmax(axis=1)
+    return float(shares[np.arange(len(shares)), choices].mean())
+
+
+def _softmax(numbers: Array) -> Array:
+    raised = np.exp(numbers - numbers.max(axis=-1, keepdims=True))
+    found: Array = raised / raised.sum(axis=-1, keepdims=True)
+    return found
+
+
+def _clusters(vectors: Array, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Which cluster each vector is in, by k-means."""
+    count = max(1, min(MOST_CLUSTERS, len(vectors) // 10))
+    centres = vectors[rng.choice(len(vectors), count, replace=False)]
+    found = np.zeros(len(vectors), dtype=np.int64)
+    for _ in range(20):
+        found = (vectors @ unit(centres).T).argmax(axis=1)
+        centres = np.stack(
+            [
+                vectors[found == cluster].mean(axis=0) if (found == cluster).any() else centre
+                for cluster, centre in enumerate(centres)
+            ]
+        )
+    return found

@@ -1,0 +1,263 @@
+"""The table of the études: what a trained conductor must show, and whether it does.
+
+One call measures every row over the same unseen études, one after another, so that a provider
+which batches has a thousand tasks to batch at a time. What is held against which bar is below,
+word for word; a bar that is not met stays in the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from podium.etudes.later import FLAKY
+from podium.evals.case import Variant, etude_cases
+from podium.evals.ensemble import Ensemble
+from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
+from podium.evals.tables.row import Row, difference_document
+from podium.evals.tables.statistics import rounded
+from podium.evals.tables.training import NOT_MEASURED, TrainingFigures
+from podium.spread import shares
+from podium.tasks.etude import LONGER as LONGER_SHAPES
+
+CEILING: Final = "ideal"
+BEATEN: Final = ("moa", "reflection", "majority", "random", "untrained")
+MAIN: Final = (CEILING, "conductor", "best-single", *BEATEN)
+
+SHUFFLED: Final = Variant(shuffled=True)
+SUBSET: Final = Variant(drop_one=True)
+LONGER: Final = Variant(shapes=LONGER_SHAPES)
+LONGER_SHARE: Final = 5
+"""Of the longer chains there are one in so many of the other études."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One thing that must be shown: `met` by the figure itself and not by its interval, and None
+    where it was not measured."""
+
+    name: str
+    demand: str
+    reached: float | None
+    met: bool | None
+
+    def document(self) -> dict[str, Any]:
+        """The bar as JSON."""
+        told = self.reached is not None and math.isfinite(self.reached)  # JSON has no infinity
+        reached = rounded(self.reached) if told and self.reached is not None else None
+        return {"name": self.name, "demand": self.demand, "reached": reached, "met": self.met}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtudesTable:
+    """Every row of the table: the main ones by strategy, and the conductor elsewhere."""
+
+    rows: Mapping[str, Row]
+    shuffled: Row
+    subset: Row
+    longer: Row
+    longer_ceiling: Row
+    flaky: Row
+    flaky_share: float
+    training: TrainingFigures = NOT_MEASURED
+
+    @property
+    def conductor(self) -> Row:
+        """The row that it is all about."""
+        return self.rows["conductor"]
+
+    def all_rows(self) -> Iterator[tuple[str, Row]]:
+        """Every row under the name that a reader of the table meets."""
+        yield from self.rows.items()
+        yield "conductor, shuffled pools", self.shuffled
+        yield "conductor, pools less one", self.subset
+        yield "conductor, longer chains", self.longer
+        yield "ideal, longer chains", self.longer_ceiling
+        yield "recursion, flaky pool", self.flaky
+
+    def document(self) -> dict[str, Any]:
+        """The figures by the names under which they are looked up, and the bars."""
+        conductor, ceiling = self.conductor, self.rows[CEILING]
+        shapes_ceiling = ceiling.by_kind
+        return {
+            "n": len(conductor.samples),
+            "ceiling": ceiling.accuracy.document(),
+            "conductor": conductor.accuracy.document(),
+            "by_shape": {
+                shape: {**share.document(), "ceiling": shapes_ceiling[shape].document()}
+                for shape, share in conductor.by_kind.items()
+            },
+            "best_single": self.rows["best-single"].accuracy.document(),
+            **{name: self.rows[name].accuracy.document() for name in BEATEN},
+            "shuffled": self.shuffled.accuracy.document(),
+            "subset": self.subset.accuracy.document(),
+            "worker_tokens_conductor": conductor.worker_tokens,
+            "orchestration_tokens_conductor": conductor.orchestration_tokens,
+            "worker_tokens_moa": self.rows["moa"].worker_tokens,
+            "entropy_bits": conductor.entropy_bits,
+            "steps_one_skill": conductor.steps(1),
+            "steps_three_skill": conductor.steps(3),
+            "recursion_gain": difference_document(self.flaky.recursion_gain),
+            "recursion_accept_right": self.flaky.accepted_when_right.document(),
+            "rollouts_per_second": self.training.rollouts_per_second,
+            "train_minutes": self.training.minutes,
+            "flaky_share": self.flaky_share,
+            "longer_chains": {
+                **self.longer.accuracy.document(),
+                "n": len(self.longer.samples),
+                "ceiling": self.longer_ceiling.accuracy.document(),
+            },
+            "leads": {
+                name: difference_document(conductor.against(self.rows[name]))
+                for name in ("best-single", *BEATEN)
+            },
+            "shuffled_difference": difference_document(self.shuffled.against(conductor)),
+            "subset_difference": difference_document(self.subset.against(conductor)),
+            "bars": [bar.document() for bar in self.bars()],
+            "rows": [
+                {**row.document(self._best_single_beside(row)), "strategy": name}
+                for name, row in self.all_rows()
+            ],
+        }
+
+    def _best_single_beside(self, row: Row) -> Row | None:
+        """The best single worker, for a row over the same cases."""
+        return self.rows["best-single"] if any(row is one for one in self.rows.values()) else None
+
+    def bars(self) -> Iterator[Bar]:
+        """Everything that must be shown, one after the other."""
+        yield from self._accuracy_bars()
+        yield from self._generality_bars()
+        yield from self._economy_bars()
+        yield from self._recursion_bars()
+        yield from self._training_bars()
+
+    def _accuracy_bars(self) -> Iterator[Bar]:
+        ceiling = self.rows[CEILING].accuracy.value
+        conductor = self.conductor.accuracy.value
+        worst = min(share.value for share in self.conductor.by_kind.values())
+        best = self.rows["best-single"].accuracy.value
+        yield _at_least("ceiling", "ideal plans on the same workers: at least 0.95", ceiling, 0.95)
+        yield _at_least(
+            "conductor", "at least 0.90 of the ceiling overall", _ratio(conductor, ceiling), 0.90
+        )
+        yield _at_least(
+            "by_shape", "at least 0.80 of the ceiling in every shape", _ratio(worst, ceiling), 0.80
+        )
+        yield _at_least(
+            "best_single",
+            "at least 2.5 times the accuracy of the best single worker",
+            _ratio(conductor, best),
+            2.5,
+        )
+        for name in BEATEN:
+            lead = conductor - self.rows[name].accuracy.value
+            yield _at_least(name, f"at least 0.20 more than {name}", lead, 0.20)
+
+    def _generality_bars(self) -> Iterator[Bar]:
+        for name, where, row in (
+            ("shuffled", "in pools of another order", self.shuffled),
+            ("subset", "in pools less a worker that is not needed", self.subset),
+        ):
+            change = abs(row.accuracy.value - self.conductor.accuracy.value)
+            yield _at_most(name, f"within 0.03 {where}", change, 0.03)
+        counts: Counter[str] = self.conductor.worker_counts
+        yield _at_least(
+            "entropy_bits", "worker entropy at least 1.5 bits", self.conductor.entropy_bits, 1.5
+        )
+        yield _at_most(
+            "worker_share", "no worker above half", max(shares(counts).values(), default=None), 0.5
+        )
+
+    def _economy_bars(self) -> Iterator[Bar]:
+        own, mixture = self.conductor.worker_tokens, self.rows["moa"].worker_tokens
+        ratio = None if own is None or mixture is None else _ratio(own, mixture)
+        yield _at_most("worker_tokens", "at most 1/3 of MoA's worker tokens", ratio, 1 / 3)
+        yield _at_most(
+            "steps_one_skill", "at most 1.2 steps for one skill", self.conductor.steps(1), 1.2
+        )
+        yield _at_least(
+            "steps_three_skill", "at least 2.5 steps for three", self.conductor.steps(3), 2.5
+        )
+
+    def _recursion_bars(self) -> Iterator[Bar]:
+        gain, accepted = self.flaky.recursion_gain, self.flaky.accepted_when_right
+        yield _at_least(
+            "recursion_gain", "at least +0.05 on the flaky pool", gain.share.value, 0.05
+        )
+        yield _at_least(
+            "recursion_accept_right",
+            "accepts at least 0.90 of right answers unchanged",
+            accepted.value if any(sample.first_right for sample in self.flaky.samples) else None,
+            0.90,
+        )
+
+    def _training_bars(self) -> Iterator[Bar]:
+        yield _at_most("train_minutes", "trains in at most 25 minutes", self.training.minutes, 25.0)
+        yield _at_least(
+            "rollouts_per_second",
+            "at least 150 complete rollouts a second",
+            self.training.rollouts_per_second,
+            150.0,
+        )
+
+
+async def measure_etudes(
+    ensemble: Ensemble,
+    *,
+    n: int,
+    seed: int,
+    concurrency: int,
+    flaky: float = FLAKY,
+    training: TrainingFigures = NOT_MEASURED,
+    watch: Watch = unwatched,
+    keep: Keep | None = None,
+) -> EtudesTable:
+    """Measure every row over `n` unseen études; `flaky` is the share of requests that the
+    specialists of the flaky pool decline."""
+
+    def evaluation(name: str, who: Ensemble, count: int, variant: Variant | None) -> Evaluation:
+        return Evaluation(
+            who,
+            etude_cases(count, seed, who.pool, variant),
+            seed=seed,
+            concurrency=concurrency,
+            watch=lambda strategy, done, total: watch(f"{name}{strategy}", done, total),
+            keep=keep and (lambda strategy, sample, run: keep(f"{name}{strategy}", sample, run)),
+        )
+
+    main = evaluation("", ensemble, n, None)
+    longer = evaluation("longer-", ensemble, max(1, n // LONGER_SHARE), LONGER)
+    unreliable = ensemble.made_flaky(flaky, seed)
+    return EtudesTable(
+        rows={name: await main.row(name) for name in MAIN},
+        shuffled=await evaluation("shuffled-", ensemble, n, SHUFFLED).row("conductor"),
+        subset=await evaluation("subset-", ensemble, n, SUBSET).row("conductor"),
+        longer=await longer.row("conductor"),
+        longer_ceiling=await longer.row(CEILING),
+        flaky=await evaluation("flaky-", unreliable, n, None).row("recursion"),
+        flaky_share=flaky,
+        training=training,
+    )
+
+
+def _ratio(one: float, other: float) -> float:
+    """How many times the other the one is: endlessly many times where only the other is 0."""
+    if other:
+        return one / other
+    return math.inf if one else 0.0
+
+
+def _at_least(name: str, demand: str, reached: float | None, least: float) -> Bar:
+    return Bar(
+        name, demand, reached, None if reached is None else rounded(reached) >= rounded(least)
+    )
+
+
+def _at_most(name: str, demand: str, reached: float | None, most: float) -> Bar:
+    return Bar(
+        name, demand, reached, None if reached is None else rounded(reached) <= rounded(most)
+    )

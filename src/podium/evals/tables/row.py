@@ -1,0 +1,280 @@
+"""A row of a table: what the samples of one strategy come to.
+
+What rows are held against (the best single worker, the best worker for each task, as much compute
+spent on one worker) is `podium.evals.tables.yardsticks`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from podium.evals.sample import Sample
+from podium.evals.tables.statistics import (
+    Difference,
+    Share,
+    mean,
+    paired_difference,
+    quantile,
+    rounded,
+    share_of,
+)
+from podium.spread import entropy_bits, shares
+
+_LEVELS: Final = ("very easy", "easy", "introductory", "medium", "interview", "hard", "competition")
+"""Words that say how hard a task is, the easiest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The samples of one strategy, in the order of the tasks, and what is told of them.
+
+    A task that was tried several times counts once, as the share of tries that were right.
+    `note` says what a reader must know to judge the row; `candidates` are the accuracies among
+    which the row's was chosen, where it was.
+    """
+
+    strategy: str
+    samples: tuple[Sample, ...]
+    note: str = ""
+    candidates: Mapping[str, float] | None = None
+
+    @property
+    def outcomes(self) -> dict[str, float]:
+        """How often each task was answered rightly, by its id: 0 or 1 where it was tried once."""
+        return _outcomes(self.samples)
+
+    @property
+    def accuracy(self) -> Share:
+        """The share of tasks that were answered rightly."""
+        return share_of(self.outcomes.values())
+
+    @property
+    def accuracy_given_valid(self) -> Share | None:
+        """The same where the plan was carried out as written; None where none was."""
+        valid = _outcomes(sample for sample in self.samples if sample.valid)
+        return share_of(valid.values()) if valid else None
+
+    @property
+    def by_kind(self) -> dict[str, Share]:
+        """The accuracy for each kind of task."""
+        return {kind: part.accuracy for kind, part in self.kinds.items()}
+
+    @property
+    def kinds(self) -> dict[str, Row]:
+        """A row for each kind of task."""
+        return self._parts(lambda sample: sample.kind, str)
+
+    @property
+    def levels(self) -> dict[str, Row]:
+        """A row for each level of difficulty, the easiest first; of tasks that have none, none."""
+        return self._parts(difficulty, _by_level)
+
+    @property
+    def worker_counts(self) -> Counter[str]:
+        """How many steps each worker was given."""
+        return Counter(worker for sample in self.samples for worker in sample.workers)
+
+    @property
+    def role_counts(self) -> Counter[str]:
+        """How many steps took each role."""
+        return Counter(role.value for sample in self.samples for role in sample.roles)
+
+    @property
+    def workers_by_role(self) -> Counter[tuple[str, str]]:
+        """How many steps of each role each worker was given: who does what. Samples of an older
+        Podium have no roles."""
+        return Counter(
+            (worker, role.value)
+            for sample in self.samples
+            if sample.roles
+            for worker, role in zip(sample.workers, sample.roles, strict=True)
+        )
+
+    @property
+    def entropy_bits(self) -> float:
+        """How evenly the steps are spread over the workers."""
+        return entropy_bits(self.worker_counts)
+
+    @property
+    def worker_tokens(self) -> float | None:
+        """The tokens of workers for a task, on average."""
+        return mean(sample.worker_tokens for sample in self.samples)
+
+    @property
+    def orchestration_tokens(self) -> float | None:
+        """The tokens of planning for a task, on average."""
+        return mean(sample.orchestration_tokens for sample in self.samples)
+
+    @property
+    def tokens(self) -> float | None:
+        """All tokens for a task, on average."""
+        parts = (self.worker_tokens, self.orchestration_tokens)
+        return None if None in parts else sum(part or 0.0 for part in parts)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What a task costs in US dollars, on average and without kept replies."""
+        return mean(sample.cost_usd for sample in self.samples)
+
+    @property
+    def calls(self) -> float | None:
+        """How many calls a task takes on average, those of planning included."""
+        return mean(sample.calls for sample in self.samples)
+
+    @property
+    def valid_rate(self) -> float | None:
+        """How often a plan was carried out as it was written."""
+        return mean(sample.valid for sample in self.samples)
+
+    @property
+    def faults(self) -> int:
+        """In how many samples a call, a plan or a grade failed."""
+        return sum(sample.fault is not None for sample in self.samples)
+
+    def seconds(self, share: float) -> float | None:
+        """The time within which that share of the tasks is answered. A kept reply takes no time,
+        so a sample that was given one says nothing of this."""
+        return quantile((s.seconds for s in self.samples if not s.recalled), share)
+
+    def steps(self, skills: int | None = None) -> float | None:
+        """How many steps a task gets on average: any task, or one that needs so many skills."""
+        return mean(s.steps for s in self.samples if skills is None or s.skills == skills)
+
+    @property
+    def recursion_gain(self) -> Difference:
+        """How much more often the last answer is right than the first round's was."""
+        first = defaultdict[str, list[bool]](list)
+        for sample in self.samples:
+            right = sample.right if sample.first_right is None else sample.first_right
+            first[sample.task].append(right)
+        return paired_difference(
+            list(self.outcomes.values()), [sum(tries) / len(tries) for tries in first.values()]
+        )
+
+    @property
+    def accepted_when_right(self) -> Share:
+        """Of the first answers that were right, how many were accepted as they were."""
+        return share_of(s.accepted is True for s in self.samples if s.first_right)
+
+    def against(self, other: Row) -> Difference:
+        """How much more often this strategy is right than another one on the same tasks. One that
+        was cut off is compared on the tasks that both have."""
+        mine, theirs = self.outcomes, other.outcomes
+        both = [task for task in mine if task in theirs]
+        return paired_difference([mine[task] for task in both], [theirs[task] for task in both])
+
+    def document(self, best_single: Row | None = None) -> dict[str, Any]:
+        """The row as JSON; shares with two figures of interval beside them. All of it is the same
+        whenever the same is measured, but for `seconds`."""
+        valid = self.accuracy_given_valid
+        document: dict[str, Any] = {
+            "strategy": self.strategy,
+            **_accuracy_document(self),
+            "samples": len(self.samples),
+            "by_kind": {kind: _accuracy_document(part) for kind, part in self.kinds.items()},
+            "by_difficulty": {
+                level: {**_accuracy_document(part), "steps": _rounded(part.steps())}
+                for level, part in self.levels.items()
+            },
+            "valid_rate": _rounded(self.valid_rate),
+            "accuracy_given_valid": None if valid is None else rounded(valid.value),
+            "interval_given_valid": None if valid is None else interval(valid),
+            "steps": _rounded(self.steps()),
+            "steps_by_skills": {
+                str(skills): _rounded(self.steps(skills))
+                for skills in sorted({s.skills for s in self.samples if s.skills is not None})
+            },
+            "calls": _rounded(self.calls),
+            "worker_tokens": _rounded(self.worker_tokens),
+            "orchestration_tokens": _rounded(self.orchestration_tokens),
+            "cost_usd": self.cost_usd,
+            "seconds": {
+                "p50": _rounded(self.seconds(0.5)),
+                "p95": _rounded(self.seconds(0.95)),
+            },
+            "entropy_bits": _rounded(self.entropy_bits),
+            "worker_shares": _all_rounded(shares(self.worker_counts)),
+            "topology_shares": _all_rounded(shares(Counter(s.topology for s in self.samples))),
+            "role_shares": _all_rounded(shares(self.role_counts)),
+            "faults": self.faults,
+            "note": self.note,
+        }
+        if self.candidates is not None:
+            document["candidates"] = _all_rounded(self.candidates)
+        if any(sample.first_right is not None for sample in self.samples):
+            document["recursion_gain"] = difference_document(self.recursion_gain)
+            document["accepted_when_right"] = self.accepted_when_right.document()
+        if best_single is not None and best_single is not self:
+            document["against_best_single"] = difference_document(self.against(best_single))
+        return document
+
+    def _parts(
+        self, part: Callable[[Sample], str | None], order: Callable[[str], Any]
+    ) -> dict[str, Row]:
+        found = defaultdict[str, list[Sample]](list)
+        for sample in self.samples:
+            name = part(sample)
+            if name is not None:
+                found[name].append(sample)
+        return {name: Row(self.strategy, tuple(found[name])) for name in sorted(found, key=order)}
+
+
+def difficulty(sample: Sample) -> str | None:
+    """How hard the task is: as its data says, else by the skills that it needs; else nobody
+    knows."""
+    if sample.difficulty is not None:
+        return sample.difficulty
+    if sample.skills is None:
+        return None
+    return "1 skill" if sample.skills == 1 else f"{sample.skills} skills"
+
+
+def interval(share: Share) -> list[float]:
+    """The two ends of a share's interval."""
+    return [rounded(share.low), rounded(share.high)]
+
+
+def difference_document(difference: Difference) -> dict[str, float]:
+    """A paired difference as JSON."""
+    return {
+        **difference.share.document(),
+        "gained": difference.gained,
+        "lost": difference.lost,
+        "p_value": difference.p_value,
+    }
+
+
+def _outcomes(samples: Iterable[Sample]) -> dict[str, float]:
+    tries = defaultdict[str, list[bool]](list)
+    for sample in samples:
+        tries[sample.task].append(sample.right)
+    return {task: sum(right) / len(right) for task, right in tries.items()}
+
+
+def _by_level(level: str) -> tuple[int, list[tuple[int, str]]]:
+    """Words by what they mean, numbers by their size, and all else by the alphabet."""
+    word = level.casefold()
+    place = _LEVELS.index(word) if word in _LEVELS else len(_LEVELS)
+    parts = re.findall(r"\d+|\D+", word)
+    return place, [(int(part), "") if part.isdigit() else (0, part) for part in parts]
+
+
+def _accuracy_document(row: Row) -> dict[str, Any]:
+    accuracy = row.accuracy
+    return {
+        "n": len(row.outcomes),
+        "accuracy": rounded(accuracy.value),
+        "interval": interval(accuracy),
+    }
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else rounded(number)
+
+
+def _all_rounded(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: rounded(number) for name, number in numbers.items()}

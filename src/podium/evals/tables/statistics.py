@@ -1,0 +1,171 @@
+"""The arithmetic of tables: shares with their intervals, paired differences, means, quantiles.
+
+An outcome is what became of one task: 1 or 0 where it was tried once, the share of tries that
+were right where there were several. Tries of one task are not independent of each other, so
+chance is always chance over tasks. Pure functions; what is counted is decided in
+`podium.evals.tables.row`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Final
+
+Z_95: Final = 1.959963984540054
+"""How many standard errors hold 95 % of a normal distribution."""
+
+RESAMPLES: Final = 2_000
+"""How many samples the bootstrap draws."""
+
+DIGITS: Final = 6
+"""How many of them figures are written with after the point."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share, or a difference of shares, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def document(self) -> dict[str, float]:
+        """The share as it is written into tables."""
+        return {name: rounded(getattr(self, name)) for name in ("value", "low", "high")}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much more often one is right than another on the same tasks.
+
+    `gained` counts the tasks that only the first got right, `lost` those that only the second
+    did; `p_value` is McNemar's, exact and two-sided.
+    """
+
+    share: Share
+    gained: int
+    lost: int
+    p_value: float
+
+
+def rounded(number: float) -> float:
+    """The number as it is written, and as it is held against a bar: 0.93 less 0.9 is 0.03, and
+    not a little more."""
+    return round(number, DIGITS)
+
+
+def wilson(successes: int, trials: int) -> Share:
+    """A share with Wilson's score interval, which also holds near 0 and 1 and for few trials.
+
+    Of no trials nothing is known: the share is counted as 0, anywhere between 0 and 1.
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes in {trials} trials cannot be")
+    if trials == 0:
+        return Share(0.0, 0.0, 1.0)
+    value = successes / trials
+    weight = Z_95**2 / trials
+    centre = (value + weight / 2) / (1 + weight)
+    reach = Z_95 / (1 + weight) * math.sqrt(value * (1 - value) / trials + weight / (4 * trials))
+    low = 0.0 if successes == 0 else centre - reach
+    high = 1.0 if successes == trials else centre + reach
+    return Share(value, low, high)
+
+
+def share_of(outcomes: Iterable[float]) -> Share:
+    """The mean outcome: with Wilson's interval where tasks were tried once, else with one by the
+    bootstrap over tasks, since the tries of one task are not independent."""
+    found = list(outcomes)
+    if _tried_once(found):
+        return wilson(round(sum(found)), len(found))
+    return bootstrap(found)
+
+
+def bootstrap(numbers: Sequence[float]) -> Share:
+    """The mean of some numbers, with the percentile interval of resampled means.
+
+    The same numbers give the same interval: chance is seeded with how many there are.
+    """
+    if not numbers:
+        raise ValueError("the mean of no numbers cannot be; give at least one")
+    return _resampled(tuple(numbers))
+
+
+@lru_cache(maxsize=512)
+def _resampled(numbers: tuple[float, ...]) -> Share:
+    """Remembered, since it takes a while and tables ask for the same figure in several places."""
+    count = len(numbers)
+    rng = Random(count)  # noqa: S311 - repeatable
+    means = sorted(math.fsum(rng.choices(numbers, k=count)) / count for _ in range(RESAMPLES))
+    value = math.fsum(numbers) / count
+    low, high = _between(means, 0.025), _between(means, 0.975)
+    return Share(value, min(low, value), max(high, value))
+
+
+def paired_difference(one: Sequence[float], other: Sequence[float]) -> Difference:
+    """How much more often `one` is right than `other`, task by task.
+
+    The interval is Agresti and Min's: Wald's for matched pairs, with half a pair added to each
+    of the four cells, which keeps it honest where few pairs differ. Of tasks that were tried
+    several times it is one by the bootstrap, and a task counts for whoever was right more often.
+    """
+    if len(one) != len(other):
+        raise ValueError(f"{len(one)} and {len(other)} outcomes are not of the same tasks")
+    gained = sum(a > b for a, b in zip(one, other, strict=True))
+    lost = sum(b > a for a, b in zip(one, other, strict=True))
+    once = _tried_once(one) and _tried_once(other)
+    share = (
+        _matched_pairs(gained, lost, len(one))
+        if once
+        else bootstrap([a - b for a, b in zip(one, other, strict=True)])
+    )
+    return Difference(share, gained, lost, mcnemar(gained, lost))
+
+
+def _matched_pairs(gained: int, lost: int, tasks: int) -> Share:
+    value = (gained - lost) / tasks if tasks else 0.0
+    pairs, more, fewer = tasks + 2.0, gained + 0.5, lost + 0.5
+    centre = (more - fewer) / pairs
+    spread = math.sqrt(max(0.0, (more + fewer) - (more - fewer) ** 2 / pairs)) / pairs
+    low, high = centre - Z_95 * spread, centre + Z_95 * spread
+    return Share(value, max(-1.0, min(low, value)), min(1.0, max(high, value)))
+
+
+def _tried_once(outcomes: Sequence[float]) -> bool:
+    return all(outcome in (0, 1) for outcome in outcomes)
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """The chance that pairs which differ would split as unevenly if neither were better.
+
+    McNemar's exact test; with several tries of a task it is the sign test over tasks.
+    """
+    differing = gained + lost
+    tail = sum(math.comb(differing, count) for count in range(min(gained, lost) + 1))
+    return min(1.0, float(2 * tail / 2**differing))
+
+
+def mean(numbers: Iterable[float | None]) -> float | None:
+    """The mean; None for no numbers, and as soon as one of them is unknown."""
+    found = list(numbers)
+    if not found or any(number is None for number in found):
+        return None
+    return math.fsum(number for number in found if number is not None) / len(found)
+
+
+def quantile(numbers: Iterable[float], share: float) -> float | None:
+    """The number below which that share of them lies; None for no numbers."""
+    ordered = sorted(numbers)
+    return _between(ordered, share) if ordered else None
+
+
+def _between(ordered: Sequence[float], share: float) -> float:
+    """What stands at that share of the way, between two neighbours in proportion."""
+    place = (len(ordered) - 1) * share
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from podium.errors import ConfigError
+
+np = pytest.importorskip("numpy")
+
+from podium.evals.strategies.routers.arrays import Array, packed, unit, unpacked  # noqa: E402
+from podium.evals.strategies.routers.encoder import (  # noqa: E402
+    HashedEncoder,
+    encoder_maker,
+    read_encoder,
+)
+
+FRUIT = ["How many apples are in the basket?", "Count the apples and the pears in the basket."]
+CODE = ["Write a function that sorts a list.", "Implement a function that reverses a list."]
+
+
+def test_texts_about_the_same_are_nearer_than_others() -> None:
+    encoder = HashedEncoder.fitted([*FRUIT, *CODE])
+    one, other, code, more_code = encoder.encode([*FRUIT, *CODE])
+    assert one @ other > max(one @ code, one @ more_code)
+    assert code @ more_code > max(code @ one, code @ other)
+
+
+def test_what_stands_in_every_text_weighs_nothing() -> None:
+    encoder = HashedEncoder.fitted([f"Answer in tags. {text}" for text in [*FRUIT, *CODE]])
+    bare, wrapped = encoder.encode(["apples", "Answer in tags. apples"])
+    assert bare @ wrapped > 0.9
+
+
+def test_rows_have_length_one_and_unknown_words_none() -> None:
+    rows = HashedEncoder.fitted([*FRUIT, *CODE]).encode([FRUIT[0], ""])
+    assert np.linalg.norm(rows, axis=1).tolist() == pytest.approx([1, 0], abs=1e-5)
+
+
+def test_an_encoder_that_was_written_down_encodes_alike() -> None:
+    encoder = HashedEncoder.fitted([*FRUIT, *CODE])
+    again = read_encoder(encoder.document())
+    assert np.array_equal(again.encode(CODE), encoder.encode(CODE))
+
+
+class Lengths:
+    """An encoder of somebody's own."""
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        rows: Array = np.array([[len(text), 1] for text in texts], dtype=np.float32)
+        return rows
+
+
+def test_an_encoder_of_ones_own_is_named_by_its_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lengths.py").write_text(
+        "import numpy\n"
+        "class Lengths:\n"
+        "    def encode(self, texts):\n"
+        "        return numpy.array([[len(text), 1.0] for text in texts])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    encoder = encoder_maker("lengths.py:Lengths")(FRUIT)
+    assert encoder.document() == {"name": "lengths.py:Lengths"}
+    expected = unit(Lengths().encode(FRUIT))
+    assert np.allclose(read_encoder(encoder.document()).encode(FRUIT), expected)
+
+
+def test_arrays_come_back_as_they_were() -> None:
+    array: Array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert np.array_equal(unpacked(packed(array)), array)
+
+
+@pytest.mark.parametrize("broken", [None, {}, {"shape": [3], "float32": "AAAA"}, {"float32": "?"}])
+def test_what_is_no_array_is_named(broken: object) -> None:
+    with pytest.raises(ConfigError, match="fit the router again"):
+        unpacked(broken)

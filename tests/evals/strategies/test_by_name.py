@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from evals.support import case_of, ensemble_of
+from podium.errors import ConfigError, UsageError
+from podium.evals.case import suite_cases
+from podium.evals.evaluation import Evaluation
+from podium.evals.recorded import recorded_pool
+from podium.evals.strategies import candidates, check_strategy, made_of
+from podium.providers.scripted import ScriptedWorker
+from support.recorded import write_livecodebench
+
+WORKERS = [ScriptedWorker("ann", "42"), ScriptedWorker("ben", "41")]
+ENSEMBLE = ensemble_of(WORKERS)
+CASES = [case_of("six times seven?", "42", WORKERS)]
+
+OWN = """
+from podium.evals.strategies.transcript import Transcript
+from podium.request import Request, user
+
+
+async def answer(case, stage):
+    transcript = Transcript("mine", case, stage)
+    request = Request((user(case.task.question),))
+    return transcript.run(await transcript.ask("ann", request, "answer"))
+"""
+
+
+async def best_alone() -> str:
+    return "ann"
+
+
+async def test_a_function_of_ones_own_is_a_strategy_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
+    row = await evaluation.row(f"{path}:answer")
+    assert row.accuracy.value == 1
+    assert row.samples[0].workers == ("ann",)
+
+
+@pytest.mark.parametrize("name", ["best-of-3", "majority-7", "best-of-3:ben", "rules", "moa-3"])
+def test_these_are_strategies(name: str) -> None:
+    check_strategy(name, ENSEMBLE, CASES)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("best-of-0", "did you mean 'best-of-5'"),
+        ("best-of-3:cid", "names no worker of this pool"),
+        ("moa-4", "did you mean 'moa-3'"),
+        ("routerdc", "has to be fitted first"),
+        ("no_such_module:answer", "cannot import"),
+        ("nowhere.py:answer", "no such file"),
+    ],
+)
+def test_these_are_refused_before_anyone_is_asked(
+    name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # it grows where a module is looked for
+    with pytest.raises(UsageError, match=reason):
+        check_strategy(name, ENSEMBLE, CASES)
+
+
+def test_a_fitted_strategy_without_its_file_is_told_how_to_make_one(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    with pytest.raises(ConfigError, match="podium eval fit"):
+        check_strategy(f"routerdc:{tmp_path / 'none.json'}", ENSEMBLE, CASES)
+
+
+@pytest.mark.parametrize(
+    "name", ["moa", "moa-3", "reflection:Ann", "majority", "best-of-2", "rules"]
+)
+def test_what_records_cannot_answer_is_refused_over_recorded_workers(
+    name: str, tmp_path: Path
+) -> None:
+    pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
+    cases = suite_cases(pool.tasks, pool.ensemble.pool)
+    for allowed in ("best-single", "single:Ann", "random", "conductor"):
+        check_strategy(allowed, pool.ensemble, cases)
+    with pytest.raises(UsageError, match="reply only what was recorded"):
+        check_strategy(name, pool.ensemble, cases)
+
+
+async def test_draws_and_mixtures_are_those_of_the_best_single_worker() -> None:
+    assert await candidates("best-of-3", ENSEMBLE, best_alone) == ["best-of-3:ann"]
+    assert await candidates("majority-3:ben", ENSEMBLE, best_alone) == []
+    assert await candidates("moa-3", ENSEMBLE, best_alone) == [
+        "moa-3:drawn/system",
+        "moa-3:drawn/message",
+        "moa-3:ann/system",
+        "moa-3:ann/message",
+    ]
+
+
+async def test_a_row_says_that_its_worker_was_chosen_on_these_tasks() -> None:
+    evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
+    row = await evaluation.row("best-of-2")
+    assert row.note == (
+        "best-of-2:ann, whose worker is the best alone on these very tasks: an optimistic choice"
+    )
+
+
+async def test_names_become_the_strategies_that_they_say() -> None:
+    evaluation = Evaluation(ENSEMBLE, CASES, seed=0, concurrency=1)
+    for name, calls in (("best-of-3:ann", 3), ("majority-4:ben", 4), ("rules", 1), ("moa-3", 5)):
+        assert (await evaluation.row(name)).samples[0].calls == calls
+
+
+def test_a_strategy_in_a_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    names = ["conductor", "json:dumps", f"{path}:answer", f"routerdc:{path}"]
+    path.write_text("one")
+    before = made_of(names)
+    path.write_text("another")
+    assert list(before) == names[2:]
+    assert all(made_of(names)[name] != before[name] for name in before)

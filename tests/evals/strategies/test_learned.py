@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evals.support import case_of, ensemble_of, stage_of
+from podium.errors import ConfigError, UsageError
+from podium.evals.evaluation import Evaluation
+from podium.evals.strategies import check_strategy
+from podium.evals.strategies.learned import Learned, read_learned, write_learned
+from podium.providers.scripted import ScriptedWorker
+
+np = pytest.importorskip("numpy")
+
+from podium.evals.strategies.routers import HashedEncoder, MasRouter, Outcomes  # noqa: E402
+from podium.evals.strategies.routers.constant import ConstantRouter  # noqa: E402
+from podium.evals.strategies.routers.neighbours import NeighbourRouter  # noqa: E402
+
+SUMS = tuple(f"Add {n} and {n}" for n in range(6))
+VERSES = tuple(f"Write a verse on the {thing}" for thing in ["sea", "sky", "sun", "elm", "oak"])
+
+
+def workers() -> list[ScriptedWorker]:
+    return [ScriptedWorker("poet", "a verse"), ScriptedWorker("clerk", "a sum")]
+
+
+def neighbours() -> Learned:
+    shares = np.array([[0, 1]] * len(SUMS) + [[1, 0]] * len(VERSES), dtype=np.float32)
+    outcomes = Outcomes((*SUMS, *VERSES), ("poet", "clerk"), shares)
+    router = NeighbourRouter.fitted(outcomes, HashedEncoder.fitted, 0)
+    return Learned("neighbours", "trades", router)
+
+
+async def test_one_worker_is_asked_the_bare_question_and_nobody_plans(tmp_path: Path) -> None:
+    path = tmp_path / "fitted" / "neighbours.json"
+    write_learned(path, neighbours())
+    cast = workers()
+    cases = [case_of("Add 8 and 9", "a sum", cast), case_of("Write a verse", "a verse", cast)]
+    row = await Evaluation(ensemble_of(cast), cases, seed=0, concurrency=1).row(
+        f"neighbours:{path}"
+    )
+    assert [sample.workers for sample in row.samples] == [("clerk",), ("poet",)]
+    assert row.accuracy.value == 1
+    assert [request.text for request in cast[1].requests] == ["Add 8 and 9"]
+    assert row.samples[0].calls == 1
+
+
+async def test_a_cascade_carries_its_plan_out() -> None:
+    cast = workers()
+    case = case_of("Add 8 and 9", "a sum", cast)
+    cascade = MasRouter.untaught(("poet", "clerk"), SUMS, HashedEncoder.fitted, 0)
+    run = await Learned("masrouter", "sums", cascade).strategy(case, stage_of(cast))
+    assert run.conductor == "masrouter"
+    assert run.rounds[0].workflow == cascade.plan("Add 8 and 9", case.pool)
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "neighbours.json"
+    write_learned(path, neighbours())
+    again = read_learned(path)
+    assert (again.name, again.suite, again.workers) == ("neighbours", "trades", ("poet", "clerk"))
+    assert again.document() == neighbours().document()
+
+
+def test_a_file_of_another_strategy_or_another_pool_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "neighbours.json"
+    write_learned(path, neighbours())
+    cast = workers()
+    cases = [case_of("Add", "a sum", cast)]
+    check_strategy(f"neighbours:{path}", ensemble_of(cast), cases)
+    with pytest.raises(UsageError, match="holds the strategy 'neighbours', not 'routerdc'"):
+        check_strategy(f"routerdc:{path}", ensemble_of(cast), cases)
+    strangers = [ScriptedWorker("cook", "soup")]
+    with pytest.raises(UsageError, match="fit it again on this pool"):
+        check_strategy(f"neighbours:{path}", ensemble_of(strangers), cases)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "nothing that `podium eval fit` wrote"),
+        ('{"format": "podium-fitted", "version": 9}', "version 9 cannot be read"),
+        ('{"format": "podium-fitted", "version": 1, "strategy": "x"}', "nobody here knows"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, content: str, reason: str) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=reason) as error:
+        read_learned(path)
+    assert str(path) in str(error.value)
+
+
+def test_numbers_that_are_missing_are_named_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "constant.json"
+    shares = np.array([0.5], dtype=np.float32)
+    write_learned(path, Learned("constant", "sums", ConstantRouter(("ann",), shares)))
+    document = json.loads(path.read_text())
+    document["learned"] = {}
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=f"{path}: expected an array"):
+        read_learned(path)

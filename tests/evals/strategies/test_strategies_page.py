@@ -1,0 +1,51 @@
+"""The page about strategies: what it says of names, of code and of figures holds."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.support import case_of, ensemble_of
+from podium.evals.evaluation import Evaluation
+from podium.evals.recorded.pool import READERS
+from podium.evals.strategies import STRATEGIES
+from podium.evals.strategies.learned import LEARNED
+from podium.providers.scripted import ScriptedWorker
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "strategies.md").read_text("utf-8")
+FIGURES: list[dict[str, Any]] = json.loads(
+    (ROOT / "results" / "livecodebench-recorded.json").read_text("utf-8")
+)["rows"]
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, *LEARNED, *READERS])
+def test_every_strategy_and_recorded_suite_is_on_the_page(name: str) -> None:
+    assert re.search(rf"`{name}(:FILE)?`", PAGE)
+
+
+async def test_the_strategy_on_the_page_runs_as_it_stands(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    path = tmp_path / "mine.py"
+    path.write_text(code)
+    workers = [
+        ScriptedWorker("ann", "41"),
+        ScriptedWorker("ben", lambda request: "42" if "answered: 41" in request.text else "?"),
+    ]
+    cases = [case_of("Six times seven?", "42", workers)]
+    row = await Evaluation(ensemble_of(workers), cases, seed=0, concurrency=1).row(
+        f"{path}:checked"
+    )
+    assert (row.accuracy.value, row.samples[0].workers) == (1, ("ann", "ben"))
+
+
+@pytest.mark.parametrize("row", FIGURES, ids=lambda row: str(row["strategy"]))
+def test_the_table_on_the_page_has_the_figures_that_were_measured(row: dict[str, Any]) -> None:
+    low, high = (f"{100 * end:.1f}" for end in row["interval"])
+    cells = [row["strategy"], f"{100 * row['accuracy']:.1f}", f"{low} to {high}"]
+    pattern = r"\| +".join(rf"{re.escape(cell)} *" for cell in cells)
+    assert re.search(rf"^\| +{pattern}\|", PAGE, re.MULTILINE)

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals.support import Knowing, ensemble_of, oracle_cases
+from podium.cli.eval import etudes_table
+from podium.conductor import ModelConductor
+from podium.etudes.perfect import oracle_workers
+from podium.evals.case import Case
+from podium.evals.ensemble import Ensemble
+from podium.evals.tables.etudes import LONGER, EtudesTable, measure_etudes
+from podium.evals.tables.row import Row
+from podium.evals.tables.text_table import bars_table, rows_table
+from podium.evals.tables.training import TrainingFigures
+from podium.providers.scripted import ScriptedWorker
+
+N = 40
+SEED = 7
+DEMANDED = (
+    "n",
+    "ceiling",
+    "conductor",
+    "by_shape",
+    "best_single",
+    "moa",
+    "reflection",
+    "majority",
+    "random",
+    "untrained",
+    "shuffled",
+    "subset",
+    "worker_tokens_conductor",
+    "orchestration_tokens_conductor",
+    "worker_tokens_moa",
+    "entropy_bits",
+    "steps_one_skill",
+    "steps_three_skill",
+    "recursion_gain",
+    "recursion_accept_right",
+    "rollouts_per_second",
+    "train_minutes",
+)
+SHARES = (
+    *("ceiling", "conductor", "best_single", "moa", "reflection", "majority", "random"),
+    *("untrained", "shuffled", "subset", "recursion_gain", "recursion_accept_right"),
+)
+
+
+def led_by_one_who_knows() -> Ensemble:
+    cases: list[Case] = [*oracle_cases(N, SEED), *oracle_cases(N // 5, SEED, LONGER)]
+    untrained = ModelConductor(ScriptedWorker("small", "no plan"), name="untrained:full")
+    ensemble = ensemble_of(oracle_workers(), Knowing(cases))
+    return replace(ensemble, untrained={"full": untrained})
+
+
+@pytest.fixture(scope="module")
+def measured() -> EtudesTable:
+    import asyncio
+
+    return asyncio.run(
+        measure_etudes(
+            led_by_one_who_knows(),
+            n=N,
+            seed=SEED,
+            concurrency=8,
+            flaky=0.3,
+            training=TrainingFigures(minutes=12.5, rollouts_per_second=140.0),
+        )
+    )
+
+
+@pytest.fixture
+def document(measured: EtudesTable) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(measured.document()))
+    return found
+
+
+def bar(document: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [bar for bar in document["bars"] if bar["name"] == name]
+    return dict(found)
+
+
+def test_every_figure_has_the_name_under_which_it_is_looked_up(document: dict[str, Any]) -> None:
+    assert set(DEMANDED) <= set(document)
+    assert document["n"] == N
+    for name in SHARES:
+        assert document[name]["low"] <= document[name]["value"] <= document[name]["high"], name
+    for share in document["by_shape"].values():
+        assert share["low"] <= share["value"] <= share["high"]
+
+
+def test_a_conductor_that_knows_the_plans_reaches_the_ceiling(document: dict[str, Any]) -> None:
+    assert document["ceiling"]["value"] == document["conductor"]["value"] == 1.0
+    assert document["shuffled"]["value"] == document["subset"]["value"] == 1.0
+    assert document["longer_chains"]["value"] == 1.0
+    assert document["longer_chains"]["n"] == N // 5
+    assert (document["steps_one_skill"], document["steps_three_skill"]) == (1.0, 3.0)
+    for name in ("by_shape", "best_single", "moa", "random", "shuffled", "worker_tokens"):
+        assert bar(document, name)["met"] is True, name
+
+
+def test_orchestration_is_a_column_of_its_own(
+    document: dict[str, Any], measured: EtudesTable
+) -> None:
+    questions = [len(case.task.question.split()) for case in oracle_cases(N, SEED)]
+    expected = sum(questions) / N + len(["two", "words"])
+    assert document["orchestration_tokens_conductor"] == pytest.approx(expected)
+    assert document["worker_tokens_conductor"] == measured.rows["ideal"].worker_tokens
+    assert document["worker_tokens_moa"] > document["worker_tokens_conductor"]
+
+
+def test_recursion_is_measured_on_the_flaky_pool(document: dict[str, Any]) -> None:
+    assert document["flaky_share"] == 0.3
+    assert document["recursion_gain"]["value"] > 0
+    assert document["recursion_accept_right"]["value"] == 1.0
+
+
+def test_what_training_took_is_told_and_held_against_its_bars(document: dict[str, Any]) -> None:
+    assert (document["train_minutes"], document["rollouts_per_second"]) == (12.5, 140.0)
+    assert bar(document, "train_minutes")["met"] is True
+    assert bar(document, "rollouts_per_second")["met"] is False
+
+
+def test_what_was_not_measured_is_neither_met_nor_failed(measured: EtudesTable) -> None:
+    document = replace(measured, training=TrainingFigures()).document()
+    assert document["train_minutes"] is None
+    assert bar(document, "train_minutes") == {
+        "name": "train_minutes",
+        "demand": "trains in at most 25 minutes",
+        "reached": None,
+        "met": None,
+    }
+
+
+def test_acceptance_is_not_judged_where_no_first_answer_was_right(measured: EtudesTable) -> None:
+    never = tuple(replace(sample, first_right=False) for sample in measured.flaky.samples)
+    document = replace(measured, flaky=replace(measured.flaky, samples=never)).document()
+    assert bar(document, "recursion_accept_right")["met"] is None
+
+
+def test_every_lead_is_told_with_its_interval(document: dict[str, Any]) -> None:
+    for name in ("best-single", "moa", "reflection", "majority", "random", "untrained"):
+        lead = document["leads"][name]
+        assert lead["low"] <= lead["value"] <= lead["high"], name
+    ahead = document["conductor"]["value"] - document["moa"]["value"]
+    assert document["leads"]["moa"]["value"] == pytest.approx(ahead, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        ("conductor", lambda row: _wrong(row, every=5)),
+        ("by_shape", lambda row: _wrong(row, kind="join-2")),
+        ("shuffled", lambda row: _wrong(row, every=20)),
+        ("worker_share", lambda row: _done_by_one(row)),
+        ("entropy_bits", lambda row: _done_by_one(row)),
+        ("steps_three_skill", lambda row: _done_by_one(row)),
+        ("worker_tokens", lambda row: _costing(row, 10_000)),
+        ("moa", lambda row: _wrong(row, every=1)),
+        ("best_single", lambda row: _wrong(row, every=1)),
+    ],
+)
+def test_a_bar_that_is_not_met_says_so(
+    measured: EtudesTable, name: str, spoil: Callable[[Row], Row]
+) -> None:
+    assert bar(measured.document(), name)["met"] is True
+    rows = {**measured.rows, "conductor": spoil(measured.conductor)}
+    assert bar(replace(measured, rows=rows).document(), name)["met"] is False
+
+
+def test_exactly_three_points_is_within_three_points(measured: EtudesTable) -> None:
+    """In floating point, 0.9 less 0.87 is a little more than 0.03."""
+    few = replace(measured.conductor, samples=measured.conductor.samples[:1] * 100)
+    rows = {**dict.fromkeys(measured.rows, _right(few, 70)), "conductor": _right(few, 90)}
+    table = replace(measured, rows=rows, shuffled=_right(few, 87), subset=_right(few, 86))
+    document = table.document()
+    assert bar(document, "shuffled") | {"demand": ""} == {
+        "name": "shuffled",
+        "demand": "",
+        "reached": 0.03,
+        "met": True,
+    }
+    assert bar(document, "subset")["met"] is False
+    assert bar(document, "moa")["met"] is True
+
+
+def test_more_than_nothing_is_any_number_of_times_as_much(measured: EtudesTable) -> None:
+    alone = _wrong(measured.rows["best-single"])
+    document = replace(measured, rows={**measured.rows, "best-single": alone}).document()
+    json.dumps(document, allow_nan=False)
+    assert bar(document, "best_single")["met"] is True
+
+
+def test_every_bar_stays_in_where_not_even_ideal_plans_are_right(measured: EtudesTable) -> None:
+    rows = {name: _wrong(row) for name, row in measured.rows.items()}
+    document = replace(measured, rows=rows).document()
+    assert len(document["bars"]) == len(measured.document()["bars"])
+    for name in ("ceiling", "conductor", "by_shape", "best_single"):
+        assert bar(document, name)["met"] is False, name
+
+
+def test_no_recipe_of_the_etudes_looks_at_the_tables_etudes_while_it_trains() -> None:
+    recipes = sorted((Path(__file__).parents[3] / "recipes").glob("etudes*.toml"))
+    seeds = {tomllib.loads(recipe.read_text("utf-8"))["run"]["seed"] for recipe in recipes}
+    assert recipes
+    assert signature(etudes_table).parameters["seed"].default not in seeds
+
+
+def test_the_table_can_be_read_as_text(measured: EtudesTable) -> None:
+    rows = rows_table(measured.all_rows()).splitlines()
+    assert len({len(line) for line in rows}) == 1
+    assert any(line.startswith("| recursion, flaky pool") for line in rows)
+    bars = bars_table(measured.bars()).splitlines()
+    rollouts = next(line for line in bars if "rollouts" in line)
+    assert [cell.strip() for cell in rollouts.split("|")[2:4]] == ["140.000", "NO"]
+
+
+def _wrong(row: Row, *, every: int = 1, kind: str | None = None) -> Row:
+    samples = tuple(
+        replace(sample, right=False)
+        if place % every == 0 and kind in (None, sample.kind)
+        else sample
+        for place, sample in enumerate(row.samples)
+    )
+    return replace(row, samples=samples)
+
+
+def _right(row: Row, count: int) -> Row:
+    """The row with so many of its first tasks right, and no other."""
+    samples = (replace(sample, right=place < count) for place, sample in enumerate(row.samples))
+    return replace(row, samples=tuple(samples))
+
+
+def _done_by_one(row: Row) -> Row:
+    return replace(row, samples=tuple(replace(s, workers=("words",)) for s in row.samples))
+
+
+def _costing(row: Row, tokens: int) -> Row:
+    return replace(row, samples=tuple(replace(s, worker_tokens=tokens) for s in row.samples))
