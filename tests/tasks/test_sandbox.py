@@ -204,7 +204,7 @@ async def test_libraries_can_be_used(library: str) -> None:
 
 async def test_temporary_files_and_processes_of_its_own_are_a_programs_right() -> None:
     program = """
-import multiprocessing, os, subprocess, sys, tempfile
+import multiprocessing, os, shutil, subprocess, sys, tempfile
 def double(number):
     return 2 * number
 if __name__ == "__main__":
@@ -212,6 +212,7 @@ if __name__ == "__main__":
         assert os.path.dirname(file.name) == os.getcwd()
     with multiprocessing.get_context("fork").Pool(2) as pool:
         print(pool.map(double, [1, 2]))
+    assert shutil.which(os.path.basename(sys.executable)) == sys.executable
     print(subprocess.check_output([sys.executable, "-c", "print(6)"], text=True).strip())
 """
     assert await outcome(program) == Outcome("[2, 4]\n6\n")

@@ -57,7 +57,8 @@ def settle_in() -> None:
     """Leave everything of the guard behind but the code."""
     here = os.getcwd()
     os.environ.clear()
-    os.environ |= {"HOME": here, "TMPDIR": here, "PATH": os.defpath, "LANG": "C.UTF-8"}
+    path = f"{os.path.dirname(sys.executable)}:{os.defpath}"
+    os.environ |= {"HOME": here, "TMPDIR": here, "PATH": path, "LANG": "C.UTF-8"}
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
     if "tempfile" in sys.modules:
         vars(sys.modules["tempfile"])["tempdir"] = None
