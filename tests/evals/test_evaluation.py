@@ -9,11 +9,12 @@ from evals.support import Knowing, case_of, ensemble_of, oracle_cases
 from podium.errors import BudgetExhausted, StoreError, UsageError
 from podium.etudes.perfect import oracle_workers
 from podium.evals.evaluation import Evaluation
-from podium.evals.occasion import CountedWorker
+from podium.evals.occasion import CountedWorker, RepeatingWorker
 from podium.evals.purse import Purse
 from podium.evals.sample import Sample
 from podium.evals.strategies import STRATEGIES
 from podium.evals.written import Try
+from podium.providers.cached import ReplyCache
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Request
 from podium.run import Run
@@ -220,6 +221,21 @@ async def test_the_cap_holds_although_many_tasks_may_be_under_way() -> None:
         await evaluation.row("best-single")
     assert purse.spent == 15.0
     assert evaluation.unfinished == {"single:ben": 3}
+
+
+async def test_the_cap_holds_although_the_first_task_was_answered_by_a_kept_reply() -> None:
+    """It cost nothing, which says nothing of those whose replies are not kept."""
+    worker = ScriptedWorker("ann", "a", price=Price(input=0, output=1_000_000))
+    cases = [case_of(f"{n}?", "a", [worker]) for n in range(9)]
+    kept = RepeatingWorker(CountedWorker(worker, Counter()), ReplyCache(None, 1_000_000))
+    ensemble = replace(ensemble_of([worker]), workers={"ann": kept})
+    await Evaluation(ensemble, cases[:1], seed=0, concurrency=1).row("single:ann")
+    purse = Purse(4.0)
+    evaluation = Evaluation(ensemble, cases, seed=0, concurrency=8, purse=purse)
+    with pytest.raises(BudgetExhausted):
+        await evaluation.row("single:ann")
+    assert purse.spent == 4.0
+    assert evaluation.unfinished == {"single:ann": 5}
 
 
 async def test_two_tasks_of_one_id_are_refused() -> None:

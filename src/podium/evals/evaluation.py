@@ -149,7 +149,7 @@ class Evaluation:
         self._watch(name, len(found), len(tries))
         self._purse.turn()
         for sample in found.values():
-            self._purse.note(sample.paid_usd)
+            self._purse.note(sample.paid_usd, sample.cost_usd)
         if self._purse.is_blind:
             await measured_one()
         try:
@@ -165,12 +165,12 @@ class Evaluation:
 
     async def _performed(self, name: str, case: Case, repeat: int) -> Sample:
         self._purse.begin()
-        paid = 0.0
+        paid, price = 0.0, None
         try:
             sample, run = await self._perform(name, case, repeat)
-            paid = sample.paid_usd
+            paid, price = sample.paid_usd, sample.cost_usd
         finally:
-            self._purse.end(paid)
+            self._purse.end(paid, price)
         if self._keep is not None:
             self._keep(name, sample, run)
         return sample

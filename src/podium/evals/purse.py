@@ -3,7 +3,8 @@
 A task's cost is known when it is done. So that the cap holds although several are under way, a
 task is begun only where the purse could pay for it and for all the others under way, each at the
 price of the strategy's dearest so far; the first of a strategy is begun alone. Replies that were
-kept cost nothing.
+kept cost nothing, and count as if they had to be paid for only where the next task's price is
+guessed: its replies may not be kept.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ class Purse:
     def __init__(self, cap_usd: float | None = None) -> None:
         self.cap_usd = cap_usd
         self.spent = 0.0
-        self._dearest = 0.0
+        self._dearest: float | None = None
         self._under_way = 0
 
     def turn(self) -> None:
         """Another strategy's turn: what its tasks cost is not known yet."""
-        self._dearest = 0.0
+        self._dearest = None
 
     @property
     def is_blind(self) -> bool:
         """Whether there is a cap, and nothing to tell by what a task will cost."""
-        return self.cap_usd is not None and self._dearest == 0.0
+        return self.cap_usd is not None and self._dearest is None
 
     @property
     def is_enough(self) -> bool:
@@ -35,18 +36,19 @@ class Purse:
             return True
         if self.spent >= self.cap_usd:
             return self.cap_usd == self.spent == 0.0  # free workers are asked with an empty purse
-        return self.spent + (self._under_way + 1) * self._dearest <= self.cap_usd
+        return self.spent + (self._under_way + 1) * (self._dearest or 0.0) <= self.cap_usd
 
     def begin(self) -> None:
         """A task is begun."""
         self._under_way += 1
 
-    def end(self, paid_usd: float) -> None:
-        """A task is done, and cost that much."""
+    def end(self, paid_usd: float, price_usd: float | None = None) -> None:
+        """A task is done, and cost that much; `price_usd` is what it costs without kept replies,
+        where that is known."""
         self._under_way -= 1
-        self.note(paid_usd)
+        self.note(paid_usd, price_usd)
 
-    def note(self, paid_usd: float) -> None:
+    def note(self, paid_usd: float, price_usd: float | None = None) -> None:
         """A task that was done earlier cost that much."""
         self.spent += paid_usd
-        self._dearest = max(self._dearest, paid_usd)
+        self._dearest = max(self._dearest or 0.0, paid_usd, price_usd or 0.0)
