@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from evals.support import case_of, ensemble_of
-from podium.errors import ConfigError
+from podium.errors import BudgetExhausted, ConfigError, PodiumError, Unavailable
 from podium.evals import performing
 from podium.evals.case import Case
 from podium.evals.performing import Performer
@@ -24,6 +24,21 @@ async def test_a_strategy_that_throws_is_a_fault_of_its_own_and_not_the_end(
     sample, run = await perform("mine", case_of("a?", "a", [worker]), 0)
     assert (sample.right, sample.at_fault) == (False, "the strategy")
     assert sample.fault == run.error == "the strategy raised ZeroDivisionError: of one's own"
+
+
+@pytest.mark.parametrize("error", [Unavailable("ann is away"), BudgetExhausted("calls", 3)])
+async def test_a_worker_or_a_budget_that_ends_a_strategy_ends_that_task_alone(
+    error: PodiumError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ended(case: Case, stage: Stage) -> Run:
+        raise error
+
+    monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: ended)
+    worker = ScriptedWorker("ann", "a")
+    perform = Performer(ensemble_of([worker]), seed=0)
+    sample, _ = await perform("mine", case_of("a?", "a", [worker]), 0)
+    assert sample.at_fault == "the strategy"
+    assert str(error) in (sample.fault or "")
 
 
 async def test_what_a_person_must_change_ends_the_evaluation(

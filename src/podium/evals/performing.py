@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from podium.engine import Switchboard
-from podium.errors import PodiumError
+from podium.errors import StoreError, UsageError
 from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble
 from podium.evals.occasion import occasion
@@ -54,7 +54,7 @@ class Performer:
         with occasion(repeat) as now:
             try:
                 run = await strategy(case, stage)
-            except PodiumError:
+            except (UsageError, StoreError):
                 raise  # a person must act, and for every other task as well
             except Exception as error:  # noqa: BLE001 - a strategy may be somebody's own function
                 run = _broken_off(name, case, error)
