@@ -96,6 +96,11 @@ async def test_a_program_is_taken_from_the_tags_and_from_a_code_fence() -> None:
     assert not await is_right("print(input())", "code", **ECHO, tagged=True)
 
 
+async def test_a_program_may_have_a_code_fence_in_its_words() -> None:
+    program = 'def f():\n    """\n    ```\n    as here\n    ```\n    """\nprint(input())'
+    assert await is_right(program, "code", **ECHO)
+
+
 async def test_a_function_is_graded_by_what_it_returns() -> None:
     tests: dict[str, Any] = {
         "tests": [{"input": "[1, 2]\n3", "output": "[1, 2, 3]"}],

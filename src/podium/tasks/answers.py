@@ -19,8 +19,10 @@ LONGEST_REPLY_TO_JUDGE: Final = 50_000
 """Characters of an answer that a judge is still asked about."""
 
 _FENCED: Final = re.compile(
-    r"^[ \t]*```\w*[ \t]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE
+    r"^ {0,3}```\w*[ \t]*\n(.*?)(?:^ {0,3}```|\Z)", re.DOTALL | re.MULTILINE
 )
+"""As in Markdown, where what is indented by four spaces is no fence: so are those in docstrings."""
+
 _TAG: Final = re.compile(r"<(/?)answer>", re.IGNORECASE)
 
 _WRAPPING: Final = "\"'`*_“”‘’«» \t\n"

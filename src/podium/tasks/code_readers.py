@@ -171,7 +171,7 @@ def bigcodebench(row: Row, split: str) -> TaskRecord:
         grader="code",
         parameters={
             "check": row.text("test"),
-            "before": code,
+            "before": f"{row.text('code_prompt').rstrip()}\n    pass\n",
             "together": True,
             "limits": {**BIGCODEBENCH_LIMITS},
             "tagged": True,
