@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from podium.evals.strategies import STRATEGIES
 from podium.evals.written import Try
 from podium.providers.cached import ReplyCache
 from podium.providers.scripted import ScriptedWorker
-from podium.request import Request
+from podium.request import Reply, Request
 from podium.run import Run
 from podium.usage import Price
 from support.stage import Actor
@@ -204,11 +205,20 @@ async def test_at_the_cap_it_stops_between_two_tasks_and_says_how_far_it_came() 
     assert (worker.calls, purse.spent) == (4, 4.0)
 
 
+class Unhurried(ScriptedWorker):
+    """Lets everyone else begin before it replies."""
+
+    async def reply(self, request: Request) -> Reply:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return await super().reply(request)
+
+
 async def test_the_cap_holds_although_many_tasks_may_be_under_way() -> None:
     """The first task of each strategy is alone, so that its cost is known before the others."""
     workers = [
-        ScriptedWorker("ann", "a", price=Price(input=0, output=1_000_000)),
-        ScriptedWorker("ben", "a b c", price=Price(input=0, output=1_000_000)),
+        Unhurried("ann", "a", price=Price(input=0, output=1_000_000)),
+        Unhurried("ben", "a b c", price=Price(input=0, output=1_000_000)),
     ]
     cases = [case_of(f"{n}?", "a", workers) for n in range(6)]
     ensemble = replace(
@@ -225,7 +235,7 @@ async def test_the_cap_holds_although_many_tasks_may_be_under_way() -> None:
 
 async def test_the_cap_holds_although_the_first_task_was_answered_by_a_kept_reply() -> None:
     """It cost nothing, which says nothing of those whose replies are not kept."""
-    worker = ScriptedWorker("ann", "a", price=Price(input=0, output=1_000_000))
+    worker = Unhurried("ann", "a", price=Price(input=0, output=1_000_000))
     cases = [case_of(f"{n}?", "a", [worker]) for n in range(9)]
     kept = RepeatingWorker(CountedWorker(worker, Counter()), ReplyCache(None, 1_000_000))
     ensemble = replace(ensemble_of([worker]), workers={"ann": kept})
