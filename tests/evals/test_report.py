@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Variant
 from podium.evals.report import Wanted, reported
 from podium.evals.tables.text_table import notes, rows_table
+from podium.evals.written import SampleFiles
 from podium.providers.scripted import ScriptedWorker
 
 
@@ -95,3 +97,25 @@ async def test_a_report_can_be_read_as_text() -> None:
     assert cells[columns.index("orchestration tokens")] == "0"
     (note,) = notes(rows)
     assert note.startswith("best-single: single:")
+
+
+async def test_samples_that_were_graded_otherwise_are_not_gone_on_from(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    workers = [ScriptedWorker("ann", "7"), ScriptedWorker("ben", "8")]
+    wanted = Wanted(suite=str(file), strategies=("single:ann",), limit=None, judge="ann")
+
+    def written(grader: str) -> None:
+        file.write_text(json.dumps({"question": "6?", "answer": "7.0", "grader": grader}), "utf-8")
+
+    async def measured(wanted: Wanted) -> float:
+        with SampleFiles(tmp_path / "samples") as files:
+            report = await reported(ensemble_of(workers), wanted, files=files)
+        return report.rows[0].accuracy.value
+
+    written("exact")
+    assert await measured(wanted) == await measured(wanted) == 0.0
+    with pytest.raises(UsageError, match="its judge is ann, and this one's is ben; name a new"):
+        await measured(replace(wanted, judge="ben"))
+    written("number")
+    with pytest.raises(UsageError, match="has another evaluation: its file is"):
+        await measured(wanted)

@@ -30,6 +30,7 @@ from podium.evals.strategies import made_of
 from podium.evals.tables.row import Row
 from podium.evals.tables.yardsticks import yardsticks
 from podium.evals.written import SampleFiles
+from podium.files import sha256_of
 from podium.tasks.own import ENDINGS
 from podium.tasks.reading import LeftOut
 from podium.tasks.suites import ETUDES, USUAL_ETUDES, loaded_suite
@@ -223,17 +224,20 @@ def _check_prices(wanted: Wanted, ensemble: Ensemble) -> None:
 
 
 def _manifest(wanted: Wanted, cases: Sequence[Case], ensemble: Ensemble) -> dict[str, Any]:
-    """What makes an evaluation this one and no other. Strategies and repeats may be added."""
+    """What makes an evaluation this one and no other. Strategies and repeats may be added. Of a
+    file of one's own all counts, for it also says how answers are graded."""
     tasks = [(case.task.id, case.task.question, case.task.answer) for case in cases]
-    own = Path(wanted.suite)
+    own = path if (path := Path(wanted.suite)).suffix in ENDINGS else None
     return {
-        "suite": own.name if own.suffix in ENDINGS else wanted.suite,
+        "suite": wanted.suite if own is None else own.name,
         "limit": wanted.limit,
         "seed": wanted.seed,
         "variant": wanted.variant.document(),
         "tasks": hashlib.blake2b(repr(tasks).encode(), digest_size=8).hexdigest(),
         "workers": list(ensemble.pool.names),
         "ensemble": ensemble.identity,
+        "judge": wanted.judge,
+        "file": None if own is None else sha256_of(own),
     }
 
 
