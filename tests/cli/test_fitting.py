@@ -25,7 +25,9 @@ def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
         *("eval", "run", tasks, "--pool", pool, "--json"),
         *("--strategy", "constant:fitted/constant.json"),
     )
-    assert ended.json["rows"][0]["accuracy"] == 1.0
+    (row,) = ended.json["rows"]
+    assert row["accuracy"] == 1.0
+    assert row["note"] == "it learned from 8 of these 8 tasks: an optimistic figure"
     ended = podium("eval", "folds", tasks, "--pool", pool, "--strategy", "constant", "--count", "4")
     assert ended.code == 0, ended.err
     assert "| constant " in ended.out

@@ -19,7 +19,7 @@ from podium.evals.ensemble import Ensemble
 from podium.evals.performing import Perform, Performer
 from podium.evals.purse import Purse
 from podium.evals.sample import Sample
-from podium.evals.strategies import candidates, check_strategy
+from podium.evals.strategies import candidates, check_strategy, note_on
 from podium.evals.tables.row import Row
 from podium.evals.written import Try
 from podium.run import Run
@@ -102,7 +102,7 @@ class Evaluation:
             self._rows[name] = (
                 await self._best(name, stand_ins)
                 if stand_ins
-                else Row(name, await self._samples(name))
+                else Row(name, await self._samples(name), note_on(name, self._cases))
             )
         return self._rows[name]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,12 @@ from evals.support import case_of, ensemble_of, stage_of
 from podium.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
 from podium.evals.strategies import check_strategy
-from podium.evals.strategies.learned import Learned, read_learned, write_learned
+from podium.evals.strategies.learned import (
+    Learned,
+    fingerprints,
+    read_learned,
+    write_learned,
+)
 from podium.providers.scripted import ScriptedWorker
 
 np = pytest.importorskip("numpy")
@@ -62,6 +68,20 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     again = read_learned(path)
     assert (again.name, again.suite, again.workers) == ("neighbours", "trades", ("poet", "clerk"))
     assert again.document() == neighbours().document()
+
+
+async def test_who_has_met_some_of_the_tasks_says_how_many(tmp_path: Path) -> None:
+    path, cast = tmp_path / "neighbours.json", workers()
+    cases = [case_of(question, "a sum", cast) for question in (*SUMS[:2], "Add 8 and 9")]
+    for met, note in [
+        (cases[:2], "it learned from 2 of these 3 tasks: an optimistic figure"),
+        ([], ""),
+    ]:
+        write_learned(path, replace(neighbours(), questions=fingerprints(met)))
+        row = await Evaluation(ensemble_of(cast), cases, seed=0, concurrency=1).row(
+            f"neighbours:{path}"
+        )
+        assert row.note == note
 
 
 def test_a_file_of_another_strategy_or_another_pool_is_refused(tmp_path: Path) -> None:

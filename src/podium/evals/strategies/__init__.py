@@ -20,6 +20,7 @@ from podium.evals.strategies.by_name import (
     candidates,
     check_strategy,
     made_of,
+    note_on,
     strategy_named,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "candidates",
     "check_strategy",
     "made_of",
+    "note_on",
     "strategy_named",
 ]

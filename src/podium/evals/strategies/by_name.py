@@ -156,6 +156,12 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
             return named_function(name)
 
 
+def note_on(name: str, cases: Sequence[Case]) -> str:
+    """What a reader must know of that strategy on these cases; nothing, of most."""
+    family, _, which = name.partition(":")
+    return read_learned(Path(which)).note(cases) if family in LEARNED else ""
+
+
 def made_of(names: Iterable[str]) -> dict[str, str]:
     """The checksums of the files that strategies are made of: what was learned, and functions of
     one's own that stand in a file. With another file it is another strategy."""

@@ -26,7 +26,13 @@ from podium.evals.sample import Sample, graded
 from podium.evals.stage import Stage
 from podium.evals.strategies.by_name import single_workers
 from podium.evals.strategies.conducting import carried_out
-from podium.evals.strategies.learned import LEARNED, MASROUTER, Learned, needs_numpy
+from podium.evals.strategies.learned import (
+    LEARNED,
+    MASROUTER,
+    Learned,
+    fingerprints,
+    needs_numpy,
+)
 from podium.evals.tables.row import Row
 from podium.pool import Pool
 from podium.run import Run
@@ -82,11 +88,12 @@ async def fit(
         taught = await _tried(
             ensemble, cases, seed=seed, concurrency=concurrency, encoder=maker, watch=watch
         )
-        return Learned(name, suite, taught)
+        return Learned(name, suite, taught, fingerprints(cases))
     alone = await tried_alone(
         ensemble, cases, seed=seed, concurrency=concurrency, repeats=repeats, watch=watch
     )
-    return Learned(name, suite, ROUTERS[name].fitted(alone.outcomes, maker, seed))
+    router = ROUTERS[name].fitted(alone.outcomes, maker, seed)
+    return Learned(name, suite, router, fingerprints(cases))
 
 
 def check_learnable(name: str, ensemble: Ensemble) -> None:

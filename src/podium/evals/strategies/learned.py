@@ -4,13 +4,15 @@
     run = await learned.strategy(case, stage)
 
 The file is versioned JSON: the strategy's name, the suite and the workers that it was fitted to,
-and its numbers. Learning itself is `podium.evals.strategies.fit`.
+its numbers, and the fingerprints of the questions that it learned from. Learning itself is
+`podium.evals.strategies.fit`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,15 +42,18 @@ LEARNED: Final = (
 MASROUTER: Final = "masrouter"
 FORMAT: Final = "podium-fitted"
 VERSION: Final = 1
+MET: Final = "it learned from {met} of these {count} tasks: an optimistic figure"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
-    """A strategy that was fitted: its name, the suite that it learned from, and what it knows."""
+    """A strategy that was fitted: its name, the suite that it learned from, what it knows, and
+    the fingerprints of the questions that it learned from."""
 
     name: str
     suite: str
     model: Router | MasRouter
+    questions: frozenset[str] = frozenset()
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -85,6 +90,11 @@ class Learned:
                 f"pool has {', '.join(present)}: none of them; fit it again on this pool"
             )
 
+    def note(self, cases: Sequence[Case]) -> str:
+        """What a reader must know who sees it measured by these cases: whether it has met them."""
+        met = len(self.questions & fingerprints(cases))
+        return MET.format(met=met, count=len(cases)) if met else ""
+
     def document(self) -> dict[str, Any]:
         """What is written down."""
         return {
@@ -93,6 +103,7 @@ class Learned:
             "strategy": self.name,
             "suite": self.suite,
             "workers": list(self.workers),
+            "questions": sorted(self.questions),
             "learned": self.model.document(),
         }
 
@@ -131,7 +142,16 @@ def read_learned(path: Path) -> Learned:
         model = kind.read(workers, document.get("learned") or {})
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    return Learned(str(name), str(document.get("suite", "")), model)
+    met = frozenset(map(str, document.get("questions") or ()))
+    return Learned(str(name), str(document.get("suite", "")), model, met)
+
+
+def fingerprints(cases: Iterable[Case]) -> frozenset[str]:
+    """By what the questions of these cases are known again."""
+    return frozenset(
+        hashlib.blake2b(case.task.question.encode("utf-8", "replace"), digest_size=8).hexdigest()
+        for case in cases
+    )
 
 
 def needs_numpy(purpose: str) -> None:
