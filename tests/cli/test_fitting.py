@@ -32,3 +32,25 @@ def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
     assert ended.code == 0, ended.err
     assert "| constant " in ended.out
     assert "no worker was asked anything" in ended.err
+
+
+def test_lines_that_are_no_tasks_are_named_where_strategies_learn_too(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    pytest.importorskip("numpy")
+    tasks = tmp_path / "tasks.jsonl"
+    lines: list[dict[str, str]] = [{"question": "What?"}]
+    lines += [{"question": f"{n} x 7?", "answer": "42", "grader": "number"} for n in range(4)]
+    tasks.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    pool = make_pool({"right": "42"}, head=RULES)
+    for command in (("fit", "constant", tasks), ("folds", tasks, "--count", "2")):
+        ended = podium("eval", *command, "--pool", pool)
+        assert ended.code == 0, ended.err
+        assert "left out: " in ended.err
+        assert "line 1" in ended.err
+
+
+def test_folds_take_as_many_tasks_as_the_help_says(podium: Podium) -> None:
+    pytest.importorskip("numpy")
+    ended = podium("eval", "folds", "etudes", "--oracle", "--strategy", "constant", "--json")
+    assert ended.json["n"] == 100

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from podium.cli import eval_options as given
 from podium.cli import options
+from podium.cli.measure import tell_left_out, usual_tasks
 from podium.cli.output import say, say_json
 from podium.cli.settings import Choice
-from podium.cli.sitting import Sitting
+from podium.cli.sitting import Held, Sitting
+
+if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
+    from podium.evals.strategies.folds import Folded
+    from podium.evals.strategies.learned import Learned
 
 Strategy = Annotated[
     str,
@@ -35,6 +40,15 @@ Fitted = Annotated[
         help="Where what was learned goes; fitted/STRATEGY.json, when left out.",
     ),
 ]
+Lessons = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=1,
+        help="How many questions to learn from; when left out, 500, and all that were recorded.",
+    ),
+]
 Learners = Annotated[
     str, typer.Option("--strategy", metavar="A,B,…", help="Which ones; several with commas.")
 ]
@@ -53,7 +67,7 @@ def fit(
     strategy: Strategy,
     suite: LearnedFrom,
     file: Fitted = None,
-    limit: given.Limit = None,
+    limit: Lessons = None,
     data: given.Data = None,
     seed: given.Seed = None,
     repeats: given.Repeats = None,
@@ -88,11 +102,16 @@ def fit(
         output=None,
         keeps_replies=not fresh,
     )
-    learned = sitting.hold(
-        lambda held: fitted(
+
+    async def taught(held: Held) -> Learned:
+        cases, left_out = training_cases(
+            named, held.ensemble.pool, data=data, limit=limit, seed=chance
+        )
+        tell_left_out(left_out)
+        return await fitted(
             strategy,
             held.ensemble,
-            training_cases(named, held.ensemble.pool, data=data, limit=limit, seed=chance),
+            cases,
             suite=named,
             seed=chance,
             concurrency=held.at_once,
@@ -100,7 +119,8 @@ def fit(
             encoder=encoder,
             watch=held.watch,
         )
-    )
+
+    learned = sitting.hold(taught)
     path = file or Path("fitted") / f"{strategy}.json"
     write_learned(path, learned)
     say(f"{path}: learned from {named}; measure it with --strategy {strategy}:{path}")
@@ -132,7 +152,13 @@ def folds(
     from podium.evals.strategies.folds import cross_validated
 
     names = tuple(dict.fromkeys(filter(None, strategy.split(","))))
-    wanted = Wanted(suite=suite, data=data, strategies=names or ("",), limit=limit, seed=seed or 0)
+    wanted = Wanted(
+        suite=suite,
+        data=data,
+        strategies=names or ("",),
+        limit=limit or usual_tasks(suite),
+        seed=seed or 0,
+    )
     sitting = Sitting(
         choice=Choice(pool=pool, config=config, offline=offline),
         suite=suite,
@@ -145,10 +171,13 @@ def folds(
         output=None,
         keeps_replies=not fresh,
     )
-    folded = sitting.hold(
-        lambda held: cross_validated(
+
+    async def measured(held: Held) -> Folded:
+        cases, left_out = wanted.posed(held.ensemble)
+        tell_left_out(left_out)
+        return await cross_validated(
             held.ensemble,
-            wanted.posed(held.ensemble).cases,
+            cases,
             names,
             count=count,
             seed=wanted.seed,
@@ -157,7 +186,8 @@ def folds(
             encoder=encoder,
             watch=held.watch,
         )
-    )
+
+    folded = sitting.hold(measured)
     if json:
         say_json({"suite": suite, "seed": wanted.seed, **folded.document()})
     else:

@@ -5,6 +5,7 @@ How a measurement is held is `podium.cli.sitting`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -22,7 +23,8 @@ from podium.errors import UsageError
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.case import Variant
     from podium.evals.report import Report
-    from podium.evals.suite_file import SuiteFile, VariantTable
+    from podium.evals.suite_file import VariantTable
+    from podium.tasks.reading import LeftOut
 
 USUAL_TASKS: Final = 100
 """How many tasks of a suite with a name; of one's own file and of recorded suites, all."""
@@ -80,7 +82,7 @@ def run(
         suite=file.suite,
         data=data or _path(file.data),
         strategies=tuple(dict.fromkeys(("conductor",) if named is None else named)),
-        limit=_first(limit, file.limit, _usual_tasks(file)),
+        limit=_first(limit, file.limit, usual_tasks(file.suite)),
         seed=_first(seed, file.seed, 0),
         variant=_variant(chosen),
         repeats=repeats or file.repeats,
@@ -135,11 +137,12 @@ def _path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
 
 
-def _usual_tasks(file: SuiteFile) -> int | None:
+def usual_tasks(suite: str) -> int | None:
+    """How many tasks of that suite are measured where no limit was named; None for all."""
     from podium.evals.recorded import is_recorded
     from podium.tasks.own import ENDINGS
 
-    whole = Path(file.suite).suffix in ENDINGS or is_recorded(file.suite)
+    whole = Path(suite).suffix in ENDINGS or is_recorded(suite)
     return None if whole else USUAL_TASKS
 
 
@@ -155,13 +158,18 @@ def _variant(chosen: VariantTable) -> Variant:
     return replace(variant, shapes=shapes_of(chosen.shapes)) if chosen.shapes else variant
 
 
+def tell_left_out(lines: Iterable[LeftOut]) -> None:
+    """Name the lines of a suite's file that are no tasks."""
+    for line in lines:
+        complain(f"left out: {line}")
+
+
 def _tell(report: Report, sitting: Sitting, *, as_json: bool) -> None:
     """Print the table, write it beside the samples, and say what failed."""
     from podium.evals.tables.text_table import notes, rows_table
 
     sitting.summarise(report.document())
-    for line in report.left_out:
-        complain(f"left out: {line}")
+    tell_left_out(report.left_out)
     for problem in report.problems:
         complain(
             f"{problem.strategy}: {problem.at_fault} failed in {problem.count} samples, first "

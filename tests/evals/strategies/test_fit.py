@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from evals.support import case_of, ensemble_of, stage_of
-from podium.errors import UsageError
+from podium.errors import AuthenticationFailed, UsageError
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
 from podium.evals.sample import Sample
 from podium.evals.strategies.fit import fit, training_cases, training_suite, utility
 from podium.evals.strategies.learned import LEARNED, write_learned
 from podium.providers.scripted import ScriptedWorker
-from podium.request import Request
+from podium.request import Reply, Request
 from support.recorded import write_livecodebench
 
 pytest.importorskip("numpy")
@@ -128,13 +128,13 @@ def test_a_suite_without_a_training_split_says_what_to_do(suite: str) -> None:
 def test_of_ones_own_tasks_all_are_learned_from(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "One and one?", "answer": "2", "grader": "exact"}\n')
-    (case,) = training_cases(str(path), ENSEMBLE.pool)
+    ((case,), _) = training_cases(str(path), ENSEMBLE.pool)
     assert case.task.question == "One and one?"
 
 
 def test_training_cases_are_over_the_pool_that_is_measured(tmp_path: Path) -> None:
     pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path)).ensemble.pool
-    cases = training_cases("livecodebench-recorded", pool, data=tmp_path)
+    cases, _ = training_cases("livecodebench-recorded", pool, data=tmp_path)
     assert 0 < len(cases) < 11
     assert {case.pool for case in cases} == {pool}
 
@@ -149,3 +149,16 @@ async def test_what_cannot_be_fitted_is_refused_before_anyone_is_asked(tmp_path:
     recorded = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
     with pytest.raises(UsageError, match="those of Ann were not recorded"):
         await fit("smoothie", recorded.ensemble, CASES)
+
+
+async def test_nothing_is_learned_of_a_worker_that_never_answered() -> None:
+    """Or a wrong key would teach that its model is always wrong."""
+
+    class Away(ScriptedWorker):
+        async def reply(self, request: Request) -> Reply:
+            raise AuthenticationFailed("the key of ben is not accepted")
+
+    cast = [ScriptedWorker("ann", "yes"), Away("ben", "no")]
+    cases = [case_of("Is it so?", "yes", cast)]
+    with pytest.raises(UsageError, match="single:ben failed on all of 1 tries, first with: .*key"):
+        await fit("constant", ensemble_of(cast), cases)

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from evals.support import case_of, ensemble_of
-from podium.errors import UsageError
+from podium.errors import RequestRefused, UsageError
 from podium.evals.case import suite_cases
 from podium.evals.recorded import recorded_pool
 from podium.evals.strategies.folds import cross_validated, dealt
 from podium.providers.scripted import ScriptedWorker
+from podium.request import Reply, Request
 from support.recorded import write_livecodebench
 
 pytest.importorskip("numpy")
@@ -86,3 +87,17 @@ async def test_what_cannot_be_done_is_said_first() -> None:
         await cross_validated(ENSEMBLE, CASES, [])
     with pytest.raises(UsageError, match="there is no strategy 'constnt'"):
         await cross_validated(ENSEMBLE, CASES, ["constnt"])
+
+
+async def test_what_failed_is_told_with_the_table() -> None:
+    class Shy(ScriptedWorker):
+        async def reply(self, request: Request) -> Reply:
+            if "0?" in request.text:
+                raise RequestRefused("ann will not say")
+            return await super().reply(request)
+
+    cast = [Shy("ann", "yes"), ScriptedWorker("ben", "no")]
+    cases = [case_of(f"{n}?", "yes", cast) for n in range(4)]
+    folded = await cross_validated(ensemble_of(cast), cases, ["constant"], count=2)
+    failed = [note for note in folded.notes() if "failed" in note]
+    assert failed[0] == ("best-single: something failed in 1 samples, first with: ann will not say")

@@ -39,6 +39,7 @@ from podium.run import Run
 from podium.tasks import BENCHMARKS
 from podium.tasks.gym import GYM
 from podium.tasks.loaders import benchmark_named
+from podium.tasks.reading import LeftOut
 from podium.tasks.suites import ETUDES, loaded_suite
 
 if TYPE_CHECKING:  # needs numpy, which only those have who fit
@@ -92,6 +93,7 @@ async def fit(
     alone = await tried_alone(
         ensemble, cases, seed=seed, concurrency=concurrency, repeats=repeats, watch=watch
     )
+    _check_answered(alone.rows)
     router = ROUTERS[name].fitted(alone.outcomes, maker, seed)
     return Learned(name, suite, router, fingerprints(cases))
 
@@ -107,6 +109,16 @@ def check_learnable(name: str, ensemble: Ensemble) -> None:
             f"not recorded, only whether they were right; use another strategy"
         )
     needs_numpy(f"fitting {name}")
+
+
+def _check_answered(rows: Sequence[Row]) -> None:
+    """Who answered nothing was not wrong but away, and that is nothing to learn."""
+    for row in rows:
+        if row.faults == len(row.samples):
+            raise UsageError(
+                f"{row.strategy} failed on all of {len(row.samples)} tries, first with: "
+                f"{row.samples[0].fault}; mend that worker, or leave it out of the pool"
+            )
 
 
 def training_suite(name: str) -> str:
@@ -130,17 +142,25 @@ def training_suite(name: str) -> str:
     )
 
 
+class Lessons(NamedTuple):
+    """The cases that may be learned from, and the lines of their file that are no tasks."""
+
+    cases: tuple[Case, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+
 def training_cases(
     name: str, pool: Pool, *, data: Path | None = None, limit: int | None = None, seed: int = 0
-) -> tuple[Case, ...]:
+) -> Lessons:
     """The tasks that may be learned from before that suite is measured; 500, when no limit is
     named, but all that were recorded."""
     named = training_suite(name)
     if is_recorded(named):
-        return suite_cases(recorded_pool(named, data=data, limit=limit, seed=seed).tasks, pool)
+        found = recorded_pool(named, data=data, limit=limit, seed=seed)
+        return Lessons(suite_cases(found.tasks, pool))
     seed += APART if named.partition(":")[0] == GYM else 0
     loaded = loaded_suite(named, data=data, limit=limit or USUAL_QUESTIONS, seed=seed)
-    return suite_cases(loaded.tasks, pool)
+    return Lessons(suite_cases(loaded.tasks, pool), loaded.left_out)
 
 
 class Alone(NamedTuple):

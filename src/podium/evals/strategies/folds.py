@@ -56,7 +56,8 @@ class Folded:
 
     def notes(self) -> list[str]:
         """What a reader must know of each row, a line each."""
-        return [f"{row.strategy}: {row.note}" for row in self._shown if row.note]
+        noted = [f"{row.strategy}: {row.note}" for row in self._shown if row.note]
+        return [*noted, *(_failed(row) for row in self._shown if row.faults)]
 
     @property
     def _shown(self) -> list[Row]:
@@ -184,6 +185,11 @@ def _best_single(rows: Sequence[Row]) -> Row:
     best = max(rows, key=lambda row: row.accuracy.value)
     note = OPTIMISTIC.format(of=best.strategy, count=len(rows))
     return Row(BEST_SINGLE, best.samples, note)
+
+
+def _failed(row: Row) -> str:
+    first = next(sample.fault for sample in row.samples if sample.fault is not None)
+    return f"{row.strategy}: something failed in {row.faults} samples, first with: {first}"
 
 
 def _interval(share: Share) -> str:
