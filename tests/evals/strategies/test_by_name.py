@@ -112,11 +112,15 @@ async def test_names_become_the_strategies_that_they_say() -> None:
         assert (await evaluation.row(name)).samples[0].calls == calls
 
 
-def test_a_strategy_in_a_file_is_known_by_what_is_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    names = ["conductor", "json:dumps", f"{path}:answer", f"routerdc:{path}"]
-    path.write_text("one")
+def test_a_strategy_in_a_file_is_known_by_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "of_ones_own.py"
+    names = ["conductor", "single:ann", "sys:exit"]
+    names += [f"{path}:answer", f"routerdc:{path}", "of_ones_own:answer"]
+    path.write_text("one = 1")
     before = made_of(names)
-    path.write_text("another")
-    assert list(before) == names[2:]
+    path.write_text("another = 2")
+    assert list(before) == names[3:]
     assert all(made_of(names)[name] != before[name] for name in before)

@@ -31,7 +31,7 @@ from podium.evals.strategies.baselines import (
 )
 from podium.evals.strategies.conducting import conducted, ideal, random_plans
 from podium.evals.strategies.learned import LEARNED, read_learned
-from podium.evals.strategies.named import is_function_name, named_function
+from podium.evals.strategies.named import file_of, is_function_name, named_function
 from podium.files import sha256_of
 from podium.pool import CONDUCTOR_PROVIDER
 
@@ -164,14 +164,17 @@ def note_on(name: str, cases: Sequence[Case]) -> str:
 
 def made_of(names: Iterable[str]) -> dict[str, str]:
     """The checksums of the files that strategies are made of: what was learned, and functions of
-    one's own that stand in a file. With another file it is another strategy."""
+    one's own. With another file it is another strategy."""
     found = {}
     for name in names:
         family, _, which = name.partition(":")
+        path = None
         if family in LEARNED:
-            found[name] = sha256_of(Path(which))
-        elif is_function_name(name) and (place := name.rpartition(":")[0]).endswith(".py"):
-            found[name] = sha256_of(Path(place))
+            path = Path(which)
+        elif family not in (*STRATEGIES, "single") and is_function_name(name):
+            path = file_of(name)
+        if path is not None:
+            found[name] = sha256_of(path)
     return found
 
 

@@ -38,6 +38,15 @@ def named_function(name: str) -> Callable[..., Any]:
     return found
 
 
+def file_of(name: str) -> Path | None:
+    """The file that the function of that name stands in; None where its module has none."""
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        return Path(place)
+    found: str | None = getattr(_imported(place), "__file__", None)
+    return None if found is None else Path(found)
+
+
 def _imported(module: str) -> ModuleType:
     """The module by its name; the directory that the command was started in is looked at too."""
     here = str(Path.cwd())
