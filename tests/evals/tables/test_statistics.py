@@ -100,6 +100,11 @@ def test_the_bootstrap_of_many_independent_tasks_agrees_with_wilson() -> None:
     assert bootstrap(outcomes) == drawn
 
 
+def test_the_bootstrap_is_the_same_in_whatever_order_samples_were_written() -> None:
+    outcomes = [tenths / 10 for tenths in (0, 1, 3, 3, 5, 7, 7, 8, 9, 10)]
+    assert bootstrap(outcomes[::-1]) == bootstrap(outcomes)
+
+
 def test_tries_of_one_task_make_no_interval_narrower_than_the_tasks_allow() -> None:
     """Ten tries that always agree are worth no more than one."""
     assert share_of([1.0, 0.0, 1.0, 1.0]) == wilson(3, 4)

@@ -88,11 +88,12 @@ def share_of(outcomes: Iterable[float]) -> Share:
 def bootstrap(numbers: Sequence[float]) -> Share:
     """The mean of some numbers, with the percentile interval of resampled means.
 
-    The same numbers give the same interval: chance is seeded with how many there are.
+    The same numbers give the same interval in whatever order they come, as samples do that are
+    read back from files: they are sorted, and chance is seeded with how many there are.
     """
     if not numbers:
         raise ValueError("the mean of no numbers cannot be; give at least one")
-    return _resampled(tuple(numbers))
+    return _resampled(tuple(sorted(numbers)))
 
 
 @lru_cache(maxsize=512)
