@@ -60,6 +60,16 @@ async def test_an_evaluation_that_was_cut_off_is_read_as_far_as_it_came(tmp_path
     assert {row.strategy for row in measured.rows} == set(ANSWERS)
 
 
+async def test_repeats_that_the_table_was_made_without_are_not_read(tmp_path: Path) -> None:
+    directory = await write_evaluation(tmp_path / "a", ANSWERS, rows=ROWS, repeats=1)
+    file = directory / "conductor.jsonl"
+    again = file.read_text("utf-8").replace('"repeat": 0', '"repeat": 1')
+    file.write_text(file.read_text("utf-8") + again.replace('"right": true', '"right": false'))
+    assert len(read_measured(directory).row("conductor").samples) == 3
+    once = read_measured(await write_evaluation(tmp_path / "b", ANSWERS, rows=ROWS))
+    assert read_measured(directory).row("conductor").accuracy == once.row("conductor").accuracy
+
+
 @pytest.mark.parametrize("line", ['{"task": "x", "right": tr', '{"task": "x"}', "[]"])
 async def test_a_line_that_is_no_sample_is_named(tmp_path: Path, line: str) -> None:
     directory = await write_evaluation(tmp_path / "a", ANSWERS)

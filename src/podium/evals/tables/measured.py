@@ -10,6 +10,7 @@ What wrote it is `podium.evals.written`. An evaluation that was cut off is read 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,18 +88,19 @@ class Measured:
 
 def read_measured(directory: Path) -> Measured:
     """Read what `podium eval run --output DIR` wrote."""
+    summary = directory / SUMMARY
+    told = read_json(summary) if summary.is_file() else {}
     found: dict[str, list[Sample]] = {}
     places: dict[tuple[str, str, int], Place] = {}
     for path in sorted(directory.glob("*.jsonl")):
         for place, strategy, sample in _lines(path):
-            found.setdefault(strategy, []).append(sample)
-            places[strategy, sample.task, sample.repeat] = place
+            if sample.repeat < told.get("repeats", math.inf):  # else the table was made without it
+                found.setdefault(strategy, []).append(sample)
+                places[strategy, sample.task, sample.repeat] = place
     if not found:
         raise UsageError(
             f"{directory} has no samples; name a directory that podium eval run --output wrote"
         )
-    summary = directory / SUMMARY
-    told = read_json(summary) if summary.is_file() else {}
     if not told and (directory / MANIFEST).is_file():
         told = read_json(directory / MANIFEST)
     chosen = {
