@@ -41,6 +41,18 @@ async def test_a_worker_or_a_budget_that_ends_a_strategy_ends_that_task_alone(
     assert str(error) in (sample.fault or "")
 
 
+async def test_a_strategy_that_returns_no_run_is_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forgetful(case: Case, stage: Stage) -> str:
+        return "42"
+
+    monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: forgetful)
+    worker = ScriptedWorker("ann", "a")
+    perform = Performer(ensemble_of([worker]), seed=0)
+    sample, _ = await perform("mine", case_of("a?", "a", [worker]), 0)
+    assert sample.at_fault == "the strategy"
+    assert "expected it to return a Run, not str" in (sample.fault or "")
+
+
 async def test_what_a_person_must_change_ends_the_evaluation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

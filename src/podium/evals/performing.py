@@ -53,7 +53,7 @@ class Performer:
         stage = self._stage if repeat == 0 else replace(self._stage, repeat=repeat)
         with occasion(repeat) as now:
             try:
-                run = await strategy(case, stage)
+                run = _checked(await strategy(case, stage))
             except (UsageError, StoreError):
                 raise  # a person must act, and for every other task as well
             except Exception as error:  # noqa: BLE001 - a strategy may be somebody's own function
@@ -64,6 +64,13 @@ class Performer:
         return Performed(
             replace(sample, repeat=repeat, recalled=now.recalled, paid_usd=now.paid_usd), run
         )
+
+
+def _checked(returned: object) -> Run:
+    """What the strategy returned, where that is a run: types do not bind somebody's own."""
+    if not isinstance(returned, Run):
+        raise TypeError(f"expected it to return a Run, not {type(returned).__name__}")
+    return returned
 
 
 def _broken_off(strategy: str, case: Case, error: Exception) -> Run:
