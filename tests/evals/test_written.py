@@ -162,3 +162,12 @@ def test_samples_of_a_strategy_whose_file_has_changed_are_anothers(tmp_path: Pat
         for changed in ("routerdc:a.json", "mine.py:answer"):
             with pytest.raises(UsageError, match=f"samples of '{changed}' from before"):
                 files.resume(MANIFEST, {changed: "three"})
+
+
+def test_who_waited_for_another_evaluation_to_end_does_not_take_its_directory(
+    tmp_path: Path,
+) -> None:
+    with SampleFiles(tmp_path / "new") as first, SampleFiles(tmp_path / "new") as second:
+        first.resume({"seed": 1})
+        with pytest.raises(UsageError, match="has another evaluation: its seed is 1"):
+            second.resume({"seed": 2})

@@ -48,8 +48,8 @@ class SampleFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._files: dict[str, TextIO] = {}
-        self._is_new = not (directory / MANIFEST).is_file()
-        if self._is_new and directory.exists() and not _is_empty(directory):
+        is_begun = (directory / MANIFEST).is_file()
+        if not is_begun and directory.exists() and not _is_empty(directory):
             raise UsageError(
                 f"{directory} is there already, and neither empty nor an evaluation that could "
                 f"go on; name a new one"
@@ -66,7 +66,7 @@ class SampleFiles:
         path = self._directory / MANIFEST
         wanted = json.loads(json.dumps({"version": MANIFEST_VERSION, **manifest}))
         made_of = made_of or {}
-        if self._is_new:
+        if not path.is_file():
             write_json(path, {**wanted, "made_of": dict(made_of)})
             return
         begun = read_json(path)
