@@ -81,6 +81,19 @@ def test_lines_that_are_no_tasks_are_named_and_counted_and_the_rest_is_measured(
     assert "line 3: the id 'one' was already used" in ended.err
 
 
+def test_what_a_strategy_of_ones_own_prints_is_no_part_of_the_json(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    tasks, mine = tmp_path / "tasks.jsonl", tmp_path / "mine.py"
+    tasks.write_text(json.dumps({"question": "Why?", "answer": "So.", "grader": "exact"}), "utf-8")
+    mine.write_text("print('loaded')\nasync def answer(case, stage):\n    print('asked')\n")
+    pool = make_pool(head=RULES)
+    ended = podium("eval", "run", tasks, "--pool", pool, "--json", "--strategy", f"{mine}:answer")
+    assert ended.json["rows"][0]["faults"] == 1
+    assert "loaded\n" in ended.err
+    assert "asked\n" in ended.err
+
+
 def test_a_worker_of_the_pool_is_the_judge_where_a_task_has_one_decide(
     podium: Podium, make_pool: MakePool, tmp_path: Path
 ) -> None:

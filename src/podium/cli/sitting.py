@@ -86,6 +86,8 @@ class Sitting:
 
         async def hold() -> Result:
             async with AsyncExitStack() as stack:
+                # Ray and functions of one's own may print, and we may owe JSON
+                stack.enter_context(redirect_stdout(sys.stderr))
                 files = None
                 if self.output is not None:
                     files = stack.enter_context(SampleFiles(self.output))
@@ -187,7 +189,6 @@ class Sitting:
             flaky=self.flaky,
         )
         replies = Replies(self._replies, CACHE_BYTES)
-        stack.enter_context(redirect_stdout(sys.stderr))  # Ray talks, and we may owe JSON
         return await stack.enter_async_context(spread(self.ray, opening, replies))
 
     @property
