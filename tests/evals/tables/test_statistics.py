@@ -113,6 +113,15 @@ def test_tries_of_one_task_make_no_interval_narrower_than_the_tasks_allow() -> N
     assert sometimes.low < 0.5 < 0.9 < sometimes.high
 
 
+def test_of_few_tasks_little_is_known_however_often_they_were_tried() -> None:
+    half = share_of([0.5, 0.5])
+    assert (half.value, half.low, half.high) == pytest.approx((0.5, 0.0945, 0.9055), abs=1e-4)
+    difference = paired_difference([2 / 3, 2 / 3], [1 / 3, 1 / 3]).share
+    assert difference.low < 0 < difference.value == pytest.approx(1 / 3)
+    many = share_of([0.4, 0.6] * 20)
+    assert many.high - many.low < 0.1
+
+
 def test_of_several_tries_a_task_counts_for_who_is_right_more_often() -> None:
     difference = paired_difference([2 / 3, 1.0, 0.0, 1 / 3], [1 / 3, 1.0, 1 / 3, 0.0])
     assert (difference.gained, difference.lost) == (2, 1)

@@ -21,6 +21,9 @@ Z_95: Final = 1.959963984540054
 RESAMPLES: Final = 2_000
 """How many samples the bootstrap draws."""
 
+FEW: Final = 20
+"""Of fewer numbers the bootstrap says nothing: drawn from one, it is always that one."""
+
 DIGITS: Final = 6
 """How many of them figures are written with after the point."""
 
@@ -58,10 +61,11 @@ def rounded(number: float) -> float:
     return round(number, DIGITS)
 
 
-def wilson(successes: int, trials: int) -> Share:
+def wilson(successes: float, trials: int) -> Share:
     """A share with Wilson's score interval, which also holds near 0 and 1 and for few trials.
 
-    Of no trials nothing is known: the share is counted as 0, anywhere between 0 and 1.
+    Of no trials nothing is known: the share is counted as 0, anywhere between 0 and 1. Shares of
+    tasks may be summed to `successes`: they spread less than trials, so the interval holds.
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials cannot be")
@@ -77,12 +81,12 @@ def wilson(successes: int, trials: int) -> Share:
 
 
 def share_of(outcomes: Iterable[float]) -> Share:
-    """The mean outcome: with Wilson's interval where tasks were tried once, else with one by the
-    bootstrap over tasks, since the tries of one task are not independent."""
+    """The mean outcome: with Wilson's interval where tasks were tried once or are few, else with
+    one by the bootstrap over tasks, since the tries of one task are not independent."""
     found = list(outcomes)
     if _tried_once(found):
         return wilson(round(sum(found)), len(found))
-    return bootstrap(found)
+    return wilson(math.fsum(found), len(found)) if len(found) < FEW else bootstrap(found)
 
 
 def bootstrap(numbers: Sequence[float]) -> Share:
@@ -112,26 +116,29 @@ def paired_difference(one: Sequence[float], other: Sequence[float]) -> Differenc
 
     The interval is Agresti and Min's: Wald's for matched pairs, with half a pair added to each
     of the four cells, which keeps it honest where few pairs differ. Of tasks that were tried
-    several times it is one by the bootstrap, and a task counts for whoever was right more often.
+    several times, unless they are few, it is one by the bootstrap, and a task counts for whoever
+    was right more often.
     """
     if len(one) != len(other):
         raise ValueError(f"{len(one)} and {len(other)} outcomes are not of the same tasks")
-    gained = sum(a > b for a, b in zip(one, other, strict=True))
-    lost = sum(b > a for a, b in zip(one, other, strict=True))
+    differences = [a - b for a, b in zip(one, other, strict=True)]
+    gained = sum(difference > 0 for difference in differences)
+    lost = sum(difference < 0 for difference in differences)
     once = _tried_once(one) and _tried_once(other)
     share = (
-        _matched_pairs(gained, lost, len(one))
-        if once
-        else bootstrap([a - b for a, b in zip(one, other, strict=True)])
+        _matched_pairs(differences) if once or len(differences) < FEW else bootstrap(differences)
     )
     return Difference(share, gained, lost, mcnemar(gained, lost))
 
 
-def _matched_pairs(gained: int, lost: int, tasks: int) -> Share:
-    value = (gained - lost) / tasks if tasks else 0.0
-    pairs, more, fewer = tasks + 2.0, gained + 0.5, lost + 0.5
-    centre = (more - fewer) / pairs
-    spread = math.sqrt(max(0.0, (more + fewer) - (more - fewer) ** 2 / pairs)) / pairs
+def _matched_pairs(differences: Sequence[float]) -> Share:
+    """The half pairs that are added on either side leave the sum as it is, and add one to the sum
+    of squares, which of outcomes that are 0 or 1 is the number of pairs that differ."""
+    total = math.fsum(differences)
+    pairs = len(differences) + 2.0
+    squares = math.fsum(difference**2 for difference in differences) + 1.0
+    value, centre = total / len(differences) if differences else 0.0, total / pairs
+    spread = math.sqrt(max(0.0, squares - total**2 / pairs)) / pairs
     low, high = centre - Z_95 * spread, centre + Z_95 * spread
     return Share(value, max(-1.0, min(low, value)), min(1.0, max(high, value)))
 
