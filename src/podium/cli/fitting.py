@@ -31,6 +31,13 @@ LearnedFrom = Annotated[
         metavar="SUITE", help="The suite; its training split is learned from, or a named one."
     ),
 ]
+Dealt = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE",
+        help="etudes, a benchmark's name, a recorded suite, or a .jsonl or .csv file of tasks.",
+    ),
+]
 Fitted = Annotated[
     Path | None,
     typer.Option(
@@ -127,7 +134,7 @@ def fit(
 
 
 def folds(
-    suite: given.SuiteName,
+    suite: Dealt,
     strategy: Learners = USUAL_LEARNERS,
     count: Folds = 5,
     limit: given.Limit = None,
