@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evals.support import ensemble_of
+from podium.conductor import ModelConductor
 from podium.errors import ConfigError, UsageError
 from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Variant
@@ -14,6 +15,7 @@ from podium.evals.report import Wanted, reported
 from podium.evals.tables.text_table import notes, rows_table
 from podium.evals.written import SampleFiles
 from podium.providers.scripted import ScriptedWorker
+from podium.usage import Price
 
 
 async def test_a_report_has_a_row_for_each_strategy_in_the_order_asked() -> None:
@@ -119,3 +121,17 @@ async def test_samples_that_were_graded_otherwise_are_not_gone_on_from(tmp_path:
     written("number")
     with pytest.raises(UsageError, match="has another evaluation: its file is"):
         await measured(wanted)
+
+
+async def test_a_cap_needs_the_price_of_a_planner_that_was_not_trained_too(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"question": "6?", "answer": "7", "grader": "exact"}), "utf-8")
+    free = Price(input=0, output=0)
+    untrained = ModelConductor(ScriptedWorker("planner", "no plan"))
+    ensemble = replace(
+        ensemble_of([ScriptedWorker("ann", "7", price=free)]), untrained={"full": untrained}
+    )
+    wanted = Wanted(suite=str(file), strategies=("single:ann",), limit=None, cap_usd=1.0)
+    assert (await reported(ensemble, wanted)).rows[0].accuracy.value == 1.0
+    with pytest.raises(UsageError, match="planner"):
+        await reported(ensemble, replace(wanted, strategies=("untrained",)))

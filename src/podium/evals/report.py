@@ -216,9 +216,12 @@ async def reported(
 
 
 def _check_prices(wanted: Wanted, ensemble: Ensemble) -> None:
-    """A cap on money needs the price of everyone who may be asked, the planner included."""
-    planner: Worker | None = getattr(ensemble.conductor, "worker", None)
-    asked = (*ensemble.pool, *(() if planner is None else (planner.profile,)))
+    """A cap on money needs the price of everyone who may be asked, planners included."""
+    conductors = [ensemble.conductor]
+    if any(name.partition(":")[0] == "untrained" for name in wanted.strategies):
+        conductors += ensemble.untrained.values()
+    planners = [getattr(conductor, "worker", None) for conductor in conductors]
+    asked = (*ensemble.pool, *(planner.profile for planner in planners if planner is not None))
     allowed = ensemble.options.budget.allow_unpriced
     Budget(usd=wanted.cap_usd, allow_unpriced=allowed).check(asked)
 
