@@ -29,7 +29,7 @@ SITUATION = Situation(question="Why is the sky blue?", pool=POOL)
 PLANNED = Workflow((Step("c", "Explain it"), Step("a", "Check it", access="all")))
 LATER = replace(SITUATION, rounds=(answered(PLANNED),))
 LISTS = 'model_id = [2, 0]\nsubtasks = ["Explain it", "Check it"]\naccess_list = [[], ["all"]]'
-SUBTASKS_FIRST = plan.write(PLANNED, POOL, order="subtasks-first")
+STEP_BY_STEP = plan.write(PLANNED, POOL, order="step-by-step")
 ACCEPTANCE = "model_id = []\nsubtasks = []\naccess_list = []"
 TOO_LONG = LISTS.replace("[2, 0]", "[2, 0, 1]")
 BEST_ALONE = Workflow((Step("b", SITUATION.question),))
@@ -220,8 +220,8 @@ async def test_a_very_small_model_only_chooses_who_answers_the_question() -> Non
 
 
 @pytest.mark.parametrize("situation", [SITUATION, LATER])
-async def test_a_trained_model_words_subtasks_and_then_names_workers(situation: Situation) -> None:
-    planner = Planner(SUBTASKS_FIRST, provider="llamacpp")
+async def test_a_trained_model_plans_step_by_step(situation: Situation) -> None:
+    planner = Planner(STEP_BY_STEP, provider="llamacpp")
     found = await ModelConductor(planner, prompt="trained").plan(situation, call)
     request = planner.requests[0]
     assert request.grammar == plan.grammar(
@@ -229,7 +229,7 @@ async def test_a_trained_model_words_subtasks_and_then_names_workers(situation: 
         5,
         may_accept=bool(situation.rounds),
         max_subtask_chars=300,
-        order="subtasks-first",
+        order="step-by-step",
     )
     assert request.messages == Prompt("trained", "grammar").messages(situation)
     assert found.workflow == PLANNED
@@ -237,26 +237,26 @@ async def test_a_trained_model_words_subtasks_and_then_names_workers(situation: 
 
 
 async def test_a_trained_model_accepts_in_its_own_order() -> None:
-    planner = Planner(plan.write_acceptance("subtasks-first"), provider="llamacpp")
+    planner = Planner(plan.write_acceptance("step-by-step"), provider="llamacpp")
     found = await ModelConductor(planner, prompt="trained").plan(LATER, call)
     assert found.workflow is None
     assert found.warnings == ()
 
 
 @pytest.mark.parametrize("capabilities", [{"json"}, {"prefill"}, {"json", "prefill"}, ()])
-async def test_a_trained_model_elsewhere_writes_bare_lists(
+async def test_a_trained_model_elsewhere_writes_the_bare_plan(
     capabilities: Collection[Capability],
 ) -> None:
-    planner = Planner(SUBTASKS_FIRST, capabilities=frozenset(capabilities))
+    planner = Planner(STEP_BY_STEP, capabilities=frozenset(capabilities))
     found = await ModelConductor(planner, prompt="trained").plan(SITUATION, call)
     request = planner.requests[0]
     assert (request.schema, request.grammar, request.prefill) == (None, "", "")
     assert found.workflow == PLANNED
-    assert found.text == SUBTASKS_FIRST
+    assert found.text == STEP_BY_STEP
 
 
-def test_a_trained_model_is_never_asked_for_json() -> None:
-    with pytest.raises(UsageError, match="writes the three lists, not JSON"):
+def test_a_trained_model_is_never_given_a_schema() -> None:
+    with pytest.raises(UsageError, match="needs no schema"):
         ModelConductor(Planner(), prompt="trained", structured="json")
 
 

@@ -229,7 +229,7 @@ def test_the_compact_prompt_has_later_rounds_too() -> None:
 
 
 def test_a_trained_model_sees_what_each_step_of_its_plan_replied() -> None:
-    text = plan.write(WORKFLOW, POOL, order="subtasks-first")
+    text = plan.write(WORKFLOW, POOL, order="step-by-step")
     opening = TRAINED.messages(SITUATION)
     messages = TRAINED.messages(after("scattering", "Rayleigh\nscattering", plan_text=text))
     assert messages[:2] == opening
@@ -240,9 +240,9 @@ def test_a_trained_model_sees_what_each_step_of_its_plan_replied() -> None:
 
 
 def test_to_a_trained_model_a_plan_is_shown_in_its_own_order() -> None:
-    assert TRAINED.order == "subtasks-first"
+    assert TRAINED.order == "step-by-step"
     shown = TRAINED.messages(after("a", "b", plan_text="no plan"))[2].text
-    assert shown == plan.write(WORKFLOW, POOL, order="subtasks-first")
+    assert shown == plan.write(WORKFLOW, POOL, order="step-by-step")
 
 
 def test_to_a_trained_model_a_step_without_a_reply_has_failed() -> None:
@@ -265,9 +265,9 @@ def test_to_a_trained_model_a_reply_is_one_line_and_cannot_pass_for_another() ->
     assert TRAINED.messages(after(" \n", "b"))[-1].text.startswith("0: (no text)\n1: b\n")
 
 
-def test_a_trained_model_is_asked_again_for_lists_in_its_own_order() -> None:
+def test_a_trained_model_is_asked_again_for_a_plan_in_its_own_order() -> None:
     asking = TRAINED.reask("no", MalformedPlan("plan", "no plan was found"))[-1].text
-    assert asking.index("subtasks = [") < asking.index("model_id = [")
+    assert asking.index('"subtask": ') < asking.index('"worker": ') < asking.index('"access": ')
     assert asking.index("model_id = [") < asking.index("access_list = [")
 
 

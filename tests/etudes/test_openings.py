@@ -65,8 +65,8 @@ def test_pools_are_shuffled_and_differ_in_size(sample: list[Opening]) -> None:
 
 
 def test_a_plan_is_written_in_the_order_that_is_asked_for() -> None:
-    usual, other = next(openings(7)), next(openings(7, order="ids-first"))
-    assert usual.plan.startswith("subtasks = ")
+    usual, other = next(openings(7)), next(openings(7, order="lists"))
+    assert usual.plan.startswith('{"steps": ')
     assert other.plan.startswith("model_id = ")
     assert workflow_of(usual) == workflow_of(other)
 

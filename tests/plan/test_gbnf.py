@@ -95,11 +95,14 @@ def test_the_grammar_holds_to_one_order(pool: Pool) -> None:
         assert matching == [order]
 
 
-def test_with_the_subtasks_first_all_else_is_refused_as_before(pool: Pool) -> None:
-    pattern = as_regex(grammar(pool, order="subtasks-first"))
-    text = 'subtasks = ["Plan", "Do it"]\nmodel_id = [2, 0]\naccess_list = [[], [0]]'
+def test_step_by_step_all_else_is_refused_as_before(pool: Pool) -> None:
+    pattern = as_regex(grammar(pool, order="step-by-step"))
+    text = (
+        '{"steps": [{"subtask": "Plan", "worker": 2, "access": []}, '
+        '{"subtask": "Do it", "worker": 0, "access": [0]}]}'
+    )
     assert re.fullmatch(pattern, text)
-    for right, wrong in (("[2, 0]", "[4, 0]"), ("[2, 0]", "[2]"), ("[0]]", "[1]]"), ("Plan", "")):
+    for right, wrong in ((" 2,", " 4,"), (' "worker": 2,', ""), ("[0]", "[1]"), ("Plan", "")):
         assert not re.fullmatch(pattern, text.replace(right, wrong))
 
 

@@ -27,18 +27,18 @@ def test_a_plan_is_written_as_three_lists_one_on_each_line(pool: Pool) -> None:
     )
 
 
-def test_the_subtasks_come_first_where_that_is_asked_for(pool: Pool) -> None:
+def test_step_by_step_the_worker_follows_its_subtask(pool: Pool) -> None:
     workflow = Workflow((Step("gpt-5", "Plan"), Step("gemini-2.5-pro", "Do it", access="all")))
-    assert write(workflow, pool, order="subtasks-first") == (
-        'subtasks = ["Plan", "Do it"]\nmodel_id = [2, 0]\naccess_list = [[], ["all"]]'
+    assert write(workflow, pool, order="step-by-step") == (
+        '{"steps": [{"subtask": "Plan", "worker": 2, "access": []}, '
+        '{"subtask": "Do it", "worker": 0, "access": ["all"]}]}'
     )
 
 
-def test_acceptance_is_three_empty_lists_in_the_same_order(pool: Pool) -> None:
+def test_acceptance_is_a_plan_without_steps(pool: Pool) -> None:
     assert write_acceptance() == "model_id = []\nsubtasks = []\naccess_list = []"
-    subtasks_first = write_acceptance("subtasks-first")
-    assert subtasks_first == "subtasks = []\nmodel_id = []\naccess_list = []"
-    for text in (write_acceptance(), subtasks_first):
+    assert write_acceptance("step-by-step") == '{"steps": []}'
+    for text in (write_acceptance(), write_acceptance("step-by-step")):
         assert parse(text, pool, strict=True, may_accept=True).workflow is None
 
 

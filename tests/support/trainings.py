@@ -89,7 +89,8 @@ def let_it_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def said(policy: Policy, tokens: Sequence[int]) -> str:
         if tokens[0] % 3 == 0:
             return "I would rather not."
-        return f'subtasks = ["What is 2 + 2?"]\nmodel_id = [{tokens[0] % 2}]\naccess_list = [[]]'
+        step = {"subtask": "What is 2 + 2?", "worker": tokens[0] % 2, "access": []}
+        return json.dumps({"steps": [step]})
 
     monkeypatch.setattr(Policy, "sample", ended)
     monkeypatch.setattr(Policy, "decode", said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from itertools import islice
 from pathlib import Path
 
@@ -107,7 +107,7 @@ def test_openings_are_asked_for_with_the_recipes_prompt(tmp_path: Path) -> None:
         ("system", "user", "assistant", "user"),  # a round lies behind it
     }
     assert sum(len(one.messages) == 4 for one in written) == pytest.approx(10, abs=6)
-    assert all("subtasks = [" in one.reply for one in written)
+    assert all(one.reply.startswith('{"steps": [') for one in written)
 
 
 def test_ids_that_nobody_chose_are_given_and_not_learned(tmp_path: Path) -> None:
@@ -116,10 +116,8 @@ def test_ids_that_nobody_chose_are_given_and_not_learned(tmp_path: Path) -> None
     given = [one for one in written if one.unlearned]
     assert 0 < len(given) < len(written)
     for one in given:
-        ids = re.search(r"model_id = \[(.*)\]", one.reply)
-        assert ids is not None
         unlearned = [one.reply[begin:end] for begin, end in one.unlearned]
-        assert unlearned == ids[1].split(", ")
+        assert unlearned == [str(step["worker"]) for step in json.loads(one.reply)["steps"]]
     assert not any(one.unlearned for one in taught_examples(recipe, "test", 20)["conductor"])
 
 

@@ -92,14 +92,14 @@ class Prompt:
     def __post_init__(self) -> None:
         if self.length == "trained" and self.form == "json":
             raise UsageError(
-                "a model that was trained to plan writes the three lists, not JSON; take the form "
-                "lists or grammar, or another prompt"
+                "a model that was trained to plan needs no schema; take the form lists or "
+                "grammar, or another prompt"
             )
 
     @property
     def order(self) -> plan.Order:
-        """The order in which the lists are written."""
-        return "subtasks-first" if self.length == "trained" else "ids-first"
+        """What stands together in a plan."""
+        return "step-by-step" if self.length == "trained" else "lists"
 
     def messages(self, situation: Situation) -> tuple[Message, ...]:
         """The conversation that asks for the next round's plan."""

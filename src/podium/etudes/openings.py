@@ -53,7 +53,7 @@ TRUE_CLAUSES: Final = 0.65
 WHOLE_QUESTION: Final = 0.2
 TRUE_ACCESS: Final = 0.5
 DROP: Final = 0.2
-ORDER: Final[plan.Order] = "subtasks-first"
+ORDER: Final[plan.Order] = "step-by-step"
 """As conductors write that were trained to."""
 
 SAME_MODELS: Final = MappingProxyType({role: role for role in ROLES})

@@ -1,12 +1,12 @@
 """The text of a plan: reading it, writing it, and making models write it well.
 
     parse              a conductor's text      -> a workflow, or an error that says what to mend
-    write              a workflow              -> the three lists, in either order
-    write_acceptance   the three empty lists, which accept the answer there is
+    write              a workflow              -> the three lists, or JSON step by step
+    write_acceptance   a plan without steps, which accepts the answer there is
     read_workflow      a JSON document         -> a workflow
     workflow_document  a workflow              -> a JSON document
     schema             JSON Schema of the JSON form, for structured output and editors
-    grammar            GBNF grammar of the three lists, for llama.cpp
+    grammar            GBNF grammar of either, for llama.cpp
 
 Nothing here asks a model or carries a plan out.
 """

@@ -8,17 +8,18 @@ lists of unequal length, empty subtasks, and reads of steps that are not earlier
     plan1 ::= id "]\nsubtasks = [" text "]\naccess_list = [" access0 "]"
     plan2 ::= id ", " id "]\nsubtasks = [" text ", " text "]\naccess_list = [" access0 ", " ...
 
-In the other order of a plan, the subtasks come before the ids.
+Step by step, a plan is JSON, and each step has its subtask, its worker and its access together.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
-from podium.plan.search import ACCESS_LIST, MODEL_ID, SUBTASKS
-from podium.plan.writer import LABELS, Order, write_acceptance
+from podium.plan.search import ACCESS_LIST, MODEL_ID, STEPS, SUBTASKS
+from podium.plan.writer import Order, write_acceptance
 from podium.pool import Pool
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -37,23 +38,22 @@ def grammar(
     may_accept: bool = False,
     max_subtask_chars: int = 200,
     subtask: str | None = None,
-    order: Order = "ids-first",
+    order: Order = "lists",
 ) -> str:
     """The GBNF grammar of the plans for this pool, and of nothing around them.
 
     `max_subtask_chars` bounds each subtask, so that a small model cannot ramble to the end of
     its window. With `subtask` every subtask is that text: for models too small to write one,
     which then decide only who does it, how often, and who reads whom. `may_accept` adds the
-    three empty lists, and `all` for the first step, which then means the round before.
-    `order` says which list comes first.
+    plan without steps, and `all` for the first step, which then means the round before.
     """
-    beginning = f"{LABELS[order][0]} = ["
+    beginning = f"{MODEL_ID} = [" if order == "lists" else f'{{"{STEPS}": ['
     plans = [f"plan{steps}" for steps in range(1, max_steps + 1)]
     if may_accept:
         plans.append(_quoted(write_acceptance(order).removeprefix(beginning)))
     rules = [
         f"root ::= {_quoted(beginning)} ({' | '.join(plans)})",
-        *(_plan_rule(steps, order) for steps in range(1, max_steps + 1)),
+        *(_RULES[order](steps) for steps in range(1, max_steps + 1)),
         f"id ::= {' | '.join(_quoted(str(index)) for index in range(len(pool)))}",
         *_text_rules(max_subtask_chars, subtask),
         *(rule for index in range(max_steps) for rule in _access_rules(index, may_accept)),
@@ -71,19 +71,32 @@ def _text_rules(max_subtask_chars: int, subtask: str | None) -> Iterator[str]:
     yield f"character ::= {_CHARACTER}"
 
 
-def _plan_rule(steps: int, order: Order) -> str:
-    """The rest of a plan with that many steps, from its first entry on."""
+def _plan_of_lists(steps: int) -> str:
+    """The rest of a plan with that many steps, from its first id on."""
     entries = {
-        MODEL_ID: ["id"] * steps,
         SUBTASKS: ["text"] * steps,
         ACCESS_LIST: [f"access{index}" for index in range(steps)],
     }
     comma = f" {_quoted(', ')} "
-    first, *others = LABELS[order]
-    parts = [comma.join(entries[first])]
-    for label in others:
-        parts += (_quoted(f"]\n{label} = ["), comma.join(entries[label]))
+    parts = [comma.join(["id"] * steps)]
+    for label, told in entries.items():
+        parts += (_quoted(f"]\n{label} = ["), comma.join(told))
     return f"plan{steps} ::= {' '.join(parts)} {_quoted(']')}"
+
+
+def _plan_of_steps(steps: int) -> str:
+    """The rest of a plan with that many steps, from its first step on."""
+    begin, worker, access = (
+        _quoted(text) for text in ('{"subtask": ', ', "worker": ', ', "access": ')
+    )
+    told = [f"{begin} text {worker} id {access} access{index}" for index in range(steps)]
+    between = _quoted("}, ")
+    return f"plan{steps} ::= {f' {between} '.join(told)} {_quoted('}]}')}"
+
+
+_RULES: Final[Mapping[Order, Callable[[int], str]]] = MappingProxyType(
+    {"lists": _plan_of_lists, "step-by-step": _plan_of_steps}
+)
 
 
 def _access_rules(index: int, may_accept: bool) -> Iterator[str]:

@@ -1,49 +1,45 @@
-"""A workflow as the text that conductors write: the three lists, one on each line.
+"""A workflow as the text that conductors write.
 
-Two orders are in use. A model that reads an instruction follows the paper and names the workers
-first; a small one that was trained to plan chooses better once it has written the subtasks.
+Two orders are in use. A model that reads an instruction follows the paper: three lists, one on each
+line. A small one that was trained to plan goes step by step, in JSON: it names a worker right after
+it has worded the subtask, where the third id of a list would have to be counted out.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from podium.plan.search import ACCESS_LIST, LISTS, MODEL_ID, SUBTASKS
+from podium.plan.search import ACCESS_LIST, LISTS, MODEL_ID, STEPS, SUBTASKS
 from podium.pool import Pool
 from podium.workflow import Workflow
 
-Order = Literal["ids-first", "subtasks-first"]
-"""Which list comes first; `access_list` always comes last. `parse` reads both orders."""
+Order = Literal["lists", "step-by-step"]
+"""What stands together: the ids, the subtasks, the access of all steps; or all of one step."""
 
-LABELS: Final[Mapping[Order, tuple[str, str, str]]] = MappingProxyType(
-    {"ids-first": LISTS, "subtasks-first": (SUBTASKS, MODEL_ID, ACCESS_LIST)}
-)
-"""The labels of the lists in each order."""
+ACCEPTANCE: Final = {
+    "lists": "\n".join(f"{label} = []" for label in LISTS),
+    "step-by-step": f'{{"{STEPS}": []}}',
+}
 
 
-def write(workflow: Workflow, pool: Pool, *, order: Order = "ids-first") -> str:
+def write(workflow: Workflow, pool: Pool, *, order: Order = "lists") -> str:
     """The plan as text; `parse` reads it back. Raises `UnknownWorker` for one outside the pool."""
-    return _text(
-        {
-            MODEL_ID: [pool.index(step.worker) for step in workflow.steps],
-            SUBTASKS: [step.subtask for step in workflow.steps],
-            ACCESS_LIST: [
-                ["all"] if step.access == "all" else list(step.access) for step in workflow.steps
-            ],
-        },
-        order,
-    )
-
-
-def write_acceptance(order: Order = "ids-first") -> str:
-    """The text that accepts the answer of the round before: three empty lists."""
-    return _text(dict.fromkeys(LISTS, ()), order)
-
-
-def _text(lists: Mapping[str, Any], order: Order) -> str:
+    ids = [pool.index(step.worker) for step in workflow.steps]
+    subtasks = [step.subtask for step in workflow.steps]
+    accesses = [["all"] if step.access == "all" else list(step.access) for step in workflow.steps]
+    if order == "step-by-step":
+        steps = [
+            {"subtask": subtask, "worker": number, "access": access}
+            for subtask, number, access in zip(subtasks, ids, accesses, strict=True)
+        ]
+        return json.dumps({STEPS: steps}, ensure_ascii=False)
+    lists = {MODEL_ID: ids, SUBTASKS: subtasks, ACCESS_LIST: accesses}
     return "\n".join(
-        f"{label} = {json.dumps(lists[label], ensure_ascii=False)}" for label in LABELS[order]
+        f"{label} = {json.dumps(entries, ensure_ascii=False)}" for label, entries in lists.items()
     )
+
+
+def write_acceptance(order: Order = "lists") -> str:
+    """The text that accepts the answer of the round before: a plan without steps."""
+    return ACCEPTANCE[order]

@@ -45,8 +45,7 @@ the same recipe gives the same examples on every machine."""
 UNLABELLED: Final = -100
 """The label of a token that is not to be learned, as torch has it."""
 
-_IDS: Final = re.compile(r"model_id = \[([^]]*)\]")
-_NUMBER: Final = re.compile(r"\d+")
+_ID: Final = re.compile(r'(?<="worker": )\d+')
 
 FEW: Final = 5_000
 """Fewer examples than this are not worth starting processes for."""
@@ -214,9 +213,7 @@ def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
 
 
 def _places_of_ids(text: str) -> Iterator[tuple[int, int]]:
-    ids = _IDS.search(text)
-    if ids is not None:
-        yield from (number.span() for number in _NUMBER.finditer(text, *ids.span(1)))
+    return (number.span() for number in _ID.finditer(text))
 
 
 def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> list[Example]:
