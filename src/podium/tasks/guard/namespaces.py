@@ -170,8 +170,9 @@ def build_root(place: str, user: int) -> None:
         os.symlink(f"/proc/self/fd{end}", f"{place}/dev/{name}")
     for directory in (BOX, SHARED_MEMORY, "/proc"):
         os.makedirs(place + directory)
-    if not os.path.exists(f"{place}/tmp"):  # where Python itself lies below it, it stays
-        os.symlink(BOX, f"{place}/tmp")
+    shared = f"{place}/tmp"  # noqa: S108 - what others take for the shared one
+    if not os.path.exists(shared):  # it does where Python itself lies below it
+        os.symlink(BOX, shared)
     _write(f"{place}/etc/passwd", f"program:x:{user}:{user}::{BOX}:/bin/false\n")
     _write(f"{place}/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
     with suppress(OSError):  # in containers that hide parts of it; programs rarely need it
