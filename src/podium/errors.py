@@ -19,11 +19,16 @@
     ├── BudgetExhausted       whoever set the budget must raise it; names the cap
     └── StoreError            whoever runs the machine must act (disk full, locked, too new)
 
-A message says what was expected, what came, and what to do. Nothing here knows about HTTP,
+A message says what was expected, what came, and what to do; where an optional part is missing,
+`installing` says how to get it. Nothing here knows about HTTP,
 databases or terminals; the edges translate into this tree and out of it.
 """
 
 from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
 
 
 class PodiumError(Exception):
@@ -141,3 +146,12 @@ class BudgetExhausted(PodiumError):
 
 class StoreError(PodiumError):
     """The store cannot read or write: disk full, locked, or made by a newer Podium."""
+
+
+def installing(extra: str) -> str:
+    """The command that installs an optional part, for a message: into the Python that runs, and
+    from the clone where this is one."""
+    clone = Path(__file__).parents[2]
+    is_clone = (clone / "pyproject.toml").is_file()
+    package = f"-e '{clone}[{extra}]'" if is_clone else f"'podium-conductor[{extra}]'"
+    return f"{shlex.quote(sys.executable)} -m pip install {package}"

@@ -365,7 +365,7 @@ def test_without_the_packages_the_extra_is_named(
         importlib.util, "find_spec", lambda name: None if name == package else find(name)
     )
     profile = WorkerProfile(name="ada", provider="transformers", model=str(directory))
-    with pytest.raises(ConfigError, match=rf"needs the package {package}; .*conductor\[train\]"):
+    with pytest.raises(ConfigError, match=rf"needs the package {package}; .*\[train\]"):
         connect(profile, Endpoint(), Http())
 
 

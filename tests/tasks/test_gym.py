@@ -64,5 +64,5 @@ def test_a_generator_that_does_not_exist_is_an_error_that_names_the_nearest() ->
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    with pytest.raises(ConfigError, match=r"reasoning-gym.*podium-conductor\[gym\]"):
+    with pytest.raises(ConfigError, match=r"reasoning-gym.*\[gym\]"):
         suite("reasoning-gym:countdown", limit=1)

@@ -397,7 +397,7 @@ def test_math_on_the_hub_is_one_configuration_for_each_subject(
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ConfigError, match=r"openai/gsm8k.*podium-conductor\[eval\]"):
+    with pytest.raises(ConfigError, match=r"openai/gsm8k.*\[eval\]"):
         load_records("gsm8k")
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from podium.config import Settings, WorkerSettings
-from podium.errors import ConfigError, PodiumError, StoreError, UsageError
+from podium.errors import ConfigError, PodiumError, StoreError, UsageError, installing
 from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.performing import Performed, Performer
@@ -214,7 +214,7 @@ def _ray() -> Any:
         import ray.exceptions
     except ImportError as error:
         raise ConfigError(
-            "spreading an evaluation needs the package ray: pip install 'podium-conductor[ray]'"
+            f"spreading an evaluation needs the package ray: {installing('ray')}"
         ) from error
     return ray
 

@@ -22,7 +22,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.errors import ConfigError, RequestRefused, StoreError, WorkerCrashed
+from podium.errors import ConfigError, RequestRefused, StoreError, WorkerCrashed, installing
 from podium.local import weights
 from podium.local.batching import ModelName, shared_batching_model
 from podium.local.sources import weights_file
@@ -140,8 +140,7 @@ def _check_packages(profile: WorkerProfile) -> None:
     for package in PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise ConfigError(
-                f"worker {profile.name!r} needs the package {package}; "
-                f"pip install 'podium-conductor[train]'"
+                f"worker {profile.name!r} needs the package {package}; {installing('train')}"
             )
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import URL, event, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from podium.errors import ConfigError
+from podium.errors import ConfigError, installing
 
 BUSY_SECONDS: Final = 5
 """How long a write waits for another process to finish its own."""
@@ -65,9 +65,7 @@ def _file(text: str) -> Place:
 
 def _server(text: str) -> Place:
     if find_spec("asyncpg") is None:
-        raise ConfigError(
-            "a store on Postgres needs the extra postgres; pip install 'podium-conductor[postgres]'"
-        )
+        raise ConfigError(f"a store on Postgres needs the extra postgres; {installing('postgres')}")
     try:
         url = make_url(text).set(drivername="postgresql+asyncpg")
     except (ArgumentError, ValueError) as error:

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from podium.errors import ConfigError
+from podium.errors import ConfigError, installing
 from podium.task import Grader
 from podium.tasks import answers, mathematics
 from podium.tasks.answers import (
@@ -183,7 +183,7 @@ class Mathematics:
         if importlib.util.find_spec("math_verify") is None:
             raise ConfigError(
                 "the grader `math` needs the package math-verify, which is not installed: "
-                "pip install 'podium-conductor[eval]'"
+                f"{installing('eval')}"
             )
 
     async def __call__(self, answer: str) -> bool:

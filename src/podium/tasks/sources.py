@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podium.errors import ConfigError
+from podium.errors import ConfigError, installing
 from podium.tasks.own import json_lines, reading
 
 
@@ -121,8 +121,7 @@ def optional(module: str, purpose: str, extra: str = "eval") -> Any:
     except ImportError as error:
         package = module.partition(".")[0].replace("_", "-")
         raise ConfigError(
-            f"{purpose} needs the package {package}, which is not installed: "
-            f"pip install 'podium-conductor[{extra}]'"
+            f"{purpose} needs the package {package}, which is not installed: {installing(extra)}"
         ) from error
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict
 
-from podium.errors import ConfigError
+from podium.errors import ConfigError, installing
 from podium.tasks.answers import final_answer, without_fence
 
 JSON_SCHEMA: Final = "json-schema"
@@ -34,7 +34,7 @@ class JsonSchema:
         if importlib.util.find_spec("jsonschema") is None:
             raise ConfigError(
                 f"the grader `{JSON_SCHEMA}` needs the package jsonschema, which is not "
-                "installed: pip install 'podium-conductor[eval]'"
+                f"installed: {installing('eval')}"
             )
         _require_sound(self.schema)
         if self.answer.strip():

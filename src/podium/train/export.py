@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from podium.errors import ConfigError
+from podium.errors import ConfigError, installing
 from podium.files import place, writing
 from podium.local import weights
 from podium.local.adapter_files import WEIGHTS_FILE, AdapterConfig, read_config
@@ -253,6 +253,5 @@ def _write(path: Path, architecture: str, alpha: float, pairs: Mapping[str, Pair
 
 def _missing(error: ImportError) -> ConfigError:
     return ConfigError(
-        f"exporting an adapter needs the package {error.name}; "
-        f"pip install 'podium-conductor[train]'"
+        f"exporting an adapter needs the package {error.name}; {installing('train')}"
     )

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from podium.errors import ConfigError
+from podium.errors import ConfigError, installing
 from podium.files import full, write_whole, writing
 from podium.local.adapter_files import read_config
 from podium.local.sources import source
@@ -49,7 +49,7 @@ def require_packages() -> None:
     if missing:
         raise ConfigError(
             f"training needs the extra train, and {', '.join(missing)} cannot be found; "
-            f"pip install 'podium-conductor[train]'"
+            f"{installing('train')}"
         )
 
 

@@ -56,5 +56,5 @@ def test_without_matplotlib_the_extra_is_named(
         return imported(name, *more)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ConfigError, match=r"podium-conductor\[eval\]"):
+    with pytest.raises(ConfigError, match=r"\[eval\]"):
         write_pictures([SCENE], tmp_path)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from podium.errors import ConfigError
+from podium.errors import ConfigError, installing
 from podium.evals.page.markup import visible
 from podium.evals.page.scene import PAINTS, Box, Dot, Scene, Stroke, Words
 from podium.files import writing
@@ -48,7 +48,7 @@ def _figure(scene: Scene) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ConfigError(
-            "PNG pictures need matplotlib; install it with: pip install 'podium-conductor[eval]'"
+            f"the page is written, but its pictures need matplotlib: {installing('eval')}"
         ) from error
     width, height = scene.width + 2 * EDGE, scene.height + 2 * EDGE + HEAD
     figure = Figure(figsize=(width / UNITS_PER_INCH, height / UNITS_PER_INCH))
