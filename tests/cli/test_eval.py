@@ -18,7 +18,7 @@ def test_one_strategy_over_perfect_workers_is_one_json_object(podium: Podium) ->
     assert (document["suite"], document["n"], document["seed"]) == ("etudes", 8, 7)
     (row,) = document["rows"]
     assert (row["strategy"], row["accuracy"]) == ("ideal", 1.0)
-    assert ended.err.splitlines()[0] == "podium: ideal: 8 tasks measured"
+    assert ended.err.splitlines()[0] == "podium: ideal: 8 samples measured"
 
 
 def test_several_strategies_are_one_table(podium: Podium, role_pool: Path) -> None:
@@ -60,6 +60,7 @@ def test_two_evaluations_are_compared_task_by_task(
     assert ended.code == 0
     assert ended.json["difference"]["value"] == -1.0
     ended = podium(*pair, "--within", "0.02")
+    assert "more than the 0.02 of --within" in ended.err
     assert ended.code == 1
     assert "| difference" in ended.out
     assert "4 tasks; the second alone is right in 0, the first alone in 4; p = 0.125" in ended.out

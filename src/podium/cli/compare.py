@@ -10,7 +10,7 @@ import typer
 
 from podium.cli import options
 from podium.cli.outcome import Exit
-from podium.cli.output import say, say_json
+from podium.cli.output import complain, say, say_json
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.tables.comparison import Comparison
@@ -62,6 +62,8 @@ def compare(
         if not json:
             say(str(page))
     if within is not None and not comparison.is_within(within):
+        apart = abs(comparison.difference.share.value)
+        complain(f"their accuracies are {apart:.3f} apart, more than the {within:g} of --within")
         raise typer.Exit(Exit.FAILED)
 
 
@@ -80,11 +82,15 @@ def _told(comparison: Comparison, names: tuple[str, str]) -> str:
         [
             shares_table(rows),
             f"{len(comparison.first)} tasks; the second alone is right in {difference.gained}, the "
-            f"first alone in {difference.lost}; p = {difference.p_value:.3f}",
+            f"first alone in {difference.lost}; p {_p_value(difference.p_value)}",
             *([f"gained by the second: {_named(gained)}"] if gained else []),
             *([f"lost by the second: {_named(lost)}"] if lost else []),
         ]
     )
+
+
+def _p_value(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
 
 
 def _named(tasks: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from podium.cli.fetching import fetch_weights
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, is_drawable
 from podium.cli.settings import Choice, conducted_by, settings_for
+from podium.cli.text import counted
 from podium.errors import UsageError
 from podium.files import exclusive
 from podium.paths import cache_dir
@@ -259,7 +260,7 @@ def _progress() -> Iterator[Watch]:
 
 def _say_when_done(strategy: str, done: int, total: int) -> None:
     if done == total:
-        complain(f"{strategy}: {total} tasks measured")
+        complain(f"{strategy}: {counted(total, 'sample')} measured")
 
 
 def _tell_asked(calls: int) -> None:
