@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
+from podium.errors import ConfigError
+from podium.tasks.sandbox import Wall
 
 SECRET = "sk-do-not-show-me-anywhere"
 
@@ -112,3 +114,31 @@ def test_the_password_of_a_database_is_not_shown(podium: Podium, tmp_path: Path)
     ended = podium("doctor", "--config", file)
     assert ended.code == 2
     assert SECRET not in ended.out + ended.err
+
+
+def test_the_doctor_tells_which_walls_stand_around_programs(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def walls() -> tuple[Wall, ...]:
+        return Wall("mounts", "no files", "not allowed here"), Wall("network", "no network", None)
+
+    monkeypatch.setattr("podium.tasks.sandbox.standing_walls", walls)
+    told = podium("doctor").out
+    assert "graded without the wall mounts: not allowed here" in told
+    assert "the wall network" not in told
+    assert podium("doctor", "--json").json["walls"] == [
+        {"name": "mounts", "stands": False, "missing": "not allowed here"},
+        {"name": "network", "stands": True, "missing": None},
+    ]
+
+
+def test_where_programs_cannot_be_run_the_doctor_says_so_and_goes_on(
+    podium: Podium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def walls() -> tuple[Wall, ...]:
+        raise ConfigError("programs are run on Linux and macOS only")
+
+    monkeypatch.setattr("podium.tasks.sandbox.standing_walls", walls)
+    ended = podium("doctor")
+    assert ended.code == 0
+    assert "cannot be graded: programs are run on Linux and macOS only" in ended.out

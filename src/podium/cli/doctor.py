@@ -11,7 +11,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -35,6 +35,9 @@ from podium.providers import KNOWN_ENDPOINTS, Http, connect
 from podium.store import default_url, open_store
 from podium.usage import Usage
 
+if TYPE_CHECKING:  # it is slow to import, and help must be quick
+    from podium.tasks.sandbox import Wall
+
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 EXAMPLE: Final = Usage(1000, 1000, 0, 0, 0)
@@ -50,6 +53,8 @@ class Findings:
     store: str = ""
     missing: dict[str, str] = field(default_factory=dict)
     models: tuple[LocalModel, ...] = ()
+    walls: tuple[Wall, ...] = ()
+    no_sandbox: str = ""
     problems: list[str] = field(default_factory=list)
 
 
@@ -74,6 +79,7 @@ def doctor(
 
 async def _examine(choice: Choice) -> Findings:
     findings = Findings(file=find(os.environ, config=choice.config), models=list_models())
+    await _examine_sandbox(findings)
     try:
         settings = await settings_for(choice, os.environ)
     except ConfigError as error:
@@ -129,6 +135,16 @@ async def _examine_store(findings: Findings, settings: Settings) -> None:
         findings.problems.append(f"runs will not be stored: {error}")
 
 
+async def _examine_sandbox(findings: Findings) -> None:
+    """Build the walls around programs that models wrote: only that shows which of them stand."""
+    from podium.tasks.sandbox import standing_walls
+
+    try:
+        findings.walls = await standing_walls()
+    except PodiumError as error:
+        findings.no_sandbox = str(error)
+
+
 def _say(findings: Findings) -> None:
     say(f"podium {__version__} on Python {platform.python_version()}")
     say(f"configuration: {findings.file or f'no file; yours would be {paths.config_file()}'}")
@@ -138,6 +154,7 @@ def _say(findings: Findings) -> None:
     for model in findings.models:
         state = "here" if model.present else f"not here yet ({megabytes(model.bytes)})"
         say(f"local model {model.name}: {state}")
+    _say_walls(findings)
     say("vendors:")
     for provider, variables, is_set in _vendors(os.environ):
         name = " or ".join(variables)
@@ -146,6 +163,16 @@ def _say(findings: Findings) -> None:
         complain(problem)
     if not findings.problems:
         say("nothing is missing; podium pool check reaches every worker once")
+
+
+def _say_walls(findings: Findings) -> None:
+    missing = [wall for wall in findings.walls if not wall.stands]
+    if findings.no_sandbox:
+        say(f"programs that models wrote cannot be graded: {one_line(findings.no_sandbox)}")
+    elif not missing:
+        say("programs that models wrote are graded behind all walls")
+    for wall in missing:
+        say(f"programs that models wrote are graded without the wall {wall.name}: {wall.missing}")
 
 
 def _say_settings(settings: Settings, missing: Mapping[str, str]) -> None:
@@ -201,6 +228,10 @@ def _document(findings: Findings) -> dict[str, Any]:
         "models": [
             {"name": model.name, "present": model.present, "path": str(model.path)}
             for model in findings.models
+        ],
+        "walls": [
+            {"name": wall.name, "stands": wall.stands, "missing": wall.missing}
+            for wall in findings.walls
         ],
         "vendors": [
             {"provider": provider, "variables": list(variables), "set": is_set}
