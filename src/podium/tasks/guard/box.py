@@ -96,6 +96,7 @@ class Box:
         while reading in listening and problem is None and _take(reading, output):
             if len(output) > self._limits["output_bytes"]:
                 problem = "it wrote too much"
+        problem = problem or self._too_many_files()  # written since the last count
         self._end_everything()
         return Ended(bytes(output), problem or self.problem_of(child))
 
@@ -127,9 +128,11 @@ class Box:
             return "it started too many processes"
         if self._tree.hold_more_than(self._limits["memory_bytes"], processes):
             return "it used too much memory"
-        if any(_fills(one, self._limits["disk_bytes"]) for one in self._directories):
-            return "it wrote too many files"
-        return None
+        return self._too_many_files()
+
+    def _too_many_files(self) -> str | None:
+        fills = any(_fills(one, self._limits["disk_bytes"]) for one in self._directories)
+        return "it wrote too many files" if fills else None
 
     def _end_everything(self) -> None:
         """Kill the child, and whatever left it: orphans come to the guard."""
