@@ -6,7 +6,7 @@ import datetime
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -27,17 +27,22 @@ def load(path: Path, *, today: datetime.date | None = None) -> Settings:
     return resolve(read(path), str(path), today=today)
 
 
-def read(path: Path) -> ConfigFile:
-    """A file's tables, of the right form but not yet resolved."""
+def read_tables(path: Path, kind: str = "file") -> dict[str, Any]:
+    """The tables of a TOML file, whatever they are about; `kind` is what people call it."""
     try:
-        tables = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
+        raise ConfigError(f"{path}: there is no such {kind}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}") from error
     except tomllib.TOMLDecodeError as error:
         raise syntax_problem(path, error) from error
+
+
+def read(path: Path) -> ConfigFile:
+    """A file's tables, of the right form but not yet resolved."""
+    tables = read_tables(path)
     try:
         file = ConfigFile.model_validate(tables)
     except ValidationError as error:

@@ -11,16 +11,15 @@ Paths are as seen from the file. What the command line says as well, the command
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
 
 from podium.catalogue.entries import Dollars, Table
-from podium.config.problems import form_problem, syntax_problem
+from podium.config.files import read_tables
+from podium.config.problems import form_problem
 from podium.config.schema import Count, Name
-from podium.errors import ConfigError
 from podium.evals.strategies.learned import LEARNED
 from podium.tasks.own import ENDINGS
 
@@ -88,15 +87,7 @@ def file_for(suite: str) -> SuiteFile:
 
 def read_suite_file(path: Path) -> SuiteFile:
     """Read the file; an error names the key, what was expected and what came."""
-    try:
-        tables = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise syntax_problem(path, error) from error
+    tables = read_tables(path)
     try:
         return SuiteFile.model_validate(tables).anchored(path.parent)
     except ValidationError as error:

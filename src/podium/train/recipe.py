@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from podium.catalogue.entries import Table
-from podium.config.problems import form_problem, nearest, syntax_problem
+from podium.config.files import read_tables
+from podium.config.problems import form_problem, nearest
 from podium.errors import ConfigError
 from podium.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
 from podium.train.schema import (
@@ -175,7 +176,7 @@ class Recipe(Table):
 
 def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None = None) -> Recipe:
     """The recipe in that file, with `key=value` overrides, for that way of training."""
-    document = _document(path)
+    document = read_tables(path, "recipe")
     for override in overrides:
         _override(document, override)
     told = "".join(f" --set {override}" for override in overrides)
@@ -200,18 +201,6 @@ def _is_gguf(model: str) -> bool:
 
 
 # ---- reading
-
-
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such recipe") from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"{path}: cannot be read: {reason}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise syntax_problem(path, error) from error
 
 
 def _override(document: dict[str, Any], override: str) -> None:
