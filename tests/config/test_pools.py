@@ -148,7 +148,8 @@ def test_the_trained_etudes_are_the_embedded_pool_over_what_training_wrote() -> 
         assert (profile.provider, profile.model) == ("transformers", table.model)
         assert profile.limits.max_output_tokens == table.limits.max_output_tokens
         assert worker.options.get("system") == table.options.get("system")
-        recipe = "etudes-arithmetic" if profile.name == "arithmetic" else "etudes-workers"
+        practised = ("arithmetic", "calendar", "lists", "words")
+        recipe = "etudes-practice" if profile.name in practised else "etudes-workers"
         specialist = directory / recipe / profile.name
         assert adapter_of(worker) == (specialist if "adapter" in table.options else None)
 

@@ -22,8 +22,8 @@ def test_a_pool_has_every_worker_described_and_its_question_withheld() -> None:
 
 def test_the_order_and_the_descriptions_change_from_pool_to_pool() -> None:
     rng = Random(2)
-    pools = [pool_profiles(rng, MODELS) for _ in range(40)]
-    assert len({pool.names for pool in pools}) > 35
+    pools = [pool_profiles(rng, MODELS) for _ in range(120)]
+    assert len({pool.names for pool in pools}) > 105
     assert {pool.index("facts") for pool in pools} == set(range(len(ROLES)))
     assert len({pool["facts"].description for pool in pools}) >= 6
 

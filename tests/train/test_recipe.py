@@ -107,13 +107,18 @@ def test_the_etudes_recipes_go_on_from_each_other() -> None:
     workers, warm = paper("etudes-workers"), paper("etudes-warm-start")
     alone = paper("etudes-arithmetic")
     assert alone.model.adapter == str(workers.output / "arithmetic")
+    practice = paper("etudes-practice")
+    assert practice.model.adapters == {
+        role: str((alone if role == "arithmetic" else workers).output / role)
+        for role in ("arithmetic", "calendar", "lists", "words")
+    }
     for name, before in (("etudes", warm), ("etudes-recursion", paper("etudes"))):
         recipe = paper(name)
         assert recipe.model.adapter == str(before.output / "conductor")
         adapters = {role: path for role, path in recipe.pool.adapters.items() if path}
         assert workers.sft is not None
         assert adapters == {
-            role: str((alone if role == "arithmetic" else workers).output / role)
+            role: str((practice if role in practice.model.adapters else workers).output / role)
             for role in workers.sft.adapters
         }
 
@@ -228,6 +233,7 @@ def test_keys_are_not_set_inside_what_is_no_table(tmp_path: Path) -> None:
         (GRPO, ["recursion.share=0.6"], "makes 5 of 8 rollouts second rounds"),
         (GRPO, ["recursion.share=0.01"], "makes 0 of 8 rollouts second rounds"),
         (GRPO, ["model.adapter=./warm"], "model.adapter needs a table [model.lora]"),
+        (GRPO, ["model.adapters.words=./words"], "model.adapters names all of sft.adapters"),
         (GRPO, ["model.base=x.gguf", "grpo.beta=0.1"], "grpo.beta needs model.base a second time"),
         (GRPO, ["run.eval_every=5"], "every task is trained on and none is held out"),
         (GRPO, ["reward.wrong=2.0"], "they must ascend"),

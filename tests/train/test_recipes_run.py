@@ -65,6 +65,11 @@ def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     trained.run("sft", "etudes-workers", *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
     begun = f"model.adapter={trained.directory / 'etudes-workers' / 'arithmetic'}"
     trained.run("sft", "etudes-arithmetic", begun, *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
+    four = ("arithmetic", "calendar", "lists", "words")
+    before = [
+        f"model.adapters.{name}={trained.directory / 'etudes-workers' / name}" for name in four
+    ]
+    trained.run("sft", "etudes-practice", *before, *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
     trained.run("sft", "etudes-warm-start", *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2")
     return trained
 
@@ -98,6 +103,15 @@ def test_the_specialist_that_goes_on_alone(trained: Trained) -> None:
     weights = "arithmetic/adapter_model.safetensors"
     before = trained.directory / "etudes-workers" / weights
     assert (output / weights).read_bytes() != before.read_bytes()
+
+
+def test_specialists_that_go_on_together(trained: Trained) -> None:
+    output = trained.directory / "etudes-practice"
+    assert is_finished(output)
+    for name in ("arithmetic", "calendar", "lists", "words"):
+        weights = f"{name}/adapter_model.safetensors"
+        before = trained.directory / "etudes-workers" / weights
+        assert (output / weights).read_bytes() != before.read_bytes()
 
 
 def test_the_warm_start(trained: Trained) -> None:
@@ -141,7 +155,8 @@ def test_the_papers_conductor(trained: Trained, name: str, settings: list[str]) 
 
 
 def test_no_recipe_is_left_out() -> None:
-    run = {"etudes-workers", "etudes-arithmetic", "etudes-warm-start", "etudes", "etudes-recursion"}
+    run = {"etudes-workers", "etudes-arithmetic", "etudes-practice", "etudes-warm-start"}
+    run |= {"etudes", "etudes-recursion"}
     run |= {"conductor-7b", "conductor-7b-recursion", "conductor-7b-random-pools"}
     assert {path.stem for path in RECIPES.glob("*.toml")} == run
     for name in run:

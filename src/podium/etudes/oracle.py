@@ -30,8 +30,7 @@ _SECTION: Final = re.compile(
     r'<reply(?P=mark) step="(?P=step)">\n(?P<reply>.*?)\n</reply(?P=mark)>\n\n',
     re.DOTALL,
 )
-_END: Final = re.compile(r"(?:, please)?[.?;,\s]*$", re.IGNORECASE)
-_INNER: Final = re.compile(r"[(\[]?⟦(\d+)⟧[)\]]?")
+_MARKS: Final = ".?;,"
 _BETWEEN_ITEMS: Final = re.compile(r", and |, | and ")
 ROUND_BEFORE: Final = " of the round before"
 """How the engine marks a step of the round before; those come first."""
@@ -122,7 +121,7 @@ def _counting(subtask: str, shown: Sequence[Visible]) -> tuple[Visible, ...]:
 def readings(subtask: str) -> tuple[Reading, ...]:
     """Every way to understand the subtask; none where it is not of this world."""
     found = []
-    for text in _without_leads(_END.sub("", subtask)):
+    for text in _without_leads(_end().sub("", subtask)):
         for skill, pattern in _patterns():
             match = pattern.fullmatch(text)
             arguments = _arguments(skill, match.groupdict()) if match else None
@@ -163,7 +162,7 @@ def _arguments(skill: Skill, texts: Mapping[str, str]) -> tuple[Argument, ...] |
 
 
 def _argument(slot: str, text: str, kinds: frozenset[Kind]) -> Argument | None:
-    if inner := _INNER.fullmatch(text):
+    if inner := _inner().fullmatch(text):
         return Inner(int(inner[1]))
     if slot == COUNT and text.casefold() in _count_words():
         return Reference(1, Kind.NUMBER)
@@ -216,16 +215,38 @@ def _without_leads(text: str) -> Iterator[str]:
 
 @cache
 def _lead() -> re.Pattern[str]:
-    leads: set[str] = set()
+    leads = {frame.partition("{clause}")[0] for frame in _frames()}
     for split in SPLITS:
         leads |= {f"{verb} " for mood in ("np", "wh") for verb in orders(mood, split)}
-        frames = [frame for frames in wording()["frames"][split].values() for frame in frames]
-        frames += [nesting.frame for nesting in nestings(split)]
-        leads |= {frame.partition("{clause}")[0] for frame in frames}
         for words in connectives(split):
-            leads |= {text.lstrip(",.; \n") for text in words[:-1]}
+            leads |= {text.lstrip(f"{_MARKS} \n") for text in words[:-1]}
     patterns = [re.escape(lead).replace(r"\{n\}", r"\d+") for lead in leads if lead.strip()]
     return re.compile("|".join(sorted(patterns, key=len, reverse=True)), re.IGNORECASE)
+
+
+@cache
+def _end() -> re.Pattern[str]:
+    """What may stand after a clause: words such as ", please", and marks."""
+    tails = {frame.partition("{clause}")[2].rstrip(_MARKS) for frame in _frames()}
+    words = "|".join(re.escape(tail) for tail in sorted(tails) if tail)
+    return re.compile(rf"(?:{words})?[{_MARKS}\s]*$", re.IGNORECASE)
+
+
+@cache
+def _inner() -> re.Pattern[str]:
+    """A marked step, with or without what may stand around an inner phrase."""
+    around = [nesting for split in SPLITS for nesting in nestings(split)]
+    before = "|".join(sorted({re.escape(nesting.open) for nesting in around}))
+    after = "|".join(sorted({re.escape(nesting.close) for nesting in around}))
+    return re.compile(rf"(?:{before})⟦(\d+)⟧(?:{after})")
+
+
+def _frames() -> Iterator[str]:
+    """What stands around the clause of a question."""
+    for split in SPLITS:
+        for frames in wording()["frames"][split].values():
+            yield from frames
+        yield from (nesting.frame for nesting in nestings(split))
 
 
 # ---- what the references mean

@@ -6,8 +6,10 @@ can do what.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from itertools import product
 from random import Random
 from typing import Final
 
@@ -28,7 +30,14 @@ def descriptions(role: str, split: Split) -> tuple[str, ...]:
     """The lines that may describe the worker of that role."""
     if role not in ROLES:
         raise UsageError(f"no worker of the études is a {role!r}; there is {', '.join(ROLES)}")
-    return tuple(read_table("descriptions.toml")[role][split])
+    lines = read_table("descriptions.toml")[role][split]
+    return tuple(line for alternatives in lines for line in _spelled_out(alternatives))
+
+
+def _spelled_out(line: str) -> Iterator[str]:
+    """Every line that "{one|another} line" stands for."""
+    parts = [part.split("|") for part in re.split(r"[{}]", line)]
+    return ("".join(chosen) for chosen in product(*parts))
 
 
 def pool_profiles(

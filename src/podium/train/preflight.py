@@ -87,15 +87,18 @@ def check_files(recipe: Recipe) -> None:
 
 def check_rank(recipe: Recipe) -> None:
     """Refuse to go on from an adapter that is of another size than the recipe says."""
-    lora, adapter = recipe.model.lora, recipe.model.adapter
-    if lora is None or adapter is None:
+    lora = recipe.model.lora
+    if lora is None:
         return
-    found = read_config(Path(adapter))
-    if (found.rank, found.alpha) != (lora.rank, lora.alpha):
-        raise ConfigError(
-            f"model.adapter: {adapter} has rank {found.rank} and alpha {found.alpha:g}, but the "
-            f"recipe says {lora.rank} and {lora.alpha:g}; let them be the same"
-        )
+    for key, adapter in recipe.files():
+        if not key.startswith("model.adapter"):
+            continue
+        found = read_config(adapter)
+        if (found.rank, found.alpha) != (lora.rank, lora.alpha):
+            raise ConfigError(
+                f"{key}: {adapter} has rank {found.rank} and alpha {found.alpha:g}, but the "
+                f"recipe says {lora.rank} and {lora.alpha:g}; let them be the same"
+            )
 
 
 def check_output(recipe: Recipe, *, resume: bool) -> None:

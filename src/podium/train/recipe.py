@@ -134,6 +134,8 @@ class Recipe(Table):
                 yield key, Path(name)
         if self.model.adapter is not None:
             yield "model.adapter", Path(self.model.adapter)
+        for name, path in self.model.adapters.items():
+            yield f"model.adapters.{name}", Path(path)
         if self.pool.file is not None:
             yield "pool.file", Path(self.pool.file)
         for role, name in self.pool.adapters.items():
@@ -160,6 +162,9 @@ class Recipe(Table):
         changed["run"]["output"] = at(self.run.output)
         if self.model.adapter is not None:
             changed["model"]["adapter"] = at(self.model.adapter)
+        if self.model.adapters:
+            begun = {name: at(path) for name, path in self.model.adapters.items()}
+            changed["model"]["adapters"] = begun
         if self.pool.file is not None:
             changed["pool"]["file"] = at(self.pool.file)
         if self.pool.base is not None:
@@ -248,6 +253,11 @@ def _misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
             yield f"{key} has no effect {reason}; drop it"
     if recipe.model.adapter is not None and recipe.model.lora is None:
         yield "model.adapter needs a table [model.lora]; a whole model to go on from is model.base"
+    taught = set(recipe.sft.adapters) if recipe.sft is not None else set()
+    if recipe.model.adapters and recipe.model.adapters.keys() != taught:
+        yield "model.adapters names all of sft.adapters and nothing else; or leave it out"
+    if recipe.model.adapters and recipe.model.adapter is not None:
+        yield "model.adapter and model.adapters say the same thing; write one of them"
     yield from _data_misfits(recipe.data)
     if recipe.sft is not None:
         yield from _sft_misfits(recipe, recipe.sft)

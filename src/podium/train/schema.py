@@ -55,6 +55,10 @@ class ModelTable(Table):
     adapter: Name | None = Field(
         default=None, description="the directory of an adapter to go on from; with `lora`"
     )
+    adapters: dict[str, Name] = Field(
+        default_factory=dict,
+        description="the same by name, where `sft.adapters` are several; all of them or none",
+    )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(
         default="bfloat16",
         description="how wide numbers are on a graphics card; those that are trained are held in "

@@ -216,12 +216,15 @@ def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack
     if recipe.model.lora is None:
         return None
     model.requires_grad_(False)
-    if recipe.model.adapter is None:
+    begun = recipe.model.adapters
+    if recipe.model.adapter is not None:
+        begun = dict.fromkeys(names, recipe.model.adapter)
+    if not begun:
         return AdapterStack.fresh(model, names, lora_shape(recipe))
     check_rank(recipe)
     stack = AdapterStack(model, targets=lora_shape(recipe).targets)
     for name in names:
-        stack.add(name, Path(recipe.model.adapter))
+        stack.add(name, Path(begun[name]))
     return stack
 
 
