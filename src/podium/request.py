@@ -157,5 +157,24 @@ class Delta:
     kind: Literal["text", "thinking"] = "text"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the client demands of the answer, whoever gives it: its form and length, how it is
+    sampled, and the tools that may be used on the way. A field left at its default demands
+    nothing. Each means what it means in a `Request`."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = ""
+    schema: Mapping[str, Any] | None = None
+    effort: Effort | None = None
+
+
+NO_TERMS: Final = Terms()
+
 TOOL_CHOICES: Final = ("", "auto", "none", "required")
 """The values of `Request.tool_choice` that are not a tool's name."""

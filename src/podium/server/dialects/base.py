@@ -1,0 +1,127 @@
+"""The seam between the dialects and the server: what a body comes to, and what is told in the end.
+
+Asked     a body, read
+Answer    what the client gets to know
+Dialect   reads bodies; writes answers, streams and refusals
+Writer    one stream being written, event by event
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from podium.request import NO_TERMS, Finish, Message, Terms, Thinking, ToolCall
+from podium.server.refusal import Refusal
+from podium.usage import NO_USAGE, Usage
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wished:
+    """The `podium` object of a body: what only Podium understands. `budget` holds caps by their
+    names in `podium.budget.Budget`; `workflow` is a plan of the client's own, as JSON."""
+
+    budget: Mapping[str, float] = field(default_factory=dict)
+    exclude: frozenset[str] = frozenset()
+    max_steps: int | None = None
+    rounds: int | None = None
+    workflow: Json | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A body, read.
+
+    `messages` is the whole conversation as the client tells it; the last one is the user's, or
+    holds the results of tools. `previous` is the response to go on from, where the server keeps
+    the conversation. `shows_reasoning` says that the client wants to see progress and thinking;
+    `shows_usage` that a stream is to end with usage, where that is the client's choice.
+    `thinking_tokens` is a budget for thinking where the dialect has one.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    terms: Terms = NO_TERMS
+    stream: bool = False
+    store: bool = True
+    previous: str | None = None
+    shows_reasoning: bool = False
+    shows_usage: bool = True
+    thinking_tokens: int | None = None
+    wished: Wished = Wished()
+    body: Json = field(default_factory=dict)
+    """The body itself, for what is only echoed in the response (metadata, instructions, …)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the client gets to know. `id` is the run's, `model` the name that was asked for,
+    `created` in seconds since 1970. `usage` sums every call; `orchestration` is the conductor's
+    part of it. An unknown count is None."""
+
+    id: str
+    model: str
+    created: int
+    text: str = ""
+    thinking: tuple[Thinking, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish: Finish = "stop"
+    usage: Usage = NO_USAGE
+    orchestration: Usage = NO_USAGE
+
+
+class Writer(Protocol):
+    """One stream. Every method returns the bytes to send now, in the order of the calls: `begin`
+    first, then any of the others, and `end` or `fail` last."""
+
+    def begin(self) -> bytes:
+        """The stream opens."""
+        ...
+
+    def progress(self, text: str) -> bytes:
+        """A line on what is being done; asked for only where `shows_reasoning`."""
+        ...
+
+    def thinking(self, text: str) -> bytes:
+        """A piece of the final worker's thinking; asked for only where `shows_reasoning`."""
+        ...
+
+    def text(self, text: str) -> bytes:
+        """A piece of the answer."""
+        ...
+
+    def keep_alive(self) -> bytes:
+        """Nothing new, but the connection lives."""
+        ...
+
+    def end(self, answer: Answer) -> bytes:
+        """Tool calls, why it ended, usage. `answer.text` is what the pieces came to."""
+        ...
+
+    def fail(self, refusal: Refusal) -> bytes:
+        """The dialect's own error event."""
+        ...
+
+
+class Dialect(Protocol):
+    """One wire format."""
+
+    def read(self, body: Json) -> Asked:
+        """Read a body; raises `Refusal` for what is wrong, unknown or contradictory in it.
+        Nothing that a client sends is ignored silently."""
+        ...
+
+    def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+        """The body of a response that is not streamed."""
+        ...
+
+    def writer(self, asked: Asked, opening: Answer) -> Writer:
+        """A stream; of `opening`, id, model and created are known."""
+        ...
+
+    def refused(self, refusal: Refusal) -> dict[str, Any]:
+        """The body of an error."""
+        ...

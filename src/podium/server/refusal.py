@@ -1,0 +1,70 @@
+"""What the server will not or cannot do, and why: one error, which every dialect words its own
+way. Nothing here knows a wire format."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final, Literal
+
+Reason = Literal[
+    "invalid",
+    "unauthenticated",
+    "forbidden",
+    "not_found",
+    "conflict",
+    "too_large",
+    "out_of_budget",
+    "rate_limited",
+    "overloaded",
+    "upstream",
+    "failed",
+]
+"""`invalid`: the body is at fault. `out_of_budget`: money or tokens are spent. `overloaded`: this
+server has too much to do. `upstream`: no worker could answer. `failed`: our own fault."""
+
+STATUS: Final = MappingProxyType[Reason, int](
+    {
+        "invalid": 400,
+        "unauthenticated": 401,
+        "forbidden": 403,
+        "not_found": 404,
+        "conflict": 409,
+        "too_large": 413,
+        "out_of_budget": 402,
+        "rate_limited": 429,
+        "overloaded": 503,
+        "upstream": 502,
+        "failed": 500,
+    }
+)
+
+
+class Refusal(Exception):
+    """A request is refused, or could not be carried out.
+
+    `field` names what is at fault in the body, as a path such as `messages.2.content`;
+    `retry_after` is in seconds. `str(refusal)` says what was expected, what came and what to do.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        field: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.field = field
+        self.retry_after = retry_after
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return STATUS[self.reason]
+
+
+def invalid(field: str, message: str) -> Refusal:
+    """The body is at fault, in that field."""
+    return Refusal("invalid", message, field=field)
