@@ -153,6 +153,19 @@ class AsyncPodium:
         """Where runs are kept."""
         return (await self._open()).store
 
+    async def conductor(self) -> Conductor:
+        """Who plans, unless a tier says otherwise."""
+        return (await self._open()).assembly.conductor
+
+    async def options(self) -> Options:
+        """What a run has where nothing is wished for."""
+        return (await self._open()).options
+
+    async def switchboard(self) -> Switchboard:
+        """What every call to these workers shares, one outside of any run as well: the gates,
+        the deadlines and the retry policy."""
+        return (await self._open()).board
+
     async def close(self) -> None:
         """Stop the runs that are going on, and close the connections, the local models and the
         store, unless the store is the caller's. Runs that are stopped are kept as interrupted."""
