@@ -19,20 +19,36 @@ from podium.budget import Budget, Spent
 from podium.errors import PlanError, StoreError, UsageError
 from podium.pool import Pool
 from podium.quick import quick
-from podium.request import Finish, Message
+from podium.request import (
+    NO_TERMS,
+    Finish,
+    Image,
+    Message,
+    Terms,
+    Thinking,
+    ToolCall,
+    unanswered,
+)
 from podium.usage import NO_USAGE, Usage, add
 from podium.workflow import Access, Workflow
 
-RUN_VERSION: Final = 1
+RUN_VERSION: Final = 2
+"""Version 2 added terms, images, the owner, and steps that wait for the results of tools. What
+version 1 lacks has its default."""
 
 Tier = Literal["mini", "podium", "ultra"]
 """How much conducting a question gets: none, as much as it seems to need, or all of it."""
 
-StepStatus = Literal["done", "failed", "skipped", "cancelled"]
-RunStatus = Literal["running", "answered", "partial", "failed", "exhausted", "interrupted"]
+StepStatus = Literal["done", "failed", "skipped", "cancelled", "waiting"]
+"""`waiting`: the worker called tools of the client, whose results it needs to go on."""
+
+RunStatus = Literal[
+    "running", "answered", "partial", "failed", "exhausted", "interrupted", "waiting"
+]
 """`partial`: not what was planned, but the best answer so far, with the reason in `error`.
 `exhausted`: the budget ended before there was any answer. `interrupted`: stopped from outside,
-and can be resumed."""
+and can be resumed. `waiting`: nothing can go on without the results of tools that the client
+carries out; with them it can be resumed."""
 
 
 @final
@@ -53,13 +69,16 @@ class Attempt:
 @quick
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """A step that has ended: what was asked, what came back, and what it took.
+    """A step that has ended or waits: what was asked, what came back, and what it took.
 
     A final step that was cut off while its reply streamed keeps what had come of it.
     `prompt` is the message that the worker received, word for word. `answered_by` differs from
     `worker` when a fallback took over. `finish` is why the reply ended, as the provider has it.
     `nested` are the runs behind a step whose worker was a conductor, the last one being the one
-    that counted; their calls are the step's calls.
+    that counted; their calls are the step's calls. `turns` is what passed between the prompt and
+    the reply, where the worker used tools or was asked again: what it said and called, and what
+    it was told. Only this step ever sees them. `thinking` is what the worker thought before its
+    reply.
     """
 
     round: int
@@ -77,6 +96,8 @@ class StepRecord:
     answered_by: str = ""
     finish: Finish = "stop"
     nested: tuple[Run, ...] = ()
+    turns: tuple[Message, ...] = ()
+    thinking: tuple[Thinking, ...] = ()
 
     @property
     def calls(self) -> Iterator[Attempt]:
@@ -94,6 +115,13 @@ class StepRecord:
     def cost_usd(self) -> float | None:
         """Money over every call of this step; None when a part is unknown."""
         return total_cost(self.calls)
+
+    @property
+    def waiting_for(self) -> tuple[ToolCall, ...]:
+        """The calls whose results this step, or the run nested in it, needs to go on."""
+        if self.status != "waiting":
+            return ()
+        return unanswered(self.turns) or (self.nested[-1].waiting_for if self.nested else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +158,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A question, all its rounds, and how it ended."""
+    """A question, all its rounds, and how it ended.
+
+    `terms` are what the client demands of the answer, `images` came with the question, and
+    `owner` is whose run it is, where that matters.
+    """
 
     id: str
     question: str
@@ -151,6 +183,9 @@ class Run:
     depth: int = 0
     prompt_hash: str = ""
     process: str = ""
+    terms: Terms = NO_TERMS
+    images: tuple[Image, ...] = ()
+    owner: str = ""
     version: int = RUN_VERSION
 
     @property
@@ -180,6 +215,23 @@ class Run:
     def cost_usd(self) -> float | None:
         """Money over every call; None when a part is unknown."""
         return total_cost(self.calls)
+
+    @property
+    def waiting_for(self) -> tuple[ToolCall, ...]:
+        """The calls whose results the run needs to go on, over all steps that wait."""
+        if not self.rounds:
+            return ()
+        return tuple(call for step in self.rounds[-1].steps for call in step.waiting_for)
+
+    @property
+    def final_finish(self) -> Finish:
+        """Why the answer ended: `tool` while the run waits, `length` where it was cut off."""
+        if self.status == "waiting":
+            return "tool"
+        best = best_so_far(self.rounds)
+        if best is None:
+            return "stop"
+        return best.finish if best.status == "done" else "length"
 
 
 def _planning_calls(run: Run) -> Iterator[Attempt]:
@@ -255,7 +307,7 @@ def load(document: Mapping[str, Any]) -> Run:
             f"upgrade Podium to read it"
         )
     try:
-        return _adapter().validate_python(document)
+        return _adapter().validate_python({**document, "version": RUN_VERSION})
     except ValidationError as error:
         raise StoreError(f"this run cannot be read: {error.errors()[0]['msg']}") from error
     except (PlanError, UsageError) as error:
