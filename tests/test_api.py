@@ -28,7 +28,7 @@ from podium import (
 from podium.config import load
 from podium.errors import ConfigError, StoreError, UnknownWorker, UsageError
 from podium.events import Event, RunDone, StepDelta
-from podium.request import Reply, Request
+from podium.request import Image, Reply, Request, Terms
 from podium.run import Run
 from podium.store import NullStore, RunStore
 
@@ -81,6 +81,16 @@ async def test_ask_answers_with_the_given_workers_and_conductor() -> None:
     async with AsyncPodium(workers(), FixedConductor(JOIN)) as podium:
         run = await podium.ask("why?")
     assert (run.status, run.answer, len(run.steps)) == ("answered", "answer of a", 3)
+
+
+async def test_images_terms_and_owner_are_kept_on_the_run() -> None:
+    image, terms = Image(url="https://example.org/a.png"), Terms(max_tokens=9)
+    seeing = ScriptedWorker(
+        WorkerProfile(name="a", capabilities=frozenset({"vision"})), "a red square"
+    )
+    async with AsyncPodium([seeing], FixedConductor(ALONE)) as podium:
+        run = await podium.ask("why?", images=(image,), terms=terms, owner="key_1")
+    assert (run.images, run.terms, run.owner) == ((image,), terms, "key_1")
 
 
 async def test_without_a_conductor_the_best_worker_plans() -> None:

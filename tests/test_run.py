@@ -7,7 +7,7 @@ import pytest
 
 from podium.errors import StoreError
 from podium.pool import Pool, WorkerProfile
-from podium.request import Image, Message, Text, Thinking, ToolCall, ToolResult
+from podium.request import Image, Message, Terms, Text, Thinking, Tool, ToolCall, ToolResult
 from podium.run import Attempt, Round, Run, StepRecord, dump, load, spent_by
 from podium.usage import UNKNOWN_USAGE, Usage
 from podium.workflow import Step, Workflow
@@ -71,8 +71,53 @@ def test_a_run_survives_json_with_every_kind_of_part() -> None:
         Message("assistant", (Thinking("hm", "sig", "m"), ToolCall("1", "f", "{}"))),
         Message("tool", (ToolResult("1", "42", True),)),
     )
-    original = replace(run(step(0, CALL, nested=(run(step(0, CALL)),))), history=history)
+    original = replace(
+        run(step(0, CALL, nested=(run(step(0, CALL)),)), waiting(*history)),
+        history=history,
+        images=(Image("image/png", "QUJD"),),
+        terms=Terms(stop=("END",), tools=(Tool("f", "does f", {"type": "object"}),), seed=7),
+        owner="key_1",
+    )
     assert load(json.loads(json.dumps(dump(original)))) == original
+
+
+def test_a_run_of_the_first_version_is_read_with_defaults_for_what_it_lacks() -> None:
+    document = dump(run(step(0, CALL))) | {"version": 1}
+    for name in ("terms", "images", "owner"):
+        del document[name]
+    for name in ("turns", "thinking"):
+        del document["rounds"][0]["steps"][0][name]
+    assert load(document) == run(step(0, CALL))
+
+
+def waiting(*turns: Message, nested: tuple[Run, ...] = ()) -> StepRecord:
+    return replace(step(0, CALL, nested=nested), status="waiting", turns=turns)
+
+
+def test_a_waiting_run_names_every_call_that_is_not_answered_also_those_of_nested_runs() -> None:
+    first, second, third = (ToolCall(name, "f", "{}") for name in "123")
+    inner = replace(run(waiting(Message("assistant", (third,)))), status="waiting")
+    outer = run(
+        waiting(Message("assistant", (first, second)), Message("tool", (ToolResult("1", "x"),))),
+        replace(waiting(nested=(inner,)), index=1),
+    )
+    assert outer.waiting_for == (second, third)
+
+
+def test_calls_of_earlier_turns_are_not_waited_for() -> None:
+    turns = (
+        Message("assistant", (ToolCall("1", "f", "{}"),)),
+        Message("tool", (ToolResult("1", "42"),)),
+    )
+    assert run(waiting(*turns)).waiting_for == ()
+
+
+def test_the_final_finish_is_why_the_answer_ended() -> None:
+    answered = run(replace(step(0, CALL), finish="refused"))
+    assert answered.final_finish == "refused"
+    assert replace(answered, status="waiting").final_finish == "tool"
+    assert run(replace(step(0, CALL), status="cancelled")).final_finish == "length"
+    assert replace(answered, rounds=()).final_finish == "stop"
 
 
 def test_a_run_of_a_newer_podium_is_refused_with_the_remedy() -> None:

@@ -33,7 +33,7 @@ from podium.events import Emit, Event
 from podium.pool import Pool
 from podium.process import is_alive
 from podium.providers import Http
-from podium.request import Message
+from podium.request import Image, Message, Terms
 from podium.run import Round, Run, Tier
 from podium.runner import Options, Runner
 from podium.store import Journal, NullStore, RunStore, open_store
@@ -51,13 +51,17 @@ CUT_OFF: Final = "this Podium was closed while the run was going on"
 class Wishes(TypedDict, total=False):
     """What may be asked for one run; what is left out is as the settings say.
 
-    `history` is the conversation before the question. `exclude` names workers and providers that
-    this run must not use, besides those that the options exclude. `emit` gets every event as it
-    happens, and with `stream` the answer piece by piece; it is called on the event loop's thread
-    and must return at once.
+    `history` is the conversation before the question, `images` are part of the question.
+    `terms` are demanded of the answer; `owner` is whose run it is. `exclude` names workers and
+    providers that this run must not use, besides those that the options exclude. `emit` gets
+    every event as it happens, and with `stream` the answer piece by piece; it is called on the
+    event loop's thread and must return at once.
     """
 
     history: tuple[Message, ...]
+    images: tuple[Image, ...]
+    terms: Terms
+    owner: str
     tier: Tier
     max_steps: int
     rounds: int
@@ -267,9 +271,11 @@ class _Opened:
     async def plan(self, question: str, wishes: Wishes) -> Round:
         options = self._options_for(wishes)
         conductor = for_tier(options.tier, self.assembly.conductor)
-        history = wishes.get("history", ())
         return await self._runner(conductor, options.tier).plan(
-            question, history=history, options=options
+            question,
+            history=wishes.get("history", ()),
+            images=wishes.get("images", ()),
+            options=options,
         )
 
     async def resume(
@@ -293,6 +299,7 @@ class _Opened:
             return await self._runner(conductor, options.tier).run(
                 question,
                 history=wishes.get("history", ()),
+                images=wishes.get("images", ()),
                 options=options,
                 emit=told,
                 stream=wishes.get("stream", False),
@@ -321,6 +328,8 @@ class _Opened:
             budget=wishes.get("budget", usual.budget),
             tier=wishes.get("tier", usual.tier),
             exclude=usual.exclude | self._checked(frozenset(wishes.get("exclude", ()))),
+            terms=wishes.get("terms", usual.terms),
+            owner=wishes.get("owner", usual.owner),
         )
 
     def _checked(self, excluded: frozenset[str]) -> frozenset[str]:

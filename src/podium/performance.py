@@ -118,6 +118,8 @@ class Performance:
             history=self._run.history,
             rounds=tuple(self._rounds),
             max_steps=self._run.max_steps,
+            images=self._run.images,
+            terms=self._run.terms,
         )
         self._rounds.append(Round(len(self._rounds), None))
         try:

@@ -6,7 +6,7 @@ nothing inside Podium knows a wire format.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
@@ -96,6 +96,17 @@ def user(text: str) -> Message:
 def assistant(text: str) -> Message:
     """An assistant message of plain words."""
     return Message("assistant", (Text(text),))
+
+
+def unanswered(turns: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """The calls of the last assistant turn that no result after it answers."""
+    answered: set[str] = set()
+    for message in reversed(turns):
+        if message.role == "assistant":
+            calls = (part for part in message.parts if isinstance(part, ToolCall))
+            return tuple(call for call in calls if call.id not in answered)
+        answered |= {part.call_id for part in message.parts if isinstance(part, ToolResult)}
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from podium.events import Emit
 from podium.performance import Cast, Performance, planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.process import this_process
-from podium.request import Message, Reply, Request
+from podium.request import NO_TERMS, Image, Message, Reply, Request, Terms
 from podium.run import Round, Run, Tier, new_run_id, spent_by, timestamp
 from podium.worker import Worker
 from podium.workflow import DEFAULT_MAX_STEPS
@@ -37,7 +37,8 @@ class Options:
 
     `rounds` is how often the conductor may plan: 1 carries out the first plan and ends, more
     lets it look at the answer and either accept it or plan again. `exclude` names workers and
-    providers that this run must not use, in any round or nested run.
+    providers that this run must not use, in any round or nested run. `terms` are demanded of the
+    answer; `owner` is whose run it is.
     """
 
     max_steps: int = DEFAULT_MAX_STEPS
@@ -45,6 +46,8 @@ class Options:
     budget: Budget = field(default_factory=Budget)
     tier: Tier = "ultra"
     exclude: frozenset[str] = frozenset()
+    terms: Terms = NO_TERMS
+    owner: str = ""
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "rounds"):
@@ -100,12 +103,13 @@ class Runner:
         question: str,
         *,
         history: tuple[Message, ...] = (),
+        images: tuple[Image, ...] = (),
         options: Options = Options(),
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
-        """Answer the question. `emit` gets the events as they happen; with `stream` the final
-        step's reply is among them, piece by piece."""
+        """Answer the question, with the images that belong to it. `emit` gets the events as they
+        happen; with `stream` the final step's reply is among them, piece by piece."""
         if not question.strip():
             raise UsageError("the question is empty; ask something")
         run = Run(
@@ -123,6 +127,9 @@ class Runner:
             exclude=tuple(sorted(options.exclude)),
             prompt_hash=_prompt_hash(self.conductor),
             process=this_process(),
+            terms=options.terms,
+            images=images,
+            owner=options.owner,
         )
         return await self._perform(run, Ledger(options.budget), emit, stream)
 
@@ -157,6 +164,7 @@ class Runner:
         question: str,
         *,
         history: tuple[Message, ...] = (),
+        images: tuple[Image, ...] = (),
         options: Options = Options(),
     ) -> Round:
         """Only plan: the round that a run would begin with, nothing of it carried out."""
@@ -164,6 +172,8 @@ class Runner:
             question=question,
             pool=self._pool_for(options),
             history=history,
+            images=images,
+            terms=options.terms,
             max_steps=options.max_steps,
         )
         self.board.bind()

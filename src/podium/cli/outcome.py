@@ -59,6 +59,12 @@ def conclude(run: Run, resume: str | None) -> Exit:
         case "failed":
             complain(f"there is no answer: {run.error}{go_on}")
             return Exit.FAILED
+        case "waiting":
+            names = ", ".join(sorted({call.name for call in run.waiting_for}))
+            complain(
+                f"there is no answer yet: the run waits for what its client's tools say: {names}"
+            )
+            return Exit.FAILED
         case "interrupted" | "running":
             complain(f"interrupted{go_on or '; the run was not stored'}")
             return Exit.INTERRUPTED

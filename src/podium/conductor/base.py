@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from podium.pool import Pool
-from podium.request import Message
+from podium.request import NO_TERMS, Image, Message, Terms
 from podium.run import Round, best_so_far
 from podium.worker import Caller
 from podium.workflow import DEFAULT_MAX_STEPS, Workflow
@@ -24,14 +24,16 @@ from podium.workflow import DEFAULT_MAX_STEPS, Workflow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that a conductor may know: the question, the pool, the conversation before it, and
-    what earlier rounds of this run did."""
+    """All that a conductor may know: the question and its images, the pool, the conversation
+    before it, what is demanded of the answer, and what earlier rounds of this run did."""
 
     question: str
     pool: Pool
     history: tuple[Message, ...] = ()
     rounds: tuple[Round, ...] = ()
     max_steps: int = DEFAULT_MAX_STEPS
+    images: tuple[Image, ...] = ()
+    terms: Terms = NO_TERMS
 
     @property
     def answer(self) -> str | None:
