@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from podium.config.problems import nearest
 from podium.request import Effort, Image, Tool
 from podium.server.dialects.base import Json, Wished
+from podium.server.dialects.schemas import flaw
 from podium.server.refusal import Refusal, invalid
 
 Value = TypeVar("Value")
@@ -274,8 +275,12 @@ def _inside(value: object, path: str) -> Collection[Any]:
 
 
 def schema(value: object, path: str) -> dict[str, Any]:
-    """A JSON Schema for objects, arrays or whatever it says; not every word of it is checked."""
-    return document(value, path)
+    """A JSON Schema."""
+    read = document(value, path)
+    if found := flaw(read):
+        at = joined(path, found.path) if found.path else path
+        raise invalid(at, f"{at}: {found.reason}")
+    return read
 
 
 def address(value: object, path: str) -> str:
