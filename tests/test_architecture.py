@@ -51,6 +51,7 @@ BELOW_THE_API: Final = (
     "performance",
     "runner",
     "store",
+    "document",
 )
 ENTRY_POINTS: Final = ("bench", "server", "evals", "train")
 BELOW_THE_ENTRY_POINTS: Final = (
@@ -86,6 +87,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "etudes": (*DOMAIN, "conductor.base", "engine", "engine.retry", "plan"),
     "tasks": (*DOMAIN, "files", "paths", "etudes"),
     "store": (*DOMAIN, "paths"),
+    "document": (*DOMAIN, "plan", "store"),
     # What sets a pool and a conductor up.
     "catalogue": (*DOMAIN, "paths", "providers"),
     "config": (*DOMAIN, *CONDUCTOR, *SET_UP, "engine.retry", "paths", "plan"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import typer
 
 from podium.cli import options
-from podium.cli.document import plan_document
 from podium.cli.options import question_from
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice
 from podium.cli.text import counted, money, one_line, tokens_of
 from podium.cli.wording import step_line
+from podium.document import plan_document
 from podium.run import Round, total_cost, total_usage
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

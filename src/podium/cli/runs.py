@@ -14,7 +14,7 @@ from podium.cli import options
 from podium.cli.account import account
 from podium.cli.app import NounGroup
 from podium.cli.comparison import compare, say_differences
-from podium.cli.document import comparison_document, run_document, summary_document
+from podium.cli.document import comparison_document
 from podium.cli.export import as_json, as_markdown
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
@@ -23,6 +23,7 @@ from podium.cli.showing import deliver, onlooker
 from podium.cli.text import local_time, money, seconds, shortened, tokens
 from podium.config.files import read
 from podium.config.schema import ConfigFile
+from podium.document import run_document, summary_document
 from podium.errors import StoreError, UsageError
 from podium.process import is_alive
 from podium.run import Run, RunStatus

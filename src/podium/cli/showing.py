@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from podium.cli.document import run_document
 from podium.cli.lines import Lines
 from podium.cli.outcome import Exit, conclude
 from podium.cli.output import is_drawable, say, say_json
 from podium.cli.session import Show
+from podium.document import run_document
 from podium.events import Event
 from podium.run import Run
 

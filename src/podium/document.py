@@ -1,0 +1,94 @@
+"""Runs, plans and lists of runs as JSON objects: what commands print with `--json`, and what the
+server sends.
+
+They are for programs, and stay as they are: keys are added, never renamed. A whole run, for
+keeping, is what `podium runs export` writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from podium.plan import workflow_document
+from podium.run import Round, Run, StepRecord, total_cost, total_usage
+from podium.store import RunSummary
+from podium.usage import Usage
+from podium.workflow import Access
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """A run as `ask`, `run`, `runs show` and `runs resume` print it."""
+    orchestration = run.orchestration
+    return {
+        "run_id": run.id,
+        "question": run.question,
+        "answer": run.answer,
+        "status": run.status,
+        "tier": run.tier,
+        "conductor": run.conductor,
+        "rounds": [_round(round_) for round_ in run.rounds],
+        "steps": [_step(step) for step in run.steps],
+        "usage": {
+            **_usage(run.usage),
+            "orchestration_input_tokens": orchestration.input_tokens,
+            "orchestration_output_tokens": orchestration.output_tokens,
+            "total_tokens": run.usage.total_tokens,
+        },
+        "cost_usd": run.cost_usd,
+        "budget": {**asdict(run.budget), "spent": asdict(run.spent)},
+    }
+
+
+def plan_document(question: str, round_: Round) -> dict[str, Any]:
+    """A plan as `plan` prints it and `run` reads it: a workflow, and the question it is for."""
+    assert round_.workflow is not None, "the first round always has a workflow"
+    return {"question": question, **workflow_document(round_.workflow)}
+
+
+def summary_document(summary: RunSummary) -> dict[str, Any]:
+    """One line of `runs list`."""
+    return {"run_id": summary.id, **{k: v for k, v in asdict(summary).items() if k != "id"}}
+
+
+def _round(round_: Round) -> dict[str, Any]:
+    workflow = round_.workflow
+    return {
+        "index": round_.index,
+        "accepted": round_.accepted,
+        "shape": workflow.shape.value if workflow else None,
+        "steps": len(workflow) if workflow else 0,
+        "warnings": list(round_.warnings),
+        "usage": _usage(total_usage(iter(round_.planning))),
+        "cost_usd": total_cost(iter(round_.planning)),
+    }
+
+
+def _step(step: StepRecord) -> dict[str, Any]:
+    return {
+        "round": step.round,
+        "index": step.index,
+        "worker": step.worker,
+        "subtask": step.subtask,
+        "access": _access(step.access),
+        "status": step.status,
+        "reply": step.reply,
+        "error": step.error,
+        "usage": _usage(step.usage),
+        "cost_usd": step.cost_usd,
+        "started_ms": step.started_ms,
+        "finished_ms": step.finished_ms,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, int | None]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
+
+
+def _access(access: Access) -> str | list[int]:
+    return access if access == "all" else list(access)
