@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from podium.catalogue import Catalogue, CatalogueEntry
 from podium.config.resolve import worker_settings
 from podium.config.schema import WorkerTable
+from podium.config.settings import ServerSettings
 from podium.providers import Endpoint, Http, connect
 from podium.providers.hosted import HostedWorker
 
@@ -20,3 +23,17 @@ def test_every_model_of_the_catalogue_can_be_connected_with_its_options(
     worker = connect(settings.profile, Endpoint(api_key="key", options=settings.options), Http())
     assert isinstance(worker, HostedWorker)
     assert set(settings.options) <= set(worker.settings)
+
+
+def test_the_table_of_the_server_is_what_the_settings_hold() -> None:
+    tables = ConfigFile.model_validate(
+        {
+            "server": {"port": 9000, "keys": True, "keep_days": 30},
+            "worker": [{"name": "w", "provider": "scripted", "options": {"reply": "hi"}}],
+        }
+    )
+    server = resolve(tables, "a test").server
+    assert (server.port, server.keys, server.keep_days) == (9000, True, 30)
+    assert server.host == "127.0.0.1", "nobody else's machine is let in unless that is said"
+    untold = ConfigFile().server.model_dump()
+    assert untold == asdict(ServerSettings()), "the table and the settings agree on what is usual"

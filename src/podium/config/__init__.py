@@ -11,6 +11,7 @@ from podium.config.files import load
 from podium.config.ollama import discover_ollama
 from podium.config.settings import (
     ConductorSettings,
+    ServerSettings,
     Settings,
     StoreSettings,
     WorkerSettings,
@@ -18,6 +19,7 @@ from podium.config.settings import (
 
 __all__ = [
     "ConductorSettings",
+    "ServerSettings",
     "Settings",
     "StoreSettings",
     "WorkerSettings",

@@ -24,6 +24,7 @@ from podium.config.schema import (
 )
 from podium.config.settings import (
     ConductorSettings,
+    ServerSettings,
     Settings,
     StoreSettings,
     WorkerSettings,
@@ -96,6 +97,7 @@ class _Resolver:
             budget=Budget(**config.budget.model_dump()),
             retry=RetryPolicy(**config.retry.model_dump()),
             store=_store(config.store),
+            server=ServerSettings(**config.server.model_dump()),
             warnings=self._retired(workers),
         )
         conductor = self._conductor(config.conductor, settings.pool, workers)

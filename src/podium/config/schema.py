@@ -26,6 +26,7 @@ PromptLength = Literal["full", "compact", "trained"]
 
 Count = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Days = Seconds
 Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -149,6 +150,41 @@ class StoreTable(Table):
         return self.model_copy(update={"path": _anchored(self.path, directory)})
 
 
+class ServerTable(Table):
+    """What `podium serve` does; its options on the command line come before these."""
+
+    host: Name = Field(
+        default="127.0.0.1", description="the address to listen on; `0.0.0.0`: on every one"
+    )
+    port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        default=8000, description="the port; 0: any that is free"
+    )
+    workers: Count = Field(default=1, description="processes that answer, on the same port")
+    keys: bool = Field(
+        default=False, description="only who has a key is served; `podium keys` makes them"
+    )
+    in_flight: Count = Field(
+        default=1000, description="requests that are answered at the same time, in each process"
+    )
+    queue: Annotated[int, Field(ge=0)] = Field(
+        default=1000, description="requests that wait for their turn; more are refused"
+    )
+    body_megabytes: Count = Field(default=32, description="the largest body that is read")
+    keep_alive_seconds: Seconds = Field(
+        default=15.0, description="how long a stream may be silent before a sign of life is sent"
+    )
+    drain_seconds: Seconds = Field(
+        default=30.0, description="how long runs may go on when the server is to stop"
+    )
+    keep_days: Days | None = Field(
+        default=None,
+        description="runs older than that are deleted; when left out, they are kept",
+    )
+    log_prompts: bool = Field(
+        default=False, description="the log holds questions and answers as well"
+    )
+
+
 class LimitsTable(Table):
     """What a worker can take."""
 
@@ -227,6 +263,7 @@ class ConfigFile(Table):
     pool: PoolTable = PoolTable()
     retry: RetryTable = RetryTable()
     store: StoreTable = StoreTable()
+    server: ServerTable = ServerTable()
     worker: tuple[WorkerTable, ...] = Field(default=(), strict=False)
 
     @property

@@ -75,6 +75,23 @@ class StoreSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """What the server does; each as the table `[server]` of the configuration describes it."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    keys: bool = False
+    in_flight: int = 1000
+    queue: int = 1000
+    body_megabytes: int = 32
+    keep_alive_seconds: float = 15.0
+    drain_seconds: float = 30.0
+    keep_days: float | None = None
+    log_prompts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All of it. `source` says where it came from, `warnings` what a person should know."""
 
@@ -86,6 +103,7 @@ class Settings:
     budget: Budget = Budget()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     store: StoreSettings = StoreSettings()
+    server: ServerSettings = ServerSettings()
     warnings: tuple[str, ...] = ()
 
     @property
