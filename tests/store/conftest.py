@@ -83,7 +83,11 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "data" / "podium.db")
     database = create_async_engine(POSTGRES.replace("postgresql://", "postgresql+asyncpg://"))
     async with database.begin() as connection:
-        await connection.execute(text("DROP TABLE IF EXISTS steps, rounds, runs, schema_version"))
+        await connection.execute(
+            text(
+                "DROP TABLE IF EXISTS steps, rounds, runs, key_usage, keys, schema_version CASCADE"
+            )
+        )
     await database.dispose()
     return POSTGRES
 

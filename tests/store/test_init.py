@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import podium.store
+from podium.errors import ConfigError
 from podium.run import Run
-from podium.store import NullStore, RunStore, default_url, open_store
+from podium.store import NullStore, RunStore, default_url, keys_in, open_store
 
 
 def test_importing_the_package_does_not_load_the_database_library() -> None:
@@ -25,11 +26,13 @@ def test_importing_the_package_does_not_load_the_database_library() -> None:
 def test_the_public_names_are_these() -> None:
     assert podium.store.__all__ == [
         "Journal",
+        "KeyStore",
         "NullStore",
         "RunList",
         "RunStore",
         "RunSummary",
         "default_url",
+        "keys_in",
         "open_store",
     ]
 
@@ -53,3 +56,11 @@ async def test_what_opens_is_a_store(tmp_path: Path) -> None:
     await store.close()
     assert isinstance(store, RunStore)
     assert isinstance(NullStore(), RunStore)
+
+
+async def test_a_database_has_a_place_for_keys_and_no_store_has_none(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "podium.db")
+    assert await keys_in(store).keys() == []
+    await store.close()
+    with pytest.raises(ConfigError, match=r"nowhere to keep keys.*\[store\]"):
+        keys_in(NullStore())

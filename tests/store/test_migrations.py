@@ -75,6 +75,25 @@ async def test_an_older_schema_is_brought_forward_with_its_runs(old: Path) -> No
     connection.close()
 
 
+async def test_a_file_of_the_first_schema_that_can_only_be_read_is_read_as_it_is(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podium.store.sql.is_only_readable", lambda place: True)
+    before = dump(old)
+    store = await SqlRunStore.open(old, to_read=True)
+    assert [summary.id for summary in await store.list()] == ["run_0123456789abcdef"]
+    assert (await store.load("last")).answer == "Scattering."
+    await store.close()
+    assert dump(old) == before
+
+
+async def test_a_run_of_the_first_schema_is_nobodys(old: Path) -> None:
+    await (await SqlRunStore.open(old)).close()
+    connection = sqlite3.connect(old)
+    assert connection.execute("SELECT owner FROM runs").fetchall() == [("",)]
+    connection.close()
+
+
 async def test_a_migration_that_fails_changes_nothing(old: Path) -> None:
     before = dump(old)
     with pytest.raises(StoreError, match="nowhere"):

@@ -5,7 +5,8 @@
     run = await store.load("last")
 
 `base` says what a store is, `journal` turns a run's events into writes, and `sql` is the one
-implementation, for SQLite and Postgres alike. Importing this package is cheap: SQLAlchemy is
+implementation, for SQLite and Postgres alike. The keys to a server are kept beside the runs:
+`keys` says what they are, and `keys_in` gives them. Importing this package is cheap: SQLAlchemy is
 loaded when a store is opened, and not before.
 """
 
@@ -13,16 +14,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from podium.errors import ConfigError
 from podium.store.base import NullStore, RunList, RunStore, RunSummary
 from podium.store.journal import Journal
+from podium.store.keys import KeyStore
 
 __all__ = [
     "Journal",
+    "KeyStore",
     "NullStore",
     "RunList",
     "RunStore",
     "RunSummary",
     "default_url",
+    "keys_in",
     "open_store",
 ]
 
@@ -44,3 +49,15 @@ async def open_store(where: str | Path | None = None, *, to_read: bool = False) 
     from podium.store.sql import SqlRunStore
 
     return await SqlRunStore.open(default_url() if where is None else where, to_read=to_read)
+
+
+def keys_in(store: RunStore) -> KeyStore:
+    """The keys to a server that are kept in that store; raises `ConfigError` where there is no
+    place for any."""
+    keys: KeyStore | None = getattr(store, "keys", None)
+    if keys is None:
+        raise ConfigError(
+            "there is nowhere to keep keys, for runs are not kept in a database; name one under "
+            "[store] in podium.toml"
+        )
+    return keys

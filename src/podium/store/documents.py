@@ -58,6 +58,7 @@ def run_row(run: Run, now: str) -> Row:
         "calls": _fitting(run.spent.calls) if ended else None,
         "seconds": run.spent.seconds if ended else None,
         "document": _encode(dump(replace(run, rounds=()))),
+        "owner": plain(run.owner),
     }
 
 

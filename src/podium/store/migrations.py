@@ -23,11 +23,17 @@ _LOCKS: Final = {
 }
 
 
-def migrate(connection: Connection, migrations: Sequence[Migration], where: str) -> None:
-    """Bring the schema up to date, or refuse a database made by a newer Podium."""
+def migrate(
+    connection: Connection, migrations: Sequence[Migration], where: str, *, read_only: bool = False
+) -> None:
+    """Bring the schema up to date, or refuse a database made by a newer Podium.
+
+    One that can only be read is left as it is: every query that reads runs must do with the
+    first schema.
+    """
     newest = len(migrations)
     found = _version(connection)
-    if found < newest:
+    if found < newest and not read_only:
         connection.exec_driver_sql(_LOCKS[connection.dialect.name])
         found = _version(connection)  # another process may have been here meanwhile
         for migration in migrations[found:]:
@@ -94,5 +100,42 @@ def _runs_rounds_and_steps(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_runs_rounds_and_steps,)
+def _owners_keys_and_usage(connection: Connection) -> None:
+    for statement in (
+        "ALTER TABLE runs ADD COLUMN owner TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX runs_by_owner ON runs (owner, created_at, id)",
+        """
+        CREATE TABLE keys (
+            id TEXT NOT NULL PRIMARY KEY,
+            name TEXT NOT NULL,
+            digest TEXT NOT NULL,
+            created_at TEXT NOT NULL,
+            expires_at TEXT,
+            revoked_at TEXT,
+            rules TEXT NOT NULL
+        )
+        """,
+        """
+        CREATE TABLE key_usage (
+            key_id TEXT NOT NULL REFERENCES keys (id),
+            day TEXT NOT NULL,
+            model TEXT NOT NULL,
+            requests BIGINT NOT NULL,
+            input_tokens BIGINT NOT NULL,
+            output_tokens BIGINT NOT NULL,
+            orchestration_input_tokens BIGINT NOT NULL,
+            orchestration_output_tokens BIGINT NOT NULL,
+            cost_usd DOUBLE PRECISION NOT NULL,
+            unknown_tokens BIGINT NOT NULL,
+            unknown_cost BIGINT NOT NULL,
+            assumed_tokens BIGINT NOT NULL,
+            assumed_usd DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (key_id, day, model)
+        )
+        """,
+    ):
+        connection.exec_driver_sql(statement)
+
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (_runs_rounds_and_steps, _owners_keys_and_usage)
 """In order; a database's schema version is how many of them it has been through."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
 from pathlib import Path
 from typing import Final, Self, get_args
 
 from sqlalchemy import (
     ColumnClause,
-    Executable,
     Integer,
     Table,
     bindparam,
@@ -27,7 +25,6 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from podium.errors import NotFound, StoreError, UsageError
@@ -37,17 +34,14 @@ from podium.store.database import Place, as_it_is, connect, is_only_readable, lo
 from podium.store.documents import OWN, Piece, Row, assemble, plain, round_row, run_row, step_row
 from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
+from podium.store.sql_keys import SqlKeyStore
 from podium.store.tables import ROUNDS, RUNS, STEPS
+from podium.store.upsert import replacing
 
 ID_PREFIX: Final = "run_"
 
 CANDIDATES: Final = 5
 """How many runs are named when the beginning of an id is not enough."""
-
-_INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] = {
-    "sqlite": sqlite.insert,
-    "postgresql": postgresql.insert,
-}
 
 _NEWEST_FIRST: Final = (RUNS.c.created_at.desc(), RUNS.c.id.desc())
 
@@ -81,13 +75,14 @@ _SUMMARIES: Final = select(
 
 
 class SqlRunStore:
-    """Keeps runs in SQLite or Postgres. Made by `open`."""
+    """Keeps runs in SQLite or Postgres, and beside them the keys to a server. Made by `open`."""
 
     def __init__(self, place: Place, database: AsyncEngine, clock: Callable[[], str]) -> None:
         self._place = place
         self._database = database
         self._clock = clock
         self._closed = False
+        self.keys = SqlKeyStore(self._transaction, clock)
 
     @classmethod
     async def open(
@@ -109,7 +104,9 @@ class SqlRunStore:
             store = cls(place, connect(place), clock)
         try:
             async with store._transaction() as connection:
-                await connection.run_sync(migrate, migrations, place.name)
+                await connection.run_sync(
+                    migrate, migrations, place.name, read_only=place.read_only
+                )
         except BaseException:
             await store.close()
             raise
@@ -206,7 +203,7 @@ class SqlRunStore:
 
     async def _put(self, connection: AsyncConnection, table: Table, rows: Sequence[Row]) -> None:
         if rows:
-            await connection.execute(_upsert(connection.dialect.name, table), rows)
+            await connection.execute(replacing(connection.dialect.name, table), rows)
 
     async def _touch(self, connection: AsyncConnection, run_id: str) -> None:
         touched = await connection.execute(
@@ -235,18 +232,6 @@ class SqlRunStore:
         if len(found) > 1:
             raise _several_runs(wanted, found)
         return found[0]
-
-
-@cache
-def _upsert(dialect: str, table: Table) -> Executable:
-    """Insert rows, or put them in the place of those with the same key."""
-    insert = _INSERT[dialect](table)
-    values = {
-        column.name: insert.excluded[column.name]
-        for column in table.columns
-        if not column.primary_key
-    }
-    return insert.on_conflict_do_update(index_elements=table.primary_key, set_=values)
 
 
 def _checked(status: str) -> str:

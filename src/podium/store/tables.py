@@ -1,7 +1,9 @@
 """The tables of the store, as queries see them.
 
 `migrations` makes them; the two are held together by a test. A run is a row of `runs`, its
-rounds and steps are rows of their own so that each can be written the moment it is known.
+rounds and steps are rows of their own so that each can be written the moment it is known. Its
+`owner` is the id of the key that it was asked with, or nothing. A key's digest is all that is
+kept of its token, and what was used with it is a row for each day and model.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ RUNS: Final = Table(
     Column("calls", BigInteger),
     Column("seconds", Double),
     Column("document", Text, nullable=False),
+    Column("owner", Text, nullable=False),
     Index("runs_by_age", "created_at", "id"),
+    Index("runs_by_owner", "owner", "created_at", "id"),
 )
 
 ROUNDS: Final = Table(
@@ -67,4 +71,34 @@ STEPS: Final = Table(
     ForeignKeyConstraint(
         ["run_id", "round"], ["rounds.run_id", "rounds.round"], ondelete="CASCADE"
     ),
+)
+
+KEYS: Final = Table(
+    "keys",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("expires_at", Text),
+    Column("revoked_at", Text),
+    Column("rules", Text, nullable=False),
+)
+
+KEY_USAGE: Final = Table(
+    "key_usage",
+    METADATA,
+    Column("key_id", Text, ForeignKey("keys.id"), primary_key=True),
+    Column("day", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("orchestration_input_tokens", BigInteger, nullable=False),
+    Column("orchestration_output_tokens", BigInteger, nullable=False),
+    Column("cost_usd", Double, nullable=False),
+    Column("unknown_tokens", BigInteger, nullable=False),
+    Column("unknown_cost", BigInteger, nullable=False),
+    Column("assumed_tokens", BigInteger, nullable=False),
+    Column("assumed_usd", Double, nullable=False),
 )

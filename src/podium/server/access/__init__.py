@@ -1,0 +1,20 @@
+"""Who may use the server, for what, how fast and for how much.
+
+    visitor = await door.admit(token)                              # 401
+    visitor.require("runs:read")                                   # 403
+    await door.begin(visitor, tier_or_worker="podium", tokens=900) # 403, 402, 429
+    ...                                                            # the run, within door.budget_for
+    await door.settle(visitor, model="podium", usage=…, orchestration=…, cost_usd=…)
+
+`keys` makes tokens and checks them, `visitor` is who stands at the door, `rates` and `purse` hold
+a key to its limits, `book` writes down what was used, and `gatekeeper` puts them together. The
+`Gatekeeper` asks for keys, the `OpenDoor` lets everyone in. What keys and their rules are is
+`podium.store.keys`; nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+from podium.server.access.gatekeeper import Door, Gatekeeper, OpenDoor
+from podium.server.access.visitor import Visitor
+
+__all__ = ["Door", "Gatekeeper", "OpenDoor", "Visitor"]

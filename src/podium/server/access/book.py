@@ -1,0 +1,205 @@
+"""The book of what was used with each key: summed up in memory, written to the store in batches.
+
+A request must not wait for a disk, so what it used is added to a line in memory (one for each
+key, day and model) and the lines are written together a second later. A process that is killed
+loses what was used within its last second, and no more; one that ends in order loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from podium.errors import StoreError
+from podium.store.keys import Charged, KeyStore, KeyUsage, Standing
+from podium.usage import Usage
+
+log = logging.getLogger("podium")
+
+WRITE_SECONDS: Final = 1.0
+"""How long a line waits for others to be written with it; what a crash may cost."""
+
+LARGEST_COUNT: Final = 10**12
+"""More tokens than any request can have used. A provider that claims more is not believed."""
+
+
+class Tokens(NamedTuple):
+    """Tokens that are known."""
+
+    input: int
+    output: int
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a request used. What is unknown of it is None, and `assumed` is what its key is
+    charged for that; `orchestration` is a part of `tokens`."""
+
+    tokens: Tokens | None
+    orchestration: Tokens | None
+    cost_usd: float | None
+    assumed: Charged
+
+    @property
+    def charged(self) -> Charged:
+        """What the key's budget is charged."""
+        return Charged(
+            self.assumed.usd if self.cost_usd is None else self.cost_usd,
+            self.assumed.tokens if self.tokens is None else sum(self.tokens),
+        )
+
+
+def used_of(usage: Usage, orchestration: Usage, cost_usd: float | None, assumed: Charged) -> Used:
+    """What was used, of which nothing is believed that cannot be."""
+    if cost_usd is not None and not 0.0 <= cost_usd < math.inf:
+        cost_usd = None
+    return Used(_tokens(usage), _tokens(orchestration), cost_usd, assumed)
+
+
+def _tokens(usage: Usage) -> Tokens | None:
+    inputs, outputs = usage.input_tokens, usage.output_tokens
+    if inputs is None or not 0 <= inputs <= LARGEST_COUNT:
+        return None
+    if outputs is None or not 0 <= outputs <= LARGEST_COUNT:
+        return None
+    return Tokens(inputs, outputs)
+
+
+class _Line:
+    """The sums of one key, day and model that are not in the store yet."""
+
+    __slots__ = (
+        "assumed_tokens",
+        "assumed_usd",
+        "cost_usd",
+        "input_tokens",
+        "orchestration_input_tokens",
+        "orchestration_output_tokens",
+        "output_tokens",
+        "requests",
+        "unknown_cost",
+        "unknown_tokens",
+    )
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.input_tokens = 0
+        self.output_tokens = 0
+        self.orchestration_input_tokens = 0
+        self.orchestration_output_tokens = 0
+        self.cost_usd = 0.0
+        self.unknown_tokens = 0
+        self.unknown_cost = 0
+        self.assumed_tokens = 0
+        self.assumed_usd = 0.0
+
+    def add(self, used: Used) -> None:
+        self.requests += 1
+        if used.tokens is None:
+            self.unknown_tokens += 1
+            self.assumed_tokens += used.assumed.tokens
+        else:
+            self.input_tokens += used.tokens.input
+            self.output_tokens += used.tokens.output
+            if used.orchestration is not None:
+                self.orchestration_input_tokens += used.orchestration.input
+                self.orchestration_output_tokens += used.orchestration.output
+        if used.cost_usd is None:
+            self.unknown_cost += 1
+            self.assumed_usd += used.assumed.usd
+        else:
+            self.cost_usd += used.cost_usd
+
+    def merge(self, other: _Line) -> None:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def charged(self) -> Charged:
+        return Charged(
+            self.cost_usd + self.assumed_usd,
+            self.input_tokens + self.output_tokens + self.assumed_tokens,
+        )
+
+
+_Place = tuple[str, str, str]
+"""Key, day and model."""
+
+
+class Book:
+    """What was used, on its way to the store. It belongs to one event loop."""
+
+    def __init__(self, keys: KeyStore) -> None:
+        self._keys = keys
+        self._lines: dict[_Place, _Line] = {}
+        self._writing = asyncio.Lock()
+        self._soon: asyncio.TimerHandle | None = None
+        self._writer: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def enter(self, key_id: str, day: str, model: str, used: Used) -> None:
+        """Add what a request used. Returns at once; must be called on the event loop."""
+        place = (key_id, day, model)
+        line = self._lines.get(place)
+        if line is None:
+            line = self._lines[place] = _Line()
+        line.add(used)
+        if self._soon is None:
+            self._write_soon()
+
+    async def standing(self, key_id: str, day: str) -> Standing:
+        """What the key has been charged: what the store knows, of every process, and what this
+        one has not written yet."""
+        async with self._writing:  # or else what is being written would count twice, or not at all
+            stored = await self._keys.standing(key_id, day)
+        today, month, total = stored.day, stored.month, stored.total
+        for (whose, when, _), line in self._lines.items():
+            if whose == key_id:
+                total += line.charged
+                if when == day:
+                    today += line.charged
+                if when[:7] == day[:7]:
+                    month += line.charged
+        return Standing(day=today, month=month, total=total)
+
+    async def write(self) -> None:
+        """Write what there is. What cannot be written is kept, and tried again a second later."""
+        async with self._writing:
+            lines, self._lines = self._lines, {}
+            try:
+                await self._keys.record([_row(place, line) for place, line in lines.items()])
+            except StoreError as error:
+                self._keep(lines)
+                log.warning("what was used with keys is not stored yet: %s", error)
+
+    async def close(self) -> None:
+        """Write what there is, and take nothing more."""
+        self._closed = True
+        if self._soon is not None:
+            self._soon.cancel()
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+        await self.write()
+
+    def _keep(self, lines: dict[_Place, _Line]) -> None:
+        for place, line in self._lines.items():
+            lines.setdefault(place, _Line()).merge(line)
+        self._lines = lines
+        if lines and self._soon is None:
+            self._write_soon()
+
+    def _write_soon(self) -> None:
+        if not self._closed:
+            self._soon = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._write_now)
+
+    def _write_now(self) -> None:
+        self._soon = None
+        self._writer = asyncio.get_running_loop().create_task(self.write())
+
+
+def _row(place: _Place, line: _Line) -> KeyUsage:
+    sums = {name: getattr(line, name) for name in line.__slots__}
+    return KeyUsage(key_id=place[0], day=place[1], model=place[2], **sums)

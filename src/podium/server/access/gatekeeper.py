@@ -1,0 +1,348 @@
+"""The gatekeeper: lets visitors in by their keys, and holds each key to its limits.
+
+What it knows of a key, and of what was spent with it, is read from the store at most every few
+seconds, so that a request costs microseconds here; a key that is revoked works that much longer.
+Rates are kept by this process alone, spent budgets by all that share the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Final, Protocol
+
+from podium.budget import Budget
+from podium.errors import StoreError
+from podium.pool import Pool
+from podium.server.access.book import Book, used_of
+from podium.server.access.keys import fits, read_token
+from podium.server.access.purse import Exhausted, Experience, Purse
+from podium.server.access.rates import Rates
+from podium.server.access.visitor import Visitor, tier_of, within
+from podium.server.refusal import Refusal
+from podium.store.keys import Charged, Key, KeyStore, Scope
+from podium.usage import Usage
+
+KEY_SECONDS: Final = 5.0
+"""How long what was read of a key is relied on."""
+
+DAY_SECONDS: Final = 86_400
+
+HELD_RETRY_SECONDS: Final = 1.0
+"""When to come back where requests in flight hold the rest of a budget."""
+
+_NOTHING: Final = Charged()
+
+
+class Door(Protocol):
+    """What the server asks before it does anything, and tells when it has."""
+
+    async def admit(self, token: str | None) -> Visitor:
+        """Who that is; raises `Refusal` unauthenticated."""
+        ...
+
+    async def begin(
+        self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
+    ) -> None:
+        """A request of about so many tokens begins; raises `Refusal` forbidden, out_of_budget or
+        rate_limited. `tier_or_worker` is the model's name as the client gave it; `scope` is what
+        the request takes, `ask` for a tier and `gateway` for a worker unless said otherwise.
+        Every request that has begun must be settled, however it ends."""
+        ...
+
+    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
+        """That budget, cut down to what the visitor's request, which has begun, may use."""
+        ...
+
+    async def settle(
+        self,
+        visitor: Visitor,
+        *,
+        model: str,
+        usage: Usage,
+        orchestration: Usage,
+        cost_usd: float | None,
+    ) -> None:
+        """The request is over, and this is what it used: `NO_USAGE` and 0.0 where it came to
+        nothing. What is unknown is charged as it was estimated."""
+        ...
+
+    async def close(self) -> None:
+        """Write what is not written yet."""
+        ...
+
+
+class OpenDoor:
+    """Lets everyone in, for everything: a server without keys."""
+
+    async def admit(self, token: str | None) -> Visitor:
+        """Nobody in particular. A token that clients send by habit is not looked at."""
+        return Visitor()
+
+    async def begin(
+        self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
+    ) -> None:
+        """Go ahead."""
+
+    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
+        """That budget."""
+        return budget
+
+    async def settle(
+        self,
+        visitor: Visitor,
+        *,
+        model: str,
+        usage: Usage,
+        orchestration: Usage,
+        cost_usd: float | None,
+    ) -> None:
+        """Nobody is charged; what a run used stands on the run."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What this process knows of a key."""
+
+    key: Key
+    expires: float
+    purse: Purse
+    rates: Rates
+    read_at: float
+    day: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A request in flight: what it was expected and estimated to use, and what is held for it."""
+
+    model: str
+    expected: int
+    estimate: Charged
+    held: Charged
+
+
+class Gatekeeper:
+    """Asks for keys. It belongs to one event loop; close it to have everything written.
+
+    `pool` tells whose provider a worker is, for keys that exclude one. Where a server runs as
+    several `processes`, each allows its share of every rate.
+    """
+
+    def __init__(
+        self,
+        keys: KeyStore,
+        pool: Pool,
+        *,
+        processes: int = 1,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._keys = keys
+        self._providers = {worker.name: worker.provider for worker in pool}
+        self._processes = processes
+        self._clock = clock
+        self._accounts: dict[str, _Account] = {}
+        self._reading = asyncio.Lock()
+        self._tickets = count(1)
+        self._begun: dict[int, list[_Begun]] = {}
+        self._experience = Experience()
+        self._book = Book(keys)
+        self._day_number, self._day = -1, ""
+
+    async def admit(self, token: str | None) -> Visitor:
+        """Who that is; raises `Refusal` unauthenticated."""
+        if not token:
+            raise _unauthenticated("no key was given; send one as Authorization: Bearer pk_…")
+        shown = read_token(token)
+        account = None if shown is None else await self._account(shown.key_id)
+        if shown is None or account is None or not fits(shown, account.key):
+            raise _unauthenticated("this key is not one of this server's; check what is sent")
+        key = account.key
+        if key.revoked_at is not None:
+            raise _unauthenticated(f"the key {key.name!r} was revoked; ask for another")
+        if self._clock() >= account.expires:
+            raise _unauthenticated(f"the key {key.name!r} has expired; ask for another")
+        rules = key.rules
+        return Visitor(
+            key_id=key.id,
+            name=key.name,
+            scopes=rules.scopes,
+            tiers=rules.tiers,
+            workers=rules.workers,
+            exclude=rules.exclude,
+            per_request=rules.per_request,
+            ticket=next(self._tickets),
+        )
+
+    async def begin(
+        self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
+    ) -> None:
+        """A request of about so many tokens begins; raises `Refusal` forbidden, out_of_budget or
+        rate_limited. Every request that has begun must be settled, however it ends."""
+        visitor.require(scope or ("ask" if tier_of(tier_or_worker) else "gateway"))
+        visitor.check_model(tier_or_worker, self._providers.get(tier_or_worker, ""))
+        account = self._accounts[visitor.key_id]
+        exhausted = account.purse.exhausted()
+        if exhausted is not None:
+            raise self._out_of_budget(visitor, exhausted)
+        estimate = self._estimated(visitor, tier_or_worker, tokens)
+        wait = account.rates.wait(estimate.tokens, self._clock())
+        if wait:
+            raise Refusal(
+                "rate_limited",
+                f"the key {visitor.name!r} is used faster than it may be; "
+                f"try again in {math.ceil(wait)} s",
+                retry_after=wait,
+            )
+        account.rates.begin(estimate.tokens)
+        held = account.purse.hold(estimate)
+        begun = _Begun(tier_or_worker, tokens, estimate, held)
+        self._begun.setdefault(visitor.ticket, []).append(begun)
+
+    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
+        """That budget, cut down to what the visitor's request, which has begun, may use: what one
+        request may, and what the key has left besides what others hold."""
+        begun = self._begun.get(visitor.ticket)
+        own = sum((each.held for each in begun), _NOTHING) if begun else _NOTHING
+        return within(visitor.capped(budget), self._accounts[visitor.key_id].purse.left(own))
+
+    async def settle(
+        self,
+        visitor: Visitor,
+        *,
+        model: str,
+        usage: Usage,
+        orchestration: Usage,
+        cost_usd: float | None,
+    ) -> None:
+        """The request is over, and this is what it used. What is unknown is charged as it was
+        estimated."""
+        account = self._accounts[visitor.key_id]
+        begun = self._ended(visitor.ticket)
+        assumed = _NOTHING if begun is None else begun.held
+        used = used_of(usage, orchestration, cost_usd, assumed)
+        charged = used.charged
+        if begun is None:
+            account.purse.charge(charged)
+            account.rates.correct(charged.tokens)
+        else:
+            account.purse.settle(begun.held, charged)
+            account.rates.correct(charged.tokens - begun.estimate.tokens)
+            if charged.tokens and used.tokens is not None and used.cost_usd is not None:
+                self._experience.learn(begun.model, begun.expected, charged.usd, charged.tokens)
+        self._book.enter(visitor.key_id, self._today(), model, used)
+
+    async def close(self) -> None:
+        """Write what is not written yet."""
+        await self._book.close()
+
+    def _estimated(self, visitor: Visitor, model: str, tokens: int) -> Charged:
+        """What the request will probably come to, and never more than one request may."""
+        estimate, most = self._experience.estimate(model, tokens), visitor.per_request
+        return Charged(
+            estimate.usd if most.usd is None else min(estimate.usd, most.usd),
+            estimate.tokens if most.tokens is None else min(estimate.tokens, most.tokens),
+        )
+
+    def _ended(self, ticket: int) -> _Begun | None:
+        """The oldest request of that visit that is not settled yet."""
+        waiting = self._begun.get(ticket)
+        if not waiting:
+            return None
+        begun = waiting.pop(0)
+        if not waiting:
+            del self._begun[ticket]
+        return begun
+
+    async def _account(self, key_id: str) -> _Account | None:
+        """The account of a key, read anew where what is known of it is old or of another day."""
+        account = self._accounts.get(key_id)
+        if account is not None and self._is_fresh(account):
+            return account
+        async with self._reading:
+            account = self._accounts.get(key_id)
+            if account is not None and self._is_fresh(account):
+                return account
+            try:
+                return await self._read(key_id)
+            except StoreError as error:
+                raise Refusal(
+                    "overloaded",
+                    f"keys cannot be looked up now: {error}",
+                    retry_after=HELD_RETRY_SECONDS,
+                ) from error
+
+    async def _read(self, key_id: str) -> _Account | None:
+        key = await self._keys.key(key_id)
+        if key is None:
+            return None
+        day = self._today()
+        standing = await self._book.standing(key_id, day)
+        now = self._clock()
+        account = self._accounts.get(key_id)
+        if account is None:
+            rules = key.rules
+            account = self._accounts[key_id] = _Account(
+                key=key,
+                expires=_seconds(key.expires_at),
+                purse=Purse(rules),
+                rates=Rates(
+                    self._share(rules.requests_per_minute),
+                    self._share(rules.tokens_per_minute),
+                    now,
+                ),
+                read_at=now,
+                day=day,
+            )
+        account.key, account.read_at, account.day = key, now, day
+        account.purse.stand(standing)
+        return account
+
+    def _is_fresh(self, account: _Account) -> bool:
+        age = self._clock() - account.read_at
+        return 0 <= age < KEY_SECONDS and account.day == self._today()
+
+    def _share(self, rate: int | None) -> float | None:
+        return None if rate is None else rate / self._processes
+
+    def _today(self) -> str:
+        number = int(self._clock() // DAY_SECONDS)
+        if number != self._day_number:
+            midnight = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=number)
+            self._day_number, self._day = number, f"{midnight:%Y-%m-%d}"
+        return self._day
+
+    def _out_of_budget(self, visitor: Visitor, exhausted: Exhausted) -> Refusal:
+        shown = f"${exhausted.cap:g}" if exhausted.what == "usd" else f"{exhausted.cap:,} tokens"
+        when = {"day": "today", "month": "this month", "total": "it has in all"}[exhausted.period]
+        whole = f"the {shown} that the key {visitor.name!r} may spend {when}"
+        if exhausted.held:
+            return Refusal(
+                "rate_limited",
+                f"requests in flight hold what is left of {whole}; try again when they are done",
+                retry_after=HELD_RETRY_SECONDS,
+            )
+        return Refusal("out_of_budget", f"{whole} is spent; {_ADVICE[exhausted.period]}")
+
+
+_ADVICE: Final = {
+    "day": "it begins anew at midnight UTC",
+    "month": "it begins anew on the first, UTC",
+    "total": "ask for another key",
+}
+
+
+def _seconds(moment: str | None) -> float:
+    return math.inf if moment is None else datetime.fromisoformat(moment).timestamp()
+
+
+def _unauthenticated(message: str) -> Refusal:
+    return Refusal("unauthenticated", message)

@@ -1,0 +1,101 @@
+"""The visitor: who asks, as far as the server is concerned, and what they may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, final
+
+from podium.budget import Budget
+from podium.quick import quick
+from podium.run import Tier
+from podium.server.refusal import Refusal
+from podium.store.keys import NO_CAP, SCOPES, Allowance, Scope
+from podium.usage import Number
+
+TIERS: Final = MappingProxyType[str, Tier](
+    {"podium-mini": "mini", "podium": "podium", "podium-ultra": "ultra"}
+)
+"""The tiers by the model names that clients ask for."""
+
+
+def tier_of(model: str) -> Tier | None:
+    """The tier that a model name means, pinned (`podium-ultra@…`) or not; None for a worker's."""
+    return TIERS.get(model.partition("@")[0])
+
+
+@final
+@quick
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """Who asks. `key_id` is also the owner of the runs that they make; it is empty where no keys
+    are asked for.
+
+    `tiers` and `workers` are those that may be asked for by name, None being all. `exclude` names
+    workers and providers that must see nothing of theirs. `ticket` is this visit's alone, so that
+    what it holds can be told from what others with the same key hold.
+    """
+
+    key_id: str = ""
+    name: str = ""
+    scopes: frozenset[Scope] = frozenset(SCOPES)
+    tiers: frozenset[str] | None = None
+    workers: frozenset[str] | None = None
+    exclude: frozenset[str] = frozenset()
+    per_request: Allowance = NO_CAP
+    ticket: int = 0
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the key has that scope; `admin` has them all."""
+        return scope in self.scopes or "admin" in self.scopes
+
+    def require(self, scope: Scope) -> None:
+        """Refuse what the key has no scope for."""
+        if not self.may(scope):
+            raise Refusal(
+                "forbidden",
+                f"the key {self.name!r} has the scopes {', '.join(sorted(self.scopes))}, and this "
+                f"takes the scope {scope}; ask for a key that has it",
+            )
+
+    def may_see(self, owner: str) -> bool:
+        """Whether the runs of that owner are theirs to see: their own, or every one for `admin`."""
+        return owner == self.key_id or "admin" in self.scopes
+
+    def allows(self, model: str, provider: str = "") -> bool:
+        """Whether the key allows that tier, or that worker of that provider."""
+        tier = tier_of(model)
+        if tier is not None:
+            return self.tiers is None or tier in self.tiers
+        if model in self.exclude or provider in self.exclude:
+            return False
+        return self.workers is None or model in self.workers
+
+    def check_model(self, model: str, provider: str = "") -> None:
+        """Refuse a tier or a worker that the key does not allow."""
+        if not self.allows(model, provider):
+            raise Refusal(
+                "forbidden",
+                f"the key {self.name!r} does not allow the model {model!r}; ask for another, "
+                f"GET /v1/models lists them, or for a key that allows it",
+                field="model",
+            )
+
+    def capped(self, budget: Budget) -> Budget:
+        """That budget, cut down to what one request of theirs may use."""
+        return within(budget, self.per_request)
+
+
+def within(budget: Budget, allowance: Allowance) -> Budget:
+    """The budget with its caps on money and tokens no higher than the allowance."""
+    if allowance.usd is None and allowance.tokens is None:
+        return budget
+    return replace(
+        budget,
+        usd=_lower(budget.usd, allowance.usd),
+        tokens=_lower(budget.tokens, allowance.tokens),
+    )
+
+
+def _lower(one: Number | None, other: Number | None) -> Number | None:
+    return min((cap for cap in (one, other) if cap is not None), default=None)

@@ -1,0 +1,173 @@
+"""Keys to a server, as data: what a key allows, what was used with it, and what keeps both.
+
+A key's token is not here: the store holds its digest alone. How a token is made and checked, and
+how a key's rules are held to, is the server's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final, Literal, Protocol, get_args
+
+from pydantic import ConfigDict
+
+from podium.errors import ConfigError
+
+Scope = Literal["ask", "plan", "runs:read", "runs:delete", "gateway", "admin"]
+"""What a key may be used for. `ask`: have questions answered. `plan`: see plans, carried out or
+not. `runs:read` and `runs:delete`: the runs that were made with this very key. `gateway`: call a
+worker by its own name. `admin`: all of these, and the runs of every key."""
+
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+
+USUAL_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"admin"}
+
+_AS_WRITTEN: Final = ConfigDict(extra="forbid")
+"""A rule that this Podium does not know must not be taken for no rule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """The most that may be used within some time. None is no cap."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _AS_WRITTEN
+
+    usd: float | None = None
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("usd", "tokens"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f"the cap on {name} is {value}; a cap is a number from 0 up")
+
+
+NO_CAP: Final = Allowance()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a key allows.
+
+    `tiers` and `workers` are what may be asked for by name, None being all of them; `workers` is
+    about calling a worker directly and says nothing of who works in a run. `exclude` names the
+    workers and providers that must not see anything of what is asked with this key: in no step
+    of no round, in no nested run, and not directly either. Days and months are those of UTC.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _AS_WRITTEN
+
+    scopes: frozenset[Scope] = USUAL_SCOPES
+    tiers: frozenset[str] | None = None
+    workers: frozenset[str] | None = None
+    exclude: frozenset[str] = frozenset()
+    per_request: Allowance = NO_CAP
+    per_day: Allowance = NO_CAP
+    per_month: Allowance = NO_CAP
+    in_total: Allowance = NO_CAP
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("requests_per_minute", "tokens_per_minute"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; a rate is a number from 1 up")
+        for scope in sorted(self.scopes - set(SCOPES)):
+            raise ConfigError(f"there is no scope {scope!r}; there is {', '.join(SCOPES)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key. `digest` is all that is kept of its token; moments are as `podium.run.timestamp`
+    writes them."""
+
+    id: str
+    name: str
+    digest: str
+    created_at: str
+    rules: Rules = field(default_factory=Rules)
+    expires_at: str | None = None
+    revoked_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyUsage:
+    """What was used with a key on one day (of UTC, as 2026-01-31) of one model.
+
+    Tokens and cost are sums over the requests of which they are known. `unknown_tokens` and
+    `unknown_cost` count those of which they are not: with either, the sum is only the least it
+    can be. `assumed_tokens` and `assumed_usd` are what the key's budget was charged for those.
+    Orchestration tokens are a part of the others.
+    """
+
+    key_id: str
+    day: str
+    model: str
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    orchestration_input_tokens: int = 0
+    orchestration_output_tokens: int = 0
+    cost_usd: float = 0.0
+    unknown_tokens: int = 0
+    unknown_cost: int = 0
+    assumed_tokens: int = 0
+    assumed_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """What a budget was charged: what was used, and what was assumed where that is unknown."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+    def __add__(self, other: Charged) -> Charged:
+        return Charged(self.usd + other.usd, self.tokens + other.tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a key has been charged: today, this month, and since it was made."""
+
+    day: Charged = Charged()
+    month: Charged = Charged()
+    total: Charged = Charged()
+
+
+class KeyStore(Protocol):
+    """Keeps keys and what was used with them. Every method raises `StoreError` when the store
+    cannot do its work."""
+
+    async def add(self, key: Key) -> None:
+        """Write a key that was made."""
+        ...
+
+    async def key(self, key_id: str) -> Key | None:
+        """The key with that id, revoked ones included, or None."""
+        ...
+
+    async def keys(self) -> list[Key]:
+        """Every key, revoked ones included, the newest first."""
+        ...
+
+    async def revoke(self, key_id: str) -> None:
+        """Revoke a key for good; again is no fault. Raises `NotFound` when there is none."""
+        ...
+
+    async def record(self, used: Sequence[KeyUsage]) -> None:
+        """Add to what was used: all of it, or nothing where an error is raised."""
+        ...
+
+    async def standing(self, key_id: str, day: str) -> Standing:
+        """What the key has been charged, as of that day."""
+        ...
+
+    async def usage(
+        self, *, key_id: str | None = None, since: str | None = None, until: str | None = None
+    ) -> list[KeyUsage]:
+        """What was used, by day, key and model; `since` and `until` are days, both included."""
+        ...

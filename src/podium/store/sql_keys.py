@@ -1,0 +1,151 @@
+"""Keys and what was used with them, in the database that keeps the runs.
+
+Made by `sql`, whose transactions it uses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict
+from functools import cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, Row, bindparam, case, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from podium.errors import ConfigError, NotFound, StoreError
+from podium.store.documents import plain
+from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
+from podium.store.tables import KEY_USAGE, KEYS
+from podium.store.upsert import adding
+
+Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+
+_USD: Final = KEY_USAGE.c.cost_usd + KEY_USAGE.c.assumed_usd
+_TOKENS: Final = KEY_USAGE.c.input_tokens + KEY_USAGE.c.output_tokens + KEY_USAGE.c.assumed_tokens
+
+
+def _sums(when: ColumnElement[bool]) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
+    """Money and tokens over the days that are meant; Postgres sums integers to decimals."""
+    return (
+        func.coalesce(func.sum(case((when, _USD), else_=0.0)), 0.0),
+        func.coalesce(func.sum(case((when, _TOKENS), else_=0)), 0),
+    )
+
+
+_STANDING: Final = select(
+    *_sums(KEY_USAGE.c.day == bindparam("day")),
+    *_sums(KEY_USAGE.c.day.between(bindparam("first"), bindparam("last"))),
+    func.coalesce(func.sum(_USD), 0.0),
+    func.coalesce(func.sum(_TOKENS), 0),
+).where(KEY_USAGE.c.key_id == bindparam("key_id"))
+
+
+class SqlKeyStore:
+    """Keeps keys in SQLite or Postgres."""
+
+    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
+        self._transaction = transaction
+        self._clock = clock
+
+    async def add(self, key: Key) -> None:
+        """Write a key that was made."""
+        row = {
+            "id": key.id,
+            "name": plain(key.name),
+            "digest": key.digest,
+            "created_at": key.created_at,
+            "expires_at": key.expires_at,
+            "revoked_at": key.revoked_at,
+            "rules": _written(key.rules),
+        }
+        async with self._transaction() as connection:
+            await connection.execute(insert(KEYS), row)
+
+    async def key(self, key_id: str) -> Key | None:
+        """The key with that id, revoked ones included, or None."""
+        async with self._transaction() as connection:
+            found = await connection.execute(select(KEYS).where(KEYS.c.id == plain(key_id)))
+            row = found.one_or_none()
+        return None if row is None else _key(row)
+
+    async def keys(self) -> list[Key]:
+        """Every key, revoked ones included, the newest first."""
+        newest_first = select(KEYS).order_by(KEYS.c.created_at.desc(), KEYS.c.id)
+        async with self._transaction() as connection:
+            rows = (await connection.execute(newest_first)).all()
+        return [_key(row) for row in rows]
+
+    async def revoke(self, key_id: str) -> None:
+        """Revoke a key for good; again is no fault. Raises `NotFound` when there is none."""
+        first = func.coalesce(KEYS.c.revoked_at, self._clock())
+        revoking = update(KEYS).where(KEYS.c.id == plain(key_id)).values(revoked_at=first)
+        async with self._transaction() as connection:
+            if (await connection.execute(revoking)).rowcount == 0:
+                raise NotFound(f"no key {key_id!r} in the store; see them with: podium keys list")
+
+    async def record(self, used: Sequence[KeyUsage]) -> None:
+        """Add to what was used: all of it, or nothing where an error is raised."""
+        if not used:
+            return
+        rows = [asdict(usage) | {"model": plain(usage.model)} for usage in used]
+        async with self._transaction() as connection:
+            await connection.execute(adding(connection.dialect.name, KEY_USAGE), rows)
+
+    async def standing(self, key_id: str, day: str) -> Standing:
+        """What the key has been charged, as of that day."""
+        month = day[:7]
+        days = {"key_id": key_id, "day": day, "first": f"{month}-01", "last": f"{month}-31"}
+        async with self._transaction() as connection:
+            row = (await connection.execute(_STANDING, days)).one()
+        return Standing(
+            day=Charged(float(row[0]), int(row[1])),
+            month=Charged(float(row[2]), int(row[3])),
+            total=Charged(float(row[4]), int(row[5])),
+        )
+
+    async def usage(
+        self, *, key_id: str | None = None, since: str | None = None, until: str | None = None
+    ) -> list[KeyUsage]:
+        """What was used, by day, key and model; `since` and `until` are days, both included."""
+        query = select(KEY_USAGE).order_by(KEY_USAGE.c.day, KEY_USAGE.c.key_id, KEY_USAGE.c.model)
+        if key_id is not None:
+            query = query.where(KEY_USAGE.c.key_id == key_id)
+        if since is not None:
+            query = query.where(KEY_USAGE.c.day >= since)
+        if until is not None:
+            query = query.where(KEY_USAGE.c.day <= until)
+        async with self._transaction() as connection:
+            rows = (await connection.execute(query)).mappings().all()
+        return [KeyUsage(**row) for row in rows]
+
+
+def _written(rules: Rules) -> str:
+    return json.dumps(_rules().dump_python(rules, mode="json"), separators=(",", ":"))
+
+
+def _key(row: Row[Any]) -> Key:
+    try:
+        rules = _rules().validate_python(json.loads(row.rules))
+    except (ValueError, ConfigError) as error:  # what pydantic raises is a ValueError, too
+        raise StoreError(
+            f"the rules of the key {row.id} cannot be read; upgrade Podium if a newer one made "
+            f"it, else revoke it and make another"
+        ) from error
+    return Key(
+        id=row.id,
+        name=row.name,
+        digest=row.digest,
+        created_at=row.created_at,
+        rules=rules,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+    )
+
+
+@cache
+def _rules() -> TypeAdapter[Rules]:
+    return TypeAdapter(Rules)

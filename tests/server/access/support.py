@@ -1,0 +1,123 @@
+"""What the tests of the door share: keys in memory, a clock by hand, and a way to be let in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from podium.errors import NotFound, StoreError
+from podium.pool import Pool, WorkerProfile
+from podium.server.access import Gatekeeper, Visitor
+from podium.server.access.keys import make_key
+from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
+from podium.usage import NO_USAGE, Usage
+
+POOL = Pool(
+    (
+        WorkerProfile(name="gpt", provider="openai"),
+        WorkerProfile(name="claude", provider="anthropic"),
+    )
+)
+
+NOON = 1_767_355_200.0
+"""2026-01-02 12:00 UTC."""
+
+
+NO_RULES = Rules()
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class MemoryKeys:
+    """A key store in memory. Broken, it raises what a database would."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Key] = {}
+        self.used: list[KeyUsage] = []
+        self.looked_up = 0
+        self.broken = False
+
+    async def add(self, key: Key) -> None:
+        self.rows[key.id] = key
+
+    async def key(self, key_id: str) -> Key | None:
+        self._check()
+        self.looked_up += 1
+        return self.rows.get(key_id)
+
+    async def keys(self) -> list[Key]:
+        return list(self.rows.values())
+
+    async def revoke(self, key_id: str) -> None:
+        if key_id not in self.rows:
+            raise NotFound(key_id)
+        self.rows[key_id] = replace(self.rows[key_id], revoked_at="2026-01-02T00:00:00+00:00")
+
+    async def record(self, used: Sequence[KeyUsage]) -> None:
+        self._check()
+        self.used.extend(used)
+
+    async def standing(self, key_id: str, day: str) -> Standing:
+        self._check()
+
+        def charged(days: str) -> Charged:
+            rows = [row for row in self.used if row.key_id == key_id and row.day.startswith(days)]
+            return sum((charge(row) for row in rows), Charged())
+
+        return Standing(day=charged(day), month=charged(day[:7]), total=charged(""))
+
+    async def usage(
+        self, *, key_id: str | None = None, since: str | None = None, until: str | None = None
+    ) -> list[KeyUsage]:
+        return self.used
+
+    def _check(self) -> None:
+        if self.broken:
+            raise StoreError("the disk is full; free some space")
+
+
+def charge(row: KeyUsage) -> Charged:
+    return Charged(
+        row.cost_usd + row.assumed_usd,
+        row.input_tokens + row.output_tokens + row.assumed_tokens,
+    )
+
+
+class Server:
+    """A gatekeeper, its keys and its clock."""
+
+    def __init__(self, processes: int = 1) -> None:
+        self.keys = MemoryKeys()
+        self.clock = Clock()
+        self.door = Gatekeeper(self.keys, POOL, processes=processes, clock=self.clock)
+
+    async def token(self, rules: Rules = NO_RULES, expires_at: str | None = None) -> str:
+        """The token of a new key."""
+        made = make_key("Ada", rules, expires_at=expires_at)
+        await self.keys.add(made.key)
+        return made.token
+
+    async def visitor(self, rules: Rules = NO_RULES) -> Visitor:
+        """Somebody with a new key of those rules."""
+        return await self.door.admit(await self.token(rules))
+
+    async def settle(
+        self,
+        visitor: Visitor,
+        tokens: int | None = 0,
+        usd: float | None = 0.0,
+        model: str = "podium",
+    ) -> None:
+        """Say what a request used."""
+        usage = Usage(tokens, 0, 0, 0, 0)
+        await self.door.settle(
+            visitor, model=model, usage=usage, orchestration=NO_USAGE, cost_usd=usd
+        )

@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from podium.budget import Budget
+from podium.server.access import Gatekeeper, OpenDoor
+from podium.server.access.gatekeeper import KEY_SECONDS
+from podium.server.refusal import Reason, Refusal
+from podium.store.keys import SCOPES, Allowance, Rules
+from podium.usage import UNKNOWN_USAGE, Usage
+from server.access.support import NOON, POOL, Server
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    yield server
+    await server.door.close()
+
+
+async def refused(server: Server, token: str | None) -> Refusal:
+    with pytest.raises(Refusal) as refusal:
+        await server.door.admit(token)
+    return refusal.value
+
+
+async def test_who_has_a_key_is_let_in_as_its_rules_say(server: Server) -> None:
+    rules = Rules(
+        scopes=frozenset({"ask"}),
+        tiers=frozenset({"mini"}),
+        workers=frozenset({"gpt"}),
+        exclude=frozenset({"anthropic"}),
+        per_request=Allowance(usd=0.5),
+    )
+    visitor = await server.visitor(rules)
+    (key,) = await server.keys.keys()
+    assert (visitor.key_id, visitor.name) == (key.id, "Ada")
+    assert (visitor.scopes, visitor.tiers, visitor.workers) == (
+        rules.scopes,
+        rules.tiers,
+        rules.workers,
+    )
+    assert (visitor.exclude, visitor.per_request) == (rules.exclude, rules.per_request)
+
+
+@pytest.mark.parametrize("token", [None, "", "sk-other", "pk_0123_guessed"])
+async def test_without_a_key_of_ours_nobody_is_let_in(server: Server, token: str | None) -> None:
+    refusal = await refused(server, token)
+    assert (refusal.reason, refusal.status) == ("unauthenticated", 401)
+
+
+async def test_the_id_of_a_key_is_not_enough(server: Server) -> None:
+    token = await server.token()
+    wrong = token[:-1] + ("A" if token[-1] != "A" else "B")
+    refusal = await refused(server, wrong)
+    assert refusal.status == 401
+    assert "Ada" not in str(refusal)
+    assert str(refusal) == str(await refused(server, "pk_0123_guessed"))
+
+
+async def test_a_revoked_key_is_refused_within_seconds(server: Server) -> None:
+    token = await server.token()
+    visitor = await server.door.admit(token)
+    await server.keys.revoke(visitor.key_id)
+    server.clock.now += KEY_SECONDS
+    refusal = await refused(server, token)
+    assert refusal.status == 401
+    assert "was revoked" in str(refusal)
+
+
+async def test_an_expired_key_is_refused_at_once(server: Server) -> None:
+    token = await server.token(expires_at="2026-01-02T12:00:01+00:00")
+    await server.door.admit(token)
+    server.clock.now += 1
+    refusal = await refused(server, token)
+    assert refusal.status == 401
+    assert "has expired" in str(refusal)
+
+
+async def test_a_key_is_looked_up_once_in_a_few_seconds_however_many_come(server: Server) -> None:
+    token = await server.token()
+    await asyncio.gather(*(server.door.admit(token) for _ in range(50)))
+    assert server.keys.looked_up == 1
+    server.clock.now += KEY_SECONDS
+    await asyncio.gather(*(server.door.admit(token) for _ in range(50)))
+    assert server.keys.looked_up == 2
+
+
+async def test_a_store_that_fails_lets_nobody_in_and_says_when_to_come_back(
+    server: Server,
+) -> None:
+    token = await server.token()
+    server.keys.broken = True
+    refusal = await refused(server, token)
+    assert (refusal.status, refusal.retry_after) == (503, 1.0)
+    server.keys.broken = False
+    await server.door.admit(token)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "model", "allowed"),
+    [
+        ({"ask"}, "podium", True),
+        ({"ask"}, "gpt", False),
+        ({"gateway"}, "gpt", True),
+        ({"gateway"}, "podium-ultra@1", False),
+        ({"admin"}, "podium", True),
+        ({"plan"}, "podium", False),
+    ],
+)
+async def test_a_tier_takes_one_scope_and_a_worker_another(
+    server: Server, scopes: set[str], model: str, allowed: bool
+) -> None:
+    visitor = await server.visitor(Rules(scopes=frozenset(scopes)))  # type: ignore[arg-type]
+    if allowed:
+        await server.door.begin(visitor, tier_or_worker=model, tokens=1)
+        return
+    with pytest.raises(Refusal) as refusal:
+        await server.door.begin(visitor, tier_or_worker=model, tokens=1)
+    assert refusal.value.status == 403
+
+
+async def test_a_request_may_take_another_scope(server: Server) -> None:
+    visitor = await server.visitor(Rules(scopes=frozenset({"plan"})))
+    await server.door.begin(visitor, tier_or_worker="podium", tokens=1, scope="plan")
+
+
+@pytest.mark.parametrize("model", ["claude", "podium-ultra", "gpt"])
+async def test_what_a_key_does_not_allow_is_forbidden(server: Server, model: str) -> None:
+    visitor = await server.visitor(
+        Rules(
+            tiers=frozenset({"mini"}),
+            workers=frozenset({"claude"}),
+            exclude=frozenset({"anthropic"}),
+        )
+    )
+    with pytest.raises(Refusal) as refusal:
+        await server.door.begin(visitor, tier_or_worker=model, tokens=1)
+    assert (refusal.value.status, refusal.value.field) == (403, "model")
+
+
+async def begin(server: Server, visitor_token: str, tokens: int = 0) -> Reason | None:
+    """A request with that key, and why it was refused, if it was."""
+    visitor = await server.door.admit(visitor_token)
+    try:
+        await server.door.begin(visitor, tier_or_worker="podium", tokens=tokens)
+    except Refusal as refusal:
+        return refusal.reason
+    return None
+
+
+async def test_too_many_requests_are_told_when_to_come_back(server: Server) -> None:
+    token = await server.token(Rules(requests_per_minute=2))
+    assert [await begin(server, token) for _ in range(3)] == [None, None, "rate_limited"]
+    visitor = await server.door.admit(token)
+    with pytest.raises(Refusal, match="try again in 30 s") as refusal:
+        await server.door.begin(visitor, tier_or_worker="podium", tokens=0)
+    assert refusal.value.status == 429
+    assert refusal.value.retry_after == pytest.approx(30.0)
+    server.clock.now += 30
+    assert await begin(server, token) is None
+
+
+async def test_too_many_tokens_are_too_fast_as_well(server: Server) -> None:
+    token = await server.token(Rules(tokens_per_minute=1000))
+    visitor = await server.door.admit(token)
+    await server.door.begin(visitor, tier_or_worker="podium", tokens=600)
+    assert await begin(server, token, 600) == "rate_limited"
+    await server.settle(visitor, tokens=100, usd=0.0)
+    assert await begin(server, token, 600) is None
+
+
+async def test_a_request_that_is_refused_takes_nothing(server: Server) -> None:
+    token = await server.token(Rules(requests_per_minute=2, tokens_per_minute=100))
+    assert await begin(server, token, 100) is None
+    for _ in range(10):
+        assert await begin(server, token, 100) == "rate_limited"
+    assert await begin(server, token, 0) is None
+
+
+async def test_one_of_several_processes_allows_its_share() -> None:
+    server = Server(processes=2)
+    token = await server.token(Rules(requests_per_minute=4))
+    assert [await begin(server, token) for _ in range(3)] == [None, None, "rate_limited"]
+    await server.door.close()
+
+
+@pytest.mark.parametrize(
+    ("rules", "renewed"),
+    [
+        (Rules(per_day=Allowance(usd=1.0)), DAY),
+        (Rules(per_day=Allowance(tokens=100)), DAY),
+        (Rules(per_month=Allowance(usd=1.0)), 31 * DAY),
+        (Rules(in_total=Allowance(tokens=100)), None),
+    ],
+)
+async def test_a_spent_budget_is_told_apart_from_haste_and_begins_anew(
+    server: Server, rules: Rules, renewed: float | None
+) -> None:
+    token = await server.token(rules)
+    visitor = await server.door.admit(token)
+    await server.door.begin(visitor, tier_or_worker="podium", tokens=10)
+    await server.settle(visitor, tokens=100, usd=1.0)
+    again = await server.door.admit(token)
+    with pytest.raises(Refusal, match="'Ada' may spend .* is spent") as refusal:
+        await server.door.begin(again, tier_or_worker="podium", tokens=10)
+    assert (refusal.value.reason, refusal.value.status) == ("out_of_budget", 402)
+    server.clock.now += renewed or 400 * DAY
+    assert await begin(server, token) == (None if renewed else "out_of_budget")
+
+
+async def test_what_is_spent_is_remembered_by_the_next_process(server: Server) -> None:
+    token = await server.token(Rules(in_total=Allowance(usd=1.0)))
+    visitor = await server.door.admit(token)
+    await server.settle(visitor, tokens=1, usd=1.0)
+    await server.door.close()
+    server.door = Gatekeeper(server.keys, POOL, clock=server.clock)
+    assert await begin(server, token) == "out_of_budget"
+
+
+async def test_what_another_process_spends_counts_within_seconds(server: Server) -> None:
+    token = await server.token(Rules(in_total=Allowance(usd=1.0)))
+    assert await begin(server, token) is None
+    other = Gatekeeper(server.keys, POOL, clock=server.clock)
+    visitor = await other.admit(token)
+    await other.settle(
+        visitor, model="podium", usage=Usage(1, 1), orchestration=Usage(0, 0), cost_usd=1.0
+    )
+    await other.close()
+    assert await begin(server, token) is None
+    server.clock.now += KEY_SECONDS
+    assert await begin(server, token) == "out_of_budget"
+
+
+async def test_requests_in_flight_hold_what_they_will_probably_use(server: Server) -> None:
+    token = await server.token(Rules(per_day=Allowance(usd=1.0)))
+    first = await server.door.admit(token)
+    await server.door.begin(first, tier_or_worker="podium", tokens=100)
+    await server.settle(first, tokens=100, usd=0.25)
+    flying = [await server.door.admit(token) for _ in range(3)]
+    for visitor in flying:
+        await server.door.begin(visitor, tier_or_worker="podium", tokens=100)
+    visitor = await server.door.admit(token)
+    with pytest.raises(Refusal, match="requests in flight hold what is left") as refusal:
+        await server.door.begin(visitor, tier_or_worker="podium", tokens=100)
+    assert (refusal.value.status, refusal.value.retry_after) == (429, 1.0)
+    await server.settle(flying[0], tokens=10, usd=0.01)
+    assert await begin(server, token, 100) is None
+
+
+async def test_each_request_gets_back_its_own_hold(server: Server) -> None:
+    token = await server.token(Rules(per_day=Allowance(tokens=1000)))
+    small, large = await server.door.admit(token), await server.door.admit(token)
+    await server.door.begin(small, tier_or_worker="podium", tokens=100)
+    await server.door.begin(large, tier_or_worker="podium", tokens=800)
+    await server.settle(large, tokens=0)
+    await server.door.begin(large, tier_or_worker="podium", tokens=0)
+    assert server.door.budget_for(large, Budget()) == Budget(tokens=900)
+
+
+async def test_a_run_gets_the_least_of_what_it_wishes_may_use_and_has_left(server: Server) -> None:
+    token = await server.token(
+        Rules(per_request=Allowance(usd=0.5), per_day=Allowance(usd=0.75, tokens=1000))
+    )
+    visitor = await server.door.admit(token)
+    await server.door.begin(visitor, tier_or_worker="podium", tokens=200)
+    assert server.door.budget_for(visitor, Budget(calls=9)) == Budget(calls=9, usd=0.5, tokens=1000)
+    assert server.door.budget_for(visitor, Budget(usd=0.1, tokens=50)) == Budget(usd=0.1, tokens=50)
+    await server.settle(visitor, tokens=600, usd=0.5)
+    assert server.door.budget_for(visitor, Budget()) == Budget(usd=0.25, tokens=400)
+
+
+async def test_the_unknown_is_charged_as_it_was_estimated(server: Server) -> None:
+    token = await server.token(Rules(per_day=Allowance(tokens=1000)))
+    visitor = await server.door.admit(token)
+    await server.door.begin(visitor, tier_or_worker="podium", tokens=700)
+    await server.door.settle(
+        visitor, model="podium", usage=UNKNOWN_USAGE, orchestration=UNKNOWN_USAGE, cost_usd=None
+    )
+    assert server.door.budget_for(visitor, Budget()) == Budget(tokens=300)
+    await server.door.close()
+    (row,) = server.keys.used
+    assert (row.unknown_tokens, row.unknown_cost, row.assumed_tokens) == (1, 1, 700)
+
+
+async def test_usage_is_written_by_the_day_on_which_it_was_settled(server: Server) -> None:
+    visitor = await server.visitor()
+    await server.settle(visitor, tokens=1)
+    server.clock.now = NOON + DAY
+    await server.settle(visitor, tokens=2)
+    await server.door.close()
+    assert [(row.day, row.input_tokens) for row in server.keys.used] == [
+        ("2026-01-02", 1),
+        ("2026-01-03", 2),
+    ]
+
+
+async def test_an_open_door_lets_everyone_in_for_everything() -> None:
+    door = OpenDoor()
+    for token in (None, "", "sk-whatever"):
+        visitor = await door.admit(token)
+        assert all(visitor.may(scope) for scope in SCOPES)
+        assert visitor.key_id == ""
+        await door.begin(visitor, tier_or_worker="podium", tokens=10**9)
+        assert door.budget_for(visitor, Budget(usd=9.0)) == Budget(usd=9.0)
+        await door.settle(
+            visitor, model="podium", usage=UNKNOWN_USAGE, orchestration=UNKNOWN_USAGE, cost_usd=None
+        )
+    await door.close()

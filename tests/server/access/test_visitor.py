@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.budget import Budget
+from podium.server.access.visitor import Visitor, tier_of
+from podium.server.refusal import Refusal
+from podium.store.keys import SCOPES, Allowance, Scope
+
+
+def visitor(*scopes: Scope) -> Visitor:
+    return Visitor(key_id="key_1", name="Ada", scopes=frozenset(scopes))
+
+
+@pytest.mark.parametrize(
+    ("model", "tier"),
+    [
+        ("podium", "podium"),
+        ("podium-mini", "mini"),
+        ("podium-ultra", "ultra"),
+        ("podium-ultra@0a1b", "ultra"),
+        ("mini", None),
+        ("gpt-5", None),
+        ("gpt-5@0a1b", None),
+    ],
+)
+def test_a_models_name_is_a_tiers_or_a_workers(model: str, tier: str | None) -> None:
+    assert tier_of(model) == tier
+
+
+def test_a_scope_that_the_key_lacks_is_forbidden_by_name() -> None:
+    visitor("ask").require("ask")
+    with pytest.raises(Refusal, match="'Ada' has the scopes ask, .* the scope plan") as refused:
+        visitor("ask").require("plan")
+    assert refused.value.status == 403
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_admin_may_do_everything(scope: Scope) -> None:
+    assert visitor("admin").may(scope)
+
+
+def test_only_admin_sees_what_others_asked() -> None:
+    assert visitor("runs:read").may_see("key_1")
+    assert not visitor("runs:read").may_see("key_2")
+    assert not visitor("runs:read").may_see("")
+    assert visitor("admin").may_see("key_2")
+
+
+def test_a_tier_is_allowed_pinned_or_not() -> None:
+    one = Visitor(tiers=frozenset({"mini"}))
+    assert one.allows("podium-mini")
+    assert one.allows("podium-mini@0a1b")
+    assert not one.allows("podium-ultra@0a1b")
+    assert not one.allows("podium")
+    assert one.allows("gpt")
+
+
+def test_a_worker_is_allowed_by_name_and_never_when_it_or_its_provider_is_excluded() -> None:
+    one = Visitor(workers=frozenset({"gpt", "claude"}), exclude=frozenset({"anthropic"}))
+    assert one.allows("gpt", "openai")
+    assert not one.allows("claude", "anthropic")
+    assert not one.allows("llama", "ollama")
+    assert not Visitor(exclude=frozenset({"gpt"})).allows("gpt", "openai")
+
+
+def test_a_model_that_is_not_allowed_is_forbidden_and_the_field_named() -> None:
+    with pytest.raises(Refusal, match="'Ada' does not allow the model 'podium'") as refused:
+        Visitor(name="Ada", tiers=frozenset()).check_model("podium")
+    assert (refused.value.status, refused.value.field) == (403, "model")
+
+
+def test_a_requests_budget_is_cut_down_and_never_raised() -> None:
+    one = Visitor(per_request=Allowance(usd=0.5, tokens=1000))
+    assert one.capped(Budget(calls=3)) == Budget(calls=3, usd=0.5, tokens=1000)
+    assert one.capped(Budget(usd=0.1, tokens=9000)) == Budget(usd=0.1, tokens=1000)
+    assert Visitor().capped(Budget(usd=9.0)) == Budget(usd=9.0)
