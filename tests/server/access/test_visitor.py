@@ -70,6 +70,17 @@ def test_a_model_that_is_not_allowed_is_forbidden_and_the_field_named() -> None:
     assert (refused.value.status, refused.value.field) == (403, "model")
 
 
+def test_what_a_key_may_ask_for_is_what_it_is_shown() -> None:
+    one = Visitor(scopes=frozenset({"ask"}), tiers=frozenset({"mini"}))
+    assert one.lists("podium-mini")
+    assert not one.lists("podium-ultra")
+    assert not one.lists("gpt")
+    other = Visitor(scopes=frozenset({"gateway"}), exclude=frozenset({"anthropic"}))
+    assert other.lists("gpt", "openai")
+    assert not other.lists("claude", "anthropic")
+    assert not other.lists("podium")
+
+
 def test_a_requests_budget_is_cut_down_and_never_raised() -> None:
     one = Visitor(per_request=Allowance(usd=0.5, tokens=1000))
     assert one.capped(Budget(calls=3)) == Budget(calls=3, usd=0.5, tokens=1000)

@@ -81,6 +81,11 @@ class Visitor:
                 field="model",
             )
 
+    def lists(self, model: str, provider: str = "") -> bool:
+        """Whether that tier, or that worker of that provider, is one to show them: they may ask
+        for it, and have the scope to."""
+        return self.may("ask" if tier_of(model) else "gateway") and self.allows(model, provider)
+
     def capped(self, budget: Budget) -> Budget:
         """That budget, cut down to what one request of theirs may use."""
         return within(budget, self.per_request)
