@@ -59,8 +59,9 @@ class Asked:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What the client gets to know. `id` is the run's, `model` the name that was asked for,
-    `created` in seconds since 1970. `usage` sums every call; `orchestration` is the conductor's
-    part of it. An unknown count is None."""
+    `created` in seconds since 1970. `stop_sequence` is the client's own one that ended the text,
+    where the worker said so. `usage` sums every call; `orchestration` is the conductor's part of
+    it. An unknown count is None."""
 
     id: str
     model: str
@@ -69,6 +70,7 @@ class Answer:
     thinking: tuple[Thinking, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     finish: Finish = "stop"
+    stop_sequence: str = ""
     usage: Usage = NO_USAGE
     orchestration: Usage = NO_USAGE
 
