@@ -1,0 +1,117 @@
+"""Anthropic's own SDK in front of the Messages dialect, with no server and no network between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+from anthropic import Anthropic
+from anthropic.types import RawMessageStreamEvent
+from pydantic import TypeAdapter
+
+from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.messages import MESSAGES
+from podium.server.dialects.messages_stream import MessageWriter
+from podium.server.refusal import Refusal
+
+Play = Callable[[MessageWriter], list[bytes]]
+"""Writes a stream."""
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    """A small body, with these fields added or, where None, taken away."""
+    small = {
+        "model": "podium",
+        "max_tokens": 2000,
+        "messages": [{"role": "user", "content": "Hello"}],
+    }
+    return {name: value for name, value in (small | fields).items() if value is not None}
+
+
+def asked(**fields: Any) -> Asked:
+    """The small body with these fields, read."""
+    return MESSAGES.read(body(**fields))
+
+
+def said(content: Any, role: str = "user") -> dict[str, Any]:
+    """The `messages` of a body, as fields of it: one turn with that content, after a question
+    where it is the assistant's."""
+    turn = {"role": role, "content": content}
+    question = {"role": "user", "content": "Hello"}
+    return {"messages": [turn] if role == "user" else [question, turn, question]}
+
+
+def refusal(**fields: Any) -> Refusal:
+    """Why the small body with these fields is refused."""
+    with pytest.raises(Refusal) as caught:
+        asked(**fields)
+    return caught.value
+
+
+def answer(**fields: Any) -> Answer:
+    """An answer of the run `run_0123456789abcdef`."""
+    known: dict[str, Any] = {"id": "run_0123456789abcdef", "model": "podium", "created": 1}
+    return Answer(**(known | fields))
+
+
+def events_of(stream: bytes) -> list[dict[str, Any]]:
+    """The events of a stream, each of them held against the SDK's own types."""
+    events = []
+    for block in stream.decode().strip().split("\n\n"):
+        name, data = block.split("\n")
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        if event["type"] not in ("ping", "error"):
+            TypeAdapter[Any](RawMessageStreamEvent).validate_python(event)
+        events.append(event)
+    return events
+
+
+class Desk:
+    """Answers an SDK's requests by the dialect alone, and keeps what was asked."""
+
+    def __init__(self, answer: Answer, play: Play | None = None) -> None:
+        self.asked: list[Asked] = []
+        self._answer = answer
+        self._play = play or (lambda writer: [writer.text(answer.text)])
+
+    @property
+    def client(self) -> Anthropic:
+        """An SDK that sends its requests here."""
+        transport = httpx2.MockTransport(self._respond)
+        return Anthropic(
+            api_key="unread",
+            base_url="http://podium.test",
+            http_client=httpx2.Client(transport=transport),
+            max_retries=0,
+        )
+
+    def _respond(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            if request.url.path.endswith("/count_tokens"):
+                self.asked.append(MESSAGES.read_count(json.loads(request.content)))
+                return httpx2.Response(200, json=MESSAGES.counted(42))
+            asked = MESSAGES.read(json.loads(request.content))
+        except Refusal as refused:
+            return httpx2.Response(refused.status, json=MESSAGES.refused(refused))
+        self.asked.append(asked)
+        if not asked.stream:
+            return httpx2.Response(200, json=MESSAGES.whole(asked, self._answer))
+        return httpx2.Response(
+            200,
+            headers={"content-type": "text/event-stream"},
+            content=self.stream(asked),
+        )
+
+    def stream(self, asked: Asked) -> bytes:
+        """The whole stream that answers this, checked event by event."""
+        writer = MESSAGES.writer(asked, answer())
+        pieces = [writer.begin(), *self._play(writer)]
+        if not pieces[-1].startswith(b"event: error"):
+            pieces.append(writer.end(self._answer))
+        stream = b"".join(pieces)
+        events_of(stream)
+        return stream
