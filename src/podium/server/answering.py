@@ -1,0 +1,305 @@
+"""One way to answer, whoever asks and in whichever dialect: a body as it was read and a visitor
+in, a run and what the client gets to know of it out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Final
+
+from podium.api import AsyncPodium, Wishes
+from podium.budget import Budget
+from podium.conductor import Conductor, FixedConductor, RouterConductor, RulesConductor, verdict
+from podium.errors import (
+    BudgetExhausted,
+    ConfigError,
+    NotFound,
+    PlanError,
+    RateLimited,
+    RequestRefused,
+    StoreError,
+    UsageError,
+    WorkerError,
+)
+from podium.plan import read_workflow
+from podium.pool import Pool
+from podium.request import Message, Thinking
+from podium.run import Run, Tier
+from podium.runner import Options
+from podium.server.access import Door, Visitor
+from podium.server.conversation import Turn, outside, told_after, turn_of
+from podium.server.dialects.base import Answer, Asked
+from podium.server.effort import effort_of_thinking, extent
+from podium.server.keeping import Keeper
+from podium.server.refusal import Refusal, invalid
+from podium.server.watching import Teller, Watch
+from podium.usage import NO_USAGE, Usage
+
+RESPONSE_PREFIX: Final = "resp_"
+RUN_PREFIX: Final = "run_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """What the client gets to know, and the run behind it, where there is one."""
+
+    answer: Answer
+    run: Run | None = None
+
+
+@dataclass(slots=True)
+class Bill:
+    """What a request has come to, also where it was cut off before there was an answer."""
+
+    usage: Usage = NO_USAGE
+    orchestration: Usage = NO_USAGE
+    cost_usd: float | None = 0.0
+
+
+class Answering:
+    """Answers with the runs of one Podium."""
+
+    def __init__(
+        self,
+        podium: AsyncPodium,
+        keeper: Keeper,
+        door: Door,
+        *,
+        pool: Pool,
+        conductor: Conductor,
+        options: Options,
+    ) -> None:
+        self._podium = podium
+        self._keeper = keeper
+        self._door = door
+        self._pool = pool
+        self._conductor = conductor
+        self._options = options
+        planner = getattr(conductor, "worker", None)
+        profiles = [*pool, *([planner.profile] if planner is not None else [])]
+        self._known = frozenset(
+            name for profile in profiles for name in (profile.name, profile.provider)
+        )
+
+    async def answer(
+        self,
+        asked: Asked,
+        visitor: Visitor,
+        tier: Tier,
+        bill: Bill,
+        teller: Teller | None = None,
+    ) -> Answered:
+        """Answer with a run; raises `Refusal`. `bill` is filled in however it ends."""
+        watch = Watch(teller, begun=None if asked.store else self._keeper.leave_out)
+        before: Run | None = None
+        try:
+            with refusals():
+                turn = await self._turn(asked, visitor)
+                if turn.waiting:
+                    before = await self._waiting(turn, visitor)
+                    run = await self._podium.resume(
+                        before, results=turn.results, emit=watch, stream=teller is not None
+                    )
+                else:
+                    wishes = self.wishes(asked, turn, visitor, tier)
+                    wishes["emit"], wishes["stream"] = watch, teller is not None
+                    run = await self._performed(asked, turn, wishes)
+        finally:
+            if watch.run is not None:
+                _fill(bill, watch.run, before)
+        return _answered(asked, run, bill)
+
+    async def plan(self, asked: Asked, visitor: Visitor, tier: Tier) -> tuple[Turn, Wishes]:
+        """What would be asked of the conductor."""
+        turn = await self._turn(asked, visitor)
+        if turn.waiting:
+            raise invalid("messages", "results of tools go on with a run; ask a question to plan")
+        return turn, self.wishes(asked, turn, visitor, tier)
+
+    async def _turn(self, asked: Asked, visitor: Visitor) -> Turn:
+        """The conversation, with what the server keeps of it before."""
+        turn = turn_of(asked.messages)
+        if asked.previous is None or turn.waiting:
+            return turn
+        run = await self.run(asked.previous, visitor, "previous_response_id")
+        if run.status == "waiting":
+            raise invalid(
+                "previous_response_id",
+                f"{asked.previous} waits for the results of {len(run.waiting_for)} tool calls; "
+                f"send those",
+            )
+        earlier = told_after(run)
+        if any(message.role == "system" for message in turn.history):
+            earlier = _without_instructions(earlier)
+        return replace(turn, history=(*_leading(turn.history), *earlier, *_rest(turn.history)))
+
+    async def run(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
+        """A run that the visitor may see, by its whole id or that of the response."""
+        id_ = run_id
+        if id_.startswith(RESPONSE_PREFIX):
+            id_ = RUN_PREFIX + id_.removeprefix(RESPONSE_PREFIX)
+        try:
+            run = await self._keeper.load(id_)
+        except (NotFound, UsageError):
+            run = None
+        if run is None or run.id != id_ or not visitor.may_see(run.owner):
+            raise Refusal(
+                "not_found",
+                f"there is no {run_id[:80]!r} here: it was deleted, not kept, or is not yours",
+                field=field,
+            )
+        return run
+
+    async def _waiting(self, turn: Turn, visitor: Visitor) -> Run:
+        """The run that waits for these results; only whoever began it may go on with it."""
+        run = await self.run(turn.waiting, visitor, "messages")
+        if run.owner != visitor.key_id:
+            raise Refusal("forbidden", "this run was begun with another key", field="messages")
+        if run.status != "waiting":
+            raise Refusal(
+                "conflict",
+                f"{run.id} does not wait for results of tools: it is {run.status}",
+                field="messages",
+            )
+        return run
+
+    async def _performed(self, asked: Asked, turn: Turn, wishes: Wishes) -> Run:
+        if asked.wished.workflow is None:
+            return await self._podium.ask(turn.question, **wishes)
+        workflow = read_workflow(asked.wished.workflow, self._pool)
+        if asked.wished.max_steps is None:
+            wishes["max_steps"] = max(len(workflow), wishes["max_steps"])
+        return await self._podium.run(workflow, turn.question, **wishes)
+
+    def wishes(self, asked: Asked, turn: Turn, visitor: Visitor, tier: Tier) -> Wishes:
+        """What the run is to have: the settings' usual, the client's wishes, the key's rules."""
+        wished = asked.wished
+        effort = asked.terms.effort or effort_of_thinking(asked.thinking_tokens)
+        steps, rounds = extent(effort, self._options)
+        if not self._replans(turn.question, tier):
+            rounds = 1
+        return Wishes(
+            history=turn.history,
+            images=turn.images,
+            terms=asked.terms,
+            owner=visitor.key_id,
+            tier=tier,
+            max_steps=wished.max_steps or steps,
+            rounds=wished.rounds or rounds,
+            budget=self._door.budget_for(visitor, tightened(self._options.budget, wished.budget)),
+            exclude=self._excluded(wished.exclude) | (visitor.exclude & self._known),
+        )
+
+    def _excluded(self, names: frozenset[str]) -> frozenset[str]:
+        for name in sorted(names - self._known):
+            raise invalid(
+                "podium.exclude",
+                f"{name[:80]!r} is to be excluded, but no worker or provider is called so; there "
+                f"is {', '.join(sorted(self._known))}",
+            )
+        return names
+
+    def _replans(self, question: str, tier: Tier) -> bool:
+        """Whether who leads may plan again after seeing an answer. Where nobody does, the answer
+        is known to be the last one, and can be told as it comes."""
+        if tier == "mini" or (tier == "podium" and verdict(question) == "simple"):
+            return False
+        return not isinstance(self._conductor, RulesConductor | RouterConductor | FixedConductor)
+
+
+def tightened(budget: Budget, caps: Mapping[str, float]) -> Budget:
+    """The budget with these caps, where they are tighter than its own."""
+    tighter: dict[str, float] = {}
+    for name, cap in caps.items():
+        own = getattr(budget, name)
+        tighter[name] = cap if own is None else min(own, cap)
+    return replace(budget, **tighter) if tighter else budget  # type: ignore[arg-type]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """The border: what Podium raises, as a `Refusal`."""
+    try:
+        yield
+    except BudgetExhausted as error:
+        raise Refusal("out_of_budget", str(error)) from error
+    except NotFound as error:
+        raise Refusal("not_found", str(error)) from error
+    except PlanError as error:
+        raise invalid("podium.workflow", str(error)) from error
+    except (ConfigError, UsageError) as error:
+        raise Refusal("invalid", str(error)) from error
+    except RateLimited as error:
+        raise Refusal("rate_limited", str(error), retry_after=error.retry_after) from error
+    except RequestRefused as error:
+        raise Refusal("invalid", str(error)) from error
+    except WorkerError as error:
+        raise Refusal("upstream", str(error)) from error
+    except StoreError as error:
+        raise Refusal("failed", str(error)) from error
+
+
+def answer_of(run: Run, model: str) -> Answer:
+    """What a client gets to know of a run, with all that it used."""
+    return Answer(
+        id=run.id,
+        model=model,
+        created=int(datetime.fromisoformat(run.created_at).timestamp()),
+        text=run.answer or "",
+        thinking=_thinking(run),
+        tool_calls=outside(run.id, run.waiting_for),
+        finish=run.final_finish,
+        usage=run.usage,
+        orchestration=run.orchestration,
+    )
+
+
+def _thinking(run: Run) -> tuple[Thinking, ...]:
+    final = run.rounds[-1].final if run.rounds else None
+    return final.thinking if final is not None else ()
+
+
+def _answered(asked: Asked, run: Run, bill: Bill) -> Answered:
+    if run.status == "exhausted":
+        raise Refusal("out_of_budget", run.error or "the budget of this run is spent")
+    if run.answer is None and run.status != "waiting":
+        raise Refusal("upstream", run.error or "no worker answered")
+    answer = replace(
+        answer_of(run, asked.model), usage=bill.usage, orchestration=bill.orchestration
+    )
+    return Answered(answer=answer, run=run)
+
+
+def _fill(bill: Bill, run: Run, before: Run | None) -> None:
+    """What this request added: a run that goes on has been billed for what came before."""
+    bill.usage, bill.orchestration, bill.cost_usd = run.usage, run.orchestration, run.cost_usd
+    if before is not None:
+        bill.usage = _less(bill.usage, before.usage)
+        bill.orchestration = _less(bill.orchestration, before.orchestration)
+        known = bill.cost_usd is not None and before.cost_usd is not None
+        bill.cost_usd = bill.cost_usd - before.cost_usd if known else None  # type: ignore[operator]
+
+
+def _less(usage: Usage, before: Usage) -> Usage:
+    def less(now: int | None, then: int | None) -> int | None:
+        return None if now is None or then is None else now - then
+
+    names = [field.name for field in fields(Usage)]
+    return Usage(*(less(getattr(usage, name), getattr(before, name)) for name in names))
+
+
+def _leading(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The system messages that a conversation begins with."""
+    count = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
+    return messages[:count]
+
+
+def _rest(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    return messages[len(_leading(messages)) :]
+
+
+def _without_instructions(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Without what it began with: new instructions take the place of earlier ones."""
+    return _rest(messages)

@@ -1,0 +1,116 @@
+"""The conversation that a client tells, as a run takes it: what came before, the question with
+its pictures, or the results of tools that a run waits for.
+
+The ids of tool calls that clients get to see name the run that waits for them, so that the next
+request finds it in whichever process it arrives. Inside, calls have the ids that their workers
+gave them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from podium.request import Image, Message, Part, Text, ToolCall, ToolResult, assistant
+from podium.run import Run
+from podium.server.refusal import invalid
+
+SEE_THE_PICTURE: Final = "See the picture."
+"""The question where a client sends a picture without a word."""
+
+_EXPOSED_ID: Final = re.compile(r"call_([0-9a-f]{16})_(.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What is asked now, and what came before. With `results` there is no question: the run
+    `waiting` is to go on with them."""
+
+    history: tuple[Message, ...]
+    question: str = ""
+    images: tuple[Image, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+    waiting: str = ""
+
+
+def turn_of(messages: Sequence[Message]) -> Turn:
+    """The last turn of a conversation."""
+    spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    start = spoken[-1] + 1 if spoken else 0
+    latest = messages[start:]
+    results = [part for turn in latest for part in turn.parts if isinstance(part, ToolResult)]
+    if results:
+        return _resuming(tuple(messages[:start]), latest, results)
+    asked = [index for index, message in enumerate(latest) if message.role == "user"]
+    if not asked:
+        raise invalid("messages", "the last turn is not the user's; end with what is asked")
+    question = latest[asked[-1]]
+    before = (*messages[:start], *latest[: asked[-1]], *latest[asked[-1] + 1 :])
+    images = tuple(part for part in question.parts if isinstance(part, Image))
+    words = question.text
+    if not words.strip():
+        if not images:
+            raise invalid("messages", "the last turn is empty; ask something")
+        words = SEE_THE_PICTURE
+    return Turn(inside(before), words, images)
+
+
+def _resuming(
+    history: tuple[Message, ...], latest: Sequence[Message], results: list[ToolResult]
+) -> Turn:
+    """Tools have answered. Words beside their results reach the worker with the last of them,
+    for that is where it goes on."""
+    runs = {_parts_of(result.call_id)[0] for result in results}
+    unknown = [result.call_id for result in results if not _parts_of(result.call_id)[0]]
+    if unknown or len(runs) != 1:
+        named = ", ".join(repr(id_[:80]) for id_ in unknown or [r.call_id for r in results])
+        raise invalid(
+            "messages",
+            f"there are results for {named}, and no run here waits for "
+            f"{'that' if len(unknown) == 1 else 'these'}; send the results of the calls of one "
+            f"answer, with their ids as they came",
+        )
+    own = [replace(result, call_id=_parts_of(result.call_id)[1]) for result in results]
+    words = "\n\n".join(filter(None, (message.text for message in latest)))
+    if words:
+        own[-1] = replace(own[-1], text=f"{own[-1].text}\n\n{words}")
+    return Turn(inside(history), results=tuple(own), waiting=runs.pop())
+
+
+def told_after(run: Run, images: tuple[Image, ...] = ()) -> tuple[Message, ...]:
+    """The conversation up to and with that run's answer, for the next question to go on from."""
+    question = Message("user", (Text(run.question), *images))
+    answer = () if run.answer is None else (assistant(run.answer),)
+    return (*run.history, question, *answer)
+
+
+def outside(run_id: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    """A run's calls with the ids that clients get to see."""
+    run = run_id.removeprefix("run_")
+    return tuple(replace(call, id=f"call_{run}_{call.id}") for call in calls)
+
+
+def inside(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Messages with the ids of calls as their workers gave them."""
+    return tuple(
+        replace(message, parts=tuple(map(_inside, message.parts)))
+        if any(isinstance(part, ToolCall | ToolResult) for part in message.parts)
+        else message
+        for message in messages
+    )
+
+
+def _inside(part: Part) -> Part:
+    if isinstance(part, ToolCall):
+        return replace(part, id=_parts_of(part.id)[1])
+    if isinstance(part, ToolResult):
+        return replace(part, call_id=_parts_of(part.call_id)[1])
+    return part
+
+
+def _parts_of(id_: str) -> tuple[str, str]:
+    """The run that an id names, if it does, and the worker's own id."""
+    found = _EXPOSED_ID.fullmatch(id_)
+    return (f"run_{found[1]}", found[2]) if found else ("", id_)

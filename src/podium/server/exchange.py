@@ -1,0 +1,179 @@
+"""One request and its response on the wire: headers, a body within its limit, JSON or a stream
+out, and a client that goes away. What is asked and answered is nothing to this module.
+
+The hot endpoints use it in the place of the framework's own request and response, which cost as
+much as the rest of a plain call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Mapping
+from typing import Any, Final, TypeVar
+
+from starlette.types import Receive, Scope, Send
+
+from podium.server.refusal import Refusal, invalid
+
+Result = TypeVar("Result")
+
+JSON: Final = b"application/json"
+EVENTS: Final = b"text/event-stream; charset=utf-8"
+
+NEVER_SENT: Final = 499
+"""The status that is logged where the client went away before there was one."""
+
+MEGABYTE: Final = 1024 * 1024
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Exchange:
+    """One request, and the one response to it. `status` is what was sent, once something was;
+    `notes` are headers to be sent with it."""
+
+    __slots__ = ("_headers", "_receive", "_scope", "_send", "notes", "started", "status")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.started = False
+        self.status = NEVER_SENT
+        self.notes: dict[str, str] = {}
+
+    def header(self, name: str) -> str | None:
+        """A header of the request; `name` in lower case."""
+        value = self._headers.get(name.encode())
+        return None if value is None else value.decode("latin-1")
+
+    @property
+    def token(self) -> str | None:
+        """The key that the client shows: a bearer token, or Anthropic's header."""
+        return token_in(self.header("authorization"), self.header("x-api-key"))
+
+    async def body(self, megabytes: int) -> bytes:
+        """The body; one that is too large is refused before it is read whole."""
+        limit = megabytes * MEGABYTE
+        announced = self.header("content-length")
+        if announced is not None and announced.isdigit() and int(announced) > limit:
+            raise _too_large(megabytes)
+        pieces: list[bytes] = []
+        length, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            piece: bytes = message.get("body", b"")
+            pieces.append(piece)
+            length += len(piece)
+            if length > limit:
+                raise _too_large(megabytes)
+            more = message.get("more_body", False)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def json(self, megabytes: int) -> dict[str, Any]:
+        """The body as a JSON object."""
+        return parsed(await self.body(megabytes))
+
+    async def respond(
+        self, status: int, body: bytes, *, media_type: bytes = JSON, headers: Mapping[str, str] = {}
+    ) -> None:
+        """Send a whole response."""
+        await self._start(status, media_type, headers, len(body))
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def respond_json(
+        self, status: int, document: Any, headers: Mapping[str, str] = {}
+    ) -> None:
+        """Send a JSON document."""
+        await self.respond(status, written(document), headers=headers)
+
+    async def begin_stream(self) -> None:
+        """Open a stream of events."""
+        await self._start(200, EVENTS, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
+    async def piece(self, piece: bytes) -> None:
+        """Send a piece of the stream."""
+        await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end_stream(self) -> None:
+        """Close the stream."""
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def while_listening(self, work: Awaitable[Result]) -> Result:
+        """Do the work in this task. Should the client go away meanwhile, the work is cancelled
+        and `ClientGone` raised. The body must have been read before."""
+        task = asyncio.current_task()
+        assert task is not None, "a request is served by a task"
+        going_on = True
+
+        def gone(watch: asyncio.Task[None]) -> None:
+            if going_on and not watch.cancelled():
+                task.cancel()
+
+        watch = asyncio.create_task(self._until_gone())
+        watch.add_done_callback(gone)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if watch.done() and not watch.cancelled() and task.uncancel() <= 0:
+                raise ClientGone from None
+            raise
+        finally:
+            going_on = False
+            watch.cancel()
+
+    async def _until_gone(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _start(
+        self, status: int, media_type: bytes, headers: Mapping[str, str], length: int | None = None
+    ) -> None:
+        raw = [(b"content-type", media_type)]
+        if length is not None:
+            raw.append((b"content-length", str(length).encode()))
+        for name, value in (*self.notes.items(), *headers.items()):
+            raw.append((name.lower().encode(), value.encode("latin-1", "replace")))
+        self.started = True
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+def token_in(authorization: str | None, x_api_key: str | None) -> str | None:
+    """The key that is in these headers."""
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token.strip() else x_api_key
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """A body as a JSON object."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise invalid("", f"the body is not JSON: {error}; send a JSON object") from None
+    if not isinstance(document, dict):
+        raise invalid("", f"the body is a JSON {type(document).__name__}; send a JSON object")
+    return document
+
+
+def written(document: Any) -> bytes:
+    """A document as JSON; half of a surrogate pair, which UTF-8 cannot hold, as an escape."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _too_large(megabytes: int) -> Refusal:
+    return Refusal(
+        "too_large",
+        f"the body is over {megabytes} MB, the most that is read here; send less, or have "
+        f"server.body_megabytes raised",
+    )

@@ -1,0 +1,41 @@
+"""Whether the server lives, whether it takes requests, and what it has done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from podium._version import __version__
+from podium.server.metrics import MEDIA_TYPE
+from podium.server.service import Service
+from podium.server.visiting import Admitted, Serving
+
+router = APIRouter(tags=["operation"])
+
+
+@router.get("/healthz")
+async def healthz() -> dict[str, Any]:
+    """Whether the process answers. Asks for no key."""
+    return {"status": "alive", "version": __version__}
+
+
+@router.get("/readyz", responses={503: {"description": "It starts, or is about to stop."}})
+async def readyz(request: Request) -> Response:
+    """Whether requests are taken. Asks for no key."""
+    service: Service | None = request.app.state.holder.service
+    if service is None:
+        return JSONResponse({"status": "starting"}, 503)
+    if service.places.closed:
+        return JSONResponse({"status": "stopping"}, 503)
+    return JSONResponse({"status": "ready"})
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(service: Serving, visitor: Admitted) -> Response:
+    """What this process has done so far, as Prometheus reads it."""
+    places = service.places
+    page = service.metrics.text(requests_in_flight=places.taken, requests_waiting=places.waiting)
+    return Response(page, media_type=MEDIA_TYPE)

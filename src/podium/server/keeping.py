@@ -1,0 +1,198 @@
+"""Keeping runs without making anybody wait: a store in front of the store.
+
+Most runs of a server are over in a moment, and what is written of them on the way is written
+over at once. So a run that begins is not written before it has gone on for a while; one that has
+ended by then is written once, as a whole, together with whatever else has ended meanwhile. A
+run of which nothing is to be kept never reaches the store; where it waits for the results of
+tools, it is held in memory for as long as a client may reasonably take.
+
+What a crash may cost: runs that have just ended, and the beginning of those that have just begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from podium.errors import PodiumError
+from podium.run import Round, Run, RunStatus, StepRecord
+from podium.store import RunList, RunStore
+
+log = logging.getLogger("podium.server")
+
+PATIENCE: Final = 1.0
+"""Seconds that a run goes on before its beginning is written."""
+
+HELD_SECONDS: Final = 3600.0
+MOST_HELD: Final = 10_000
+"""How long, and how many, runs wait in memory for tools where nothing of them is to be kept."""
+
+BACKLOG: Final = 2_000
+"""Ended runs that may wait to be written; with more, whoever ends one waits for it."""
+
+Write = Callable[[], Awaitable[None]]
+Writes = list[Write]
+
+
+class Keeper:
+    """Keeps runs in a store, later and together. It is a `RunStore` itself, and closes that one.
+
+    `patience` is how long a run goes on before its beginning is written.
+    """
+
+    def __init__(self, store: RunStore, *, patience: float = PATIENCE) -> None:
+        self._store = store
+        self._patience = patience
+        self._unwritten: dict[str, Writes] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+        self._left_out: set[str] = set()
+        self._held: OrderedDict[str, tuple[float, Run]] = OrderedDict()
+        self._ended: dict[str, Run] = {}
+        self._being_written: dict[str, Run] = {}
+        self._writer: asyncio.Task[None] | None = None
+
+    def leave_out(self, run: Run) -> None:
+        """Keep nothing of that run, which begins now."""
+        self._left_out.add(run.id)
+
+    def keeps(self, run_id: str) -> bool:
+        """Whether that run is one of which something is kept."""
+        return run_id not in self._left_out and run_id not in self._held
+
+    async def begin(self, run: Run) -> None:
+        """Write a run that begins or is resumed, unless it ends soon."""
+        if run.id in self._held:  # resumed, and still not to be kept
+            del self._held[run.id]
+            self._left_out.add(run.id)
+        if run.id in self._left_out:
+            return
+        if run.id in self._ended:
+            await self._drained()  # resumed before its end so far was written
+        self._unwritten[run.id] = [lambda: self._store.begin(run)]
+        loop = asyncio.get_running_loop()
+        self._timers[run.id] = loop.call_later(self._patience, self._write_begun, run.id)
+
+    async def plan(self, run_id: str, round_: Round) -> None:
+        """Write a round, or note it where the run itself is not written yet."""
+        await self._later(run_id, lambda: self._store.plan(run_id, round_))
+
+    async def step(self, run_id: str, step: StepRecord) -> None:
+        """Write a step, or note it where the run itself is not written yet."""
+        await self._later(run_id, lambda: self._store.step(run_id, step))
+
+    async def finish(self, run: Run) -> None:
+        """Write the whole run soon, with others that have ended."""
+        if run.id in self._left_out:
+            self._left_out.discard(run.id)
+            if run.status == "waiting":
+                self._hold(run)
+            return
+        self._forget_beginning(run.id)
+        if run.id in self._writing:  # its beginning must not be written over its end
+            await asyncio.wait({self._writing[run.id]})
+        self._ended[run.id] = run
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write_ended())
+        if len(self._ended) > BACKLOG:
+            await self._drained()
+
+    async def load(self, run_id: str) -> Run:
+        """Give back a run, be it written yet or not."""
+        self._let_go()
+        if run_id in self._held:
+            return self._held[run_id][1]
+        found = self._ended.get(run_id) or self._being_written.get(run_id)
+        return found or await self._store.load(run_id)
+
+    async def list(
+        self,
+        *,
+        limit: int = 20,
+        status: RunStatus | None = None,
+        text: str | None = None,
+        before: str | None = None,
+    ) -> RunList:
+        """The newest runs first."""
+        await self._drained()
+        return await self._store.list(limit=limit, status=status, text=text, before=before)
+
+    async def delete(self, run_id: str) -> None:
+        """Forget a run, wherever it is."""
+        if self._held.pop(run_id, None) is not None:
+            return
+        await self._drained()
+        await self._store.delete(run_id)
+
+    async def close(self) -> None:
+        """Write what is still to be written, and close the store."""
+        for run_id in list(self._unwritten):
+            self._write_begun(run_id)
+        if self._writing:
+            await asyncio.wait(self._writing.values())
+        await self._drained()
+        await self._store.close()
+
+    async def _later(self, run_id: str, write: Write) -> None:
+        if run_id in self._left_out:
+            return
+        waiting = self._unwritten.get(run_id)
+        if waiting is None:
+            await write()
+        else:
+            waiting.append(write)
+
+    def _write_begun(self, run_id: str) -> None:
+        """The run goes on for a while already: write what there is, and go on as it happens."""
+        timer = self._timers.pop(run_id, None)
+        if timer is not None:
+            timer.cancel()
+        task = asyncio.create_task(self._write_all(run_id, self._unwritten[run_id]))
+        self._writing[run_id] = task
+        task.add_done_callback(lambda _: self._writing.pop(run_id, None))
+
+    async def _write_all(self, run_id: str, waiting: Writes) -> None:
+        """Writes that come meanwhile go to the end of the same list, so that their order holds."""
+        while waiting and self._unwritten.get(run_id) is waiting:
+            write = waiting.pop(0)
+            await self._trying(write, run_id)
+        if self._unwritten.get(run_id) is waiting:
+            del self._unwritten[run_id]
+
+    def _forget_beginning(self, run_id: str) -> None:
+        self._unwritten.pop(run_id, None)
+        timer = self._timers.pop(run_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def _write_ended(self) -> None:
+        while self._ended:
+            self._being_written, self._ended = self._ended, {}
+            for run in self._being_written.values():
+                await self._trying(lambda run=run: self._store.finish(run), run.id)  # type: ignore[misc]
+        self._being_written = {}
+
+    async def _trying(self, write: Write, run_id: str) -> None:
+        try:
+            await write()
+        except PodiumError as error:
+            log.warning("%s was not stored: %s", run_id, error)
+
+    async def _drained(self) -> None:
+        while self._writer is not None and not self._writer.done():
+            await asyncio.wait({self._writer})
+
+    def _hold(self, run: Run) -> None:
+        self._let_go()
+        self._held[run.id] = (time.monotonic() + HELD_SECONDS, run)
+        if len(self._held) > MOST_HELD:
+            self._held.popitem(last=False)
+
+    def _let_go(self) -> None:
+        now = time.monotonic()
+        while self._held and next(iter(self._held.values()))[0] < now:
+            self._held.popitem(last=False)

@@ -1,0 +1,129 @@
+"""What a server has done, in numbers, as Prometheus reads them. Nothing here is about anybody's
+words, and nothing is sent anywhere: whoever wants the numbers fetches them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+Labels = tuple[str, ...]
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+"""The bounds of the buckets that durations are counted in."""
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Counter:
+    """A number that only grows, for each combination of labels."""
+
+    def __init__(self, name: str, meaning: str, labels: Labels = ()) -> None:
+        self.name = name
+        self._meaning = meaning
+        self._labels = labels
+        self._values: dict[Labels, float] = {}
+
+    def add(self, *labels: str, amount: float = 1) -> None:
+        """Count."""
+        self._values[labels] = self._values.get(labels, 0) + amount
+
+    def lines(self) -> Iterator[str]:
+        """As Prometheus reads it."""
+        yield f"# HELP {self.name} {self._meaning}"
+        yield f"# TYPE {self.name} counter"
+        for labels, value in self._values.items():
+            yield f"{self.name}{_labelled(self._labels, labels)} {_number(value)}"
+
+
+class Histogram:
+    """Durations in buckets, for each combination of labels."""
+
+    def __init__(self, name: str, meaning: str, labels: Labels = ()) -> None:
+        self.name = name
+        self._meaning = meaning
+        self._labels = labels
+        self._counts: dict[Labels, list[int]] = {}
+        self._sums: dict[Labels, float] = {}
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        """Count a duration."""
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(SECONDS) + 1)
+        counts[bisect_left(SECONDS, seconds)] += 1
+        self._sums[labels] = self._sums.get(labels, 0.0) + seconds
+
+    def lines(self) -> Iterator[str]:
+        """As Prometheus reads it."""
+        yield f"# HELP {self.name} {self._meaning}"
+        yield f"# TYPE {self.name} histogram"
+        for labels, counts in self._counts.items():
+            total = 0
+            for bound, count in zip((*map(str, SECONDS), "+Inf"), counts, strict=True):
+                total += count
+                names = _labelled((*self._labels, "le"), (*labels, bound))
+                yield f"{self.name}_bucket{names} {total}"
+            names = _labelled(self._labels, labels)
+            yield f"{self.name}_sum{names} {_number(self._sums[labels])}"
+            yield f"{self.name}_count{names} {total}"
+
+
+class Metrics:
+    """Everything that is counted."""
+
+    def __init__(self) -> None:
+        self.requests = Counter(
+            "podium_requests_total",
+            "Requests that have ended, by endpoint, model and status.",
+            ("endpoint", "model", "status"),
+        )
+        self.seconds = Histogram(
+            "podium_request_seconds",
+            "How long requests took, to the last byte.",
+            ("endpoint", "model"),
+        )
+        self.first_token = Histogram(
+            "podium_first_piece_seconds",
+            "How long streams took to their first byte.",
+            ("endpoint", "model"),
+        )
+        self.tokens = Counter(
+            "podium_tokens_total",
+            "Tokens that the providers reported, by model and kind.",
+            ("model", "kind"),
+        )
+        self.cost = Counter(
+            "podium_cost_usd_total", "US dollars, where the price is known, by model.", ("model",)
+        )
+        self.runs = Counter("podium_runs_total", "Runs that have ended, by status.", ("status",))
+
+    def text(self, **now: float) -> bytes:
+        """The page; `now` are numbers as they stand at this moment, by their names."""
+        counted = (
+            self.requests,
+            self.seconds,
+            self.first_token,
+            self.tokens,
+            self.cost,
+            self.runs,
+        )
+        lines = [line for each in counted for line in each.lines()]
+        for name, value in now.items():
+            lines += (f"# TYPE podium_{name} gauge", f"podium_{name} {_number(value)}")
+        return ("\n".join(lines) + "\n").encode()
+
+
+def _labelled(names: Labels, values: Labels) -> str:
+    if not names:
+        return ""
+    pairs = (f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return f"{{{','.join(pairs)}}}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    return f"{value:.10g}"

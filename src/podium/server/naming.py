@@ -1,0 +1,126 @@
+"""The names that clients may put in `model`, and what each stands for.
+
+`podium-mini`, `podium` and `podium-ultra` are the tiers. A pinned alias, such as
+`podium-ultra@3f9c2a71b0de`, is the same tier as long as nothing that shapes its answers has
+changed; afterwards it is refused rather than answered differently. Every worker of the pool goes
+by its own name, as through a plain gateway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from podium.conductor import Conductor, for_tier
+from podium.config.problems import nearest
+from podium.engine.context import prompt_hash
+from podium.pool import CONDUCTOR_PROVIDER, Pool
+from podium.run import Tier
+from podium.runner import Options
+from podium.server.access.visitor import TIERS
+from podium.server.refusal import Refusal
+from podium.worker import Worker
+
+NAME_OF: Final = MappingProxyType[Tier, str]({tier: name for name, tier in TIERS.items()})
+
+PIN: Final = "@"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What serves a name: a tier, or one worker. `name` is without the pin."""
+
+    name: str
+    tier: Tier | None = None
+    worker: Worker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A name as a list of models shows it."""
+
+    name: str
+    owner: str
+    description: str
+
+
+class Names:
+    """The names of one server."""
+
+    def __init__(
+        self, workers: Sequence[Worker], pool: Pool, conductor: Conductor, options: Options
+    ) -> None:
+        self._workers = {
+            worker.profile.name: worker
+            for worker in workers
+            if worker.profile.provider != CONDUCTOR_PROVIDER
+        }
+        self._targets = {
+            **{name: Target(name, worker=worker) for name, worker in self._workers.items()},
+            **{name: Target(name, tier=tier) for name, tier in TIERS.items()},
+        }
+        self.pins = {
+            name: f"{name}{PIN}{fingerprint(tier, pool, conductor, options)}"
+            for name, tier in TIERS.items()
+        }
+        for name, pinned in self.pins.items():
+            self._targets[pinned] = self._targets[name]
+
+    def find(self, name: str) -> Target:
+        """What serves that name."""
+        target = self._targets.get(name)
+        if target is not None:
+            return target
+        tier, pin, _ = name.partition(PIN)
+        if pin and tier in self.pins:
+            raise Refusal(
+                "not_found",
+                f"{name!r} pins what this server no longer does; it is {self.pins[tier]!r} now",
+                field="model",
+            )
+        known = (*TIERS, *self._workers)
+        raise Refusal(
+            "not_found", f"there is no model {name[:200]!r}; {nearest(name, known)}", field="model"
+        )
+
+    def __iter__(self) -> Iterator[Listed]:
+        for name in TIERS:
+            yield Listed(name, "podium", _TIER_LINES[TIERS[name]])
+        for name, pinned in self.pins.items():
+            yield Listed(pinned, "podium", f"{name}, as it is now")
+        for name, worker in self._workers.items():
+            if name not in TIERS:
+                profile = worker.profile
+                yield Listed(name, profile.provider or "podium", profile.description)
+
+
+_TIER_LINES: Final = MappingProxyType[Tier, str](
+    {
+        "mini": "one worker, chosen without a plan",
+        "podium": "as much conducting as the question seems to need",
+        "ultra": "planned by the conductor, in several steps",
+    }
+)
+
+
+def fingerprint(tier: Tier, pool: Pool, conductor: Conductor, options: Options) -> str:
+    """Changes whenever something does that shapes a tier's answers: the pool, who plans and with
+    which prompts, what the workers are told, and the options."""
+    leading = for_tier(tier, conductor)
+    shaping: list[Any] = [
+        tier,
+        asdict(pool),
+        leading.name,
+        str(getattr(leading, "prompt_hash", "")),
+        prompt_hash(),
+        options.max_steps,
+        options.rounds,
+        asdict(options.budget),
+        sorted(options.exclude),
+    ]
+    text = json.dumps(shaping, sort_keys=True, default=sorted)
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:12]

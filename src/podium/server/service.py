@@ -1,0 +1,100 @@
+"""What the endpoints of one server share: who may come in, what answers, and what is counted."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from podium.api import AsyncPodium
+from podium.config import ServerSettings
+from podium.pool import Pool
+from podium.server.access import Door, Visitor
+from podium.server.answering import Answered, Answering, Bill
+from podium.server.dialects.base import Asked
+from podium.server.gateway import Gateway
+from podium.server.keeping import Keeper
+from podium.server.limits import Places
+from podium.server.metrics import Metrics
+from podium.server.naming import Names, Target
+from podium.server.refusal import Refusal
+from podium.server.watching import Teller
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One server at work. Made by `opened`."""
+
+    podium: AsyncPodium
+    settings: ServerSettings
+    pool: Pool
+    names: Names
+    door: Door
+    keeper: Keeper
+    answering: Answering
+    gateway: Gateway
+    places: Places
+    metrics: Metrics
+    started: float
+
+    async def answer(
+        self,
+        asked: Asked,
+        visitor: Visitor,
+        target: Target,
+        bill: Bill,
+        teller: Teller | None = None,
+    ) -> Answered:
+        """Answer by a run, or by the worker that was asked for; raises `Refusal`."""
+        if target.worker is not None:
+            return await self.gateway.answer(asked, visitor, target.worker, bill, teller)
+        assert target.tier is not None, "what is no worker is a tier"
+        return await self.answering.answer(asked, visitor, target.tier, bill, teller)
+
+    async def settle(self, visitor: Visitor, target: Target, bill: Bill) -> None:
+        """Charge whoever asked, also when the request was cut off meanwhile."""
+        await self.door.settle(
+            visitor,
+            model=target.name,
+            usage=bill.usage,
+            orchestration=bill.orchestration,
+            cost_usd=bill.cost_usd,
+        )
+        for kind in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
+            amount = getattr(bill.usage, kind)
+            if amount:
+                self.metrics.tokens.add(target.name, kind.removesuffix("_tokens"), amount=amount)
+        if bill.cost_usd:
+            self.metrics.cost.add(target.name, amount=bill.cost_usd)
+
+
+async def opened(
+    podium: AsyncPodium, keeper: Keeper, door: Door, settings: ServerSettings
+) -> Service:
+    """The service over a Podium whose store is the keeper."""
+    pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
+    return Service(
+        podium=podium,
+        settings=settings,
+        pool=pool,
+        names=Names(await podium.workers(), pool, conductor, options),
+        door=door,
+        keeper=keeper,
+        answering=Answering(podium, keeper, door, pool=pool, conductor=conductor, options=options),
+        gateway=Gateway(await podium.switchboard(), door, options.budget),
+        places=Places(settings.in_flight, settings.queue),
+        metrics=Metrics(),
+        started=time.time(),
+    )
+
+
+class Holder:
+    """Where the service is found. There is none while the server starts, and none at its end."""
+
+    def __init__(self) -> None:
+        self.service: Service | None = None
+
+    def __call__(self) -> Service:
+        """The service."""
+        if self.service is None:
+            raise Refusal("overloaded", "this server is not ready yet; try again", retry_after=1)
+        return self.service

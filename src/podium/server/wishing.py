@@ -1,0 +1,83 @@
+"""The `podium` object of a body, said in headers: for clients whose body is not theirs to shape.
+
+    X-Podium-Budget: usd=0.50, calls=12
+    X-Podium-Exclude: deepseek, gpt-5
+    X-Podium-Max-Steps: 3
+    X-Podium-Rounds: 2
+    X-Podium-Workflow: {"steps": [...]}
+
+Headers are read into the object that the dialects read, so both are checked in one place. What
+is said in both is refused: nobody could tell which was meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any, Final
+
+from podium.server.exchange import Exchange
+from podium.server.refusal import invalid
+
+FIELD: Final = "podium"
+
+
+def with_headers(body: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+    """The body with what the headers wish for in its `podium` object."""
+    wished: dict[str, Any] = {}
+    for name, read in _READERS.items():
+        value = exchange.header(f"x-podium-{name.replace('_', '-')}")
+        if value is not None:
+            wished[name] = read(value, name)
+    if not wished:
+        return body
+    own = body.get(FIELD) or {}
+    if not isinstance(own, dict):
+        return body  # the dialect says what is wrong with it
+    for name in wished:
+        if own.get(name) is not None:
+            raise invalid(
+                f"{FIELD}.{name}", f"{FIELD}.{name} is in the body and in a header; send one"
+            )
+    return {**body, FIELD: {**own, **wished}}
+
+
+def _caps(value: str, name: str) -> dict[str, float]:
+    caps: dict[str, float] = {}
+    for part in value.split(","):
+        cap, _, amount = part.partition("=")
+        caps[cap.strip()] = _number(amount, name)
+    return caps
+
+
+def _names(value: str, name: str) -> list[str]:
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+def _number(value: str, name: str) -> float:
+    try:
+        return float(value) if "." in value or "e" in value.lower() else int(value)
+    except ValueError:
+        header = f"X-Podium-{name.replace('_', '-').title()}"
+        raise invalid(
+            f"{FIELD}.{name}", f"{header}: expected a number, got {value[:40]!r}"
+        ) from None
+
+
+def _json(value: str, name: str) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"{FIELD}.{name}", f"X-Podium-Workflow is not JSON: {error}") from None
+
+
+_READERS: Final = MappingProxyType[str, Callable[[str, str], Any]](
+    {
+        "budget": _caps,
+        "exclude": _names,
+        "max_steps": _number,
+        "rounds": _number,
+        "workflow": _json,
+    }
+)

@@ -1,0 +1,83 @@
+"""A dialect of a few lines, for tests of what lies between the dialects and the runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from podium.request import Terms, user
+from podium.server.dialects.base import Answer, Asked, Json
+from podium.server.dialects.reading import wished
+from podium.server.refusal import Refusal, invalid
+
+
+class PlainDialect:
+    """`{"model": …, "ask": …, "stream": …}`."""
+
+    def read(self, body: Json) -> Asked:
+        if not isinstance(body.get("ask"), str):
+            raise invalid("ask", "expected a text")
+        return Asked(
+            model=body.get("model", "podium"),
+            messages=(user(body["ask"]),),
+            terms=Terms(effort=body.get("effort")),
+            stream=body.get("stream", False),
+            store=body.get("store", True),
+            previous=body.get("previous"),
+            shows_reasoning=body.get("reasoning", False),
+            wished=wished(body.get("podium", {}), "podium"),
+            body=body,
+        )
+
+    def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+        return {
+            "id": answer.id,
+            "model": answer.model,
+            "text": answer.text,
+            "finish": answer.finish,
+            "input": answer.usage.input_tokens,
+            "output": answer.usage.output_tokens,
+        }
+
+    def writer(self, asked: Asked, opening: Answer) -> PlainWriter:
+        return PlainWriter(opening)
+
+    def refused(self, refusal: Refusal) -> dict[str, Any]:
+        return {"refused": refusal.reason, "field": refusal.field, "message": str(refusal)}
+
+
+@dataclass
+class PlainWriter:
+    """One JSON array a line: what happened, and with what."""
+
+    opening: Answer
+
+    def begin(self) -> bytes:
+        return line("begin", self.opening.id)
+
+    def progress(self, text: str) -> bytes:
+        return line("progress", text)
+
+    def thinking(self, text: str) -> bytes:
+        return line("thinking", text)
+
+    def text(self, text: str) -> bytes:
+        return line("text", text)
+
+    def keep_alive(self) -> bytes:
+        return line("alive")
+
+    def end(self, answer: Answer) -> bytes:
+        return line("end", answer.finish, answer.usage.output_tokens)
+
+    def fail(self, refusal: Refusal) -> bytes:
+        return line("fail", refusal.reason)
+
+
+def line(*parts: Any) -> bytes:
+    return json.dumps(parts).encode() + b"\n"
+
+
+def lines(body: str | bytes) -> list[list[Any]]:
+    return [json.loads(each) for each in body.splitlines()]

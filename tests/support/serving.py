@@ -1,0 +1,84 @@
+"""A server in a test: the application over scripted workers, asked without a network."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+from fastapi import FastAPI
+
+from podium.api import AsyncPodium
+from podium.conductor import Conductor, RulesConductor
+from podium.config import ServerSettings
+from podium.engine import RetryPolicy
+from podium.runner import Options
+from podium.server.access import Door, OpenDoor
+from podium.server.app import create_app
+from podium.server.dialects.base import Dialect
+from podium.server.keeping import Keeper
+from podium.server.service import Service, opened
+from podium.store import NullStore, RunStore
+from podium.worker import Worker
+from support.plain_dialect import PlainDialect
+
+PLAIN = "/v1/chat/completions"
+
+
+@dataclass
+class Served:
+    """The application, a client of it, and what is behind it."""
+
+    app: FastAPI
+    client: httpx.AsyncClient
+
+    @property
+    def service(self) -> Service:
+        service: Service = self.app.state.holder()
+        return service
+
+    async def ask(self, question: str = "Why?", **body: object) -> httpx.Response:
+        return await self.client.post(PLAIN, json={"ask": question, **body})
+
+
+def application(
+    workers: Sequence[Worker],
+    *,
+    conductor: Conductor | None = None,
+    settings: ServerSettings | None = None,
+    options: Options | None = None,
+    store: RunStore | None = None,
+    door: Door | None = None,
+    dialects: Mapping[str, Dialect] | None = None,
+) -> FastAPI:
+    """The application over these workers, which retries at once."""
+
+    async def opening(stack: AsyncExitStack) -> Service:
+        keeper = Keeper(store or NullStore())
+        stack.push_async_callback(keeper.close)
+        podium = AsyncPodium(
+            workers,
+            conductor or RulesConductor(),
+            options=options,
+            retry=RetryPolicy(attempts=2, jitter=lambda: 0.0),
+            store=keeper,
+        )
+        stack.push_async_callback(podium.close)
+        return await opened(podium, keeper, door or OpenDoor(), settings or ServerSettings())
+
+    plain = PlainDialect()
+    return create_app(opening, dialects or {PLAIN: plain, "/v1/messages": plain})
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[Served]:
+    """The application, started, until the block is left."""
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(
+            transport=httpx.ASGITransport(app, raise_app_exceptions=False),
+            base_url="http://podium.test",
+        ) as client,
+    ):
+        yield Served(app, client)
