@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podium.request import Thinking
+from podium.server.dialects.seals import seal, unsealed
+from podium.server.refusal import Refusal
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@given(st.lists(st.builds(Thinking, WORDS, WORDS, WORDS.filter(bool)), min_size=1, max_size=4))
+def test_what_was_sealed_comes_out_as_it_was(thinking: list[Thinking]) -> None:
+    assert unsealed(seal(thinking), "data") == tuple(thinking)
+
+
+def test_thinking_of_no_model_is_not_sealed() -> None:
+    assert seal([Thinking("Hm.")]) == ""
+
+
+@pytest.mark.parametrize("words", ["", "gAAAAAB0", "a signature"])
+def test_what_was_sealed_elsewhere_holds_nothing(words: str) -> None:
+    assert unsealed(words, "data") == ()
+
+
+@pytest.mark.parametrize(
+    "inside", [b"", b"{", b"7", b'[["Hm."]]', b'[["Hm.", "x", ""]]', b'[[1, "x", "m"]]', b"\xff"]
+)
+def test_a_seal_that_was_changed_is_refused(inside: bytes) -> None:
+    with pytest.raises(Refusal) as caught:
+        unsealed("podium.seal." + base64.b64encode(inside).decode(), "input.0.encrypted_content")
+    assert caught.value.field == "input.0.encrypted_content"
+
+
+@given(st.binary(max_size=60))
+def test_anything_in_a_seal_is_read_or_refused(inside: bytes) -> None:
+    with suppress(Refusal):
+        found = unsealed("podium.seal." + base64.b64encode(inside).decode(), "data")
+        assert all(isinstance(part, Thinking) and part.model for part in found)
