@@ -130,7 +130,7 @@ def test_what_changes_nothing_is_taken(field: str, value: object) -> None:
         ("functions", []),
         ("function_call", "auto"),
         ("service_tier", "flex"),
-        ("verbosity", "low"),
+        ("verbosity", "endless"),
         ("prompt_cache_retention", "in_memory"),
         ("prompt_cache_options", {"ttl": "9h"}),
         ("user", 7),
@@ -366,6 +366,12 @@ def test_the_words_of_the_schema_itself_come_first() -> None:
 )
 def test_a_response_format_that_is_none_is_refused(form: Any, field: str) -> None:
     assert refusal(response_format=form).field == f"response_format.{field}"
+
+
+def test_how_long_an_answer_should_be_is_told_in_words() -> None:
+    told = read(verbosity="low").messages
+    assert [message.role for message in told] == ["system", "user"]
+    assert "short" in told[0].text
 
 
 def test_the_podium_object_is_read() -> None:

@@ -3,8 +3,8 @@
 Everything that a client may send is read here, and is one of four:
 
 - *honoured*: messages (`chat_messages`), model, tools, tool_choice, response_format, stop,
-  max_completion_tokens or max_tokens, temperature, top_p, seed, reasoning_effort, stream,
-  stream_options, store, and our own `podium` object;
+  max_completion_tokens or max_tokens, temperature, top_p, seed, reasoning_effort, verbosity (told
+  to the workers in words), stream, stream_options, store, and our own `podium` object;
 - *without effect by contract*, checked for form: user, safety_identifier, metadata (which the
   response repeats), and the hints on caches prompt_cache_key, prompt_cache_options and
   prompt_cache_retention, by which no answer changes;
@@ -23,7 +23,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.request import TOOL_CHOICES, Terms, Tool
+from podium.request import TOOL_CHOICES, Message, Terms, Tool, system
 from podium.server.dialects.base import Answer, Asked, Dialect, Json, Wished, Writer
 from podium.server.dialects.chat_answer import completion, error
 from podium.server.dialects.chat_messages import conversation
@@ -44,6 +44,7 @@ from podium.server.dialects.reading import (
     text,
     text_of,
     tool,
+    verbosity,
     whole,
     wished,
 )
@@ -68,7 +69,6 @@ _ONLY_DEFAULT: Final[Mapping[str, _Default]] = {
     "logit_bias": _Default(({},), "workers have different tokens, so a bias on one has no meaning"),
     "modalities": _Default((["text"],), "answers are text"),
     "service_tier": _Default(("auto", "default"), "there is one way to be served"),
-    "verbosity": _Default(("medium",), "say in the messages how long an answer should be"),
     "prompt_cache_retention": _Default(("24h",), "how long providers keep a prompt is theirs"),
 }
 
@@ -84,7 +84,7 @@ _NOT_SERVED: Final[Mapping[str, str]] = {
 _KNOWN: Final = frozenset(
     {"messages", "model", "tools", "tool_choice", "parallel_tool_calls", "response_format"}
     | {"stop", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"}
-    | {"reasoning_effort", "stream", "stream_options", "store", "metadata", "user"}
+    | {"reasoning_effort", "verbosity", "stream", "stream_options", "store", "metadata", "user"}
     | {"safety_identifier", "prompt_cache_key", "prompt_cache_options", "podium"}
     | _ONLY_DEFAULT.keys()
     | _NOT_SERVED.keys()
@@ -102,7 +102,7 @@ class Chat:
         demanded = fields.optional("reasoning_effort", effort)
         return Asked(
             model=fields.required("model", text_of(1, 200)),
-            messages=fields.required("messages", conversation),
+            messages=_messages(fields),
             terms=_terms(fields),
             stream=stream,
             store=fields.optional("store", flag) is not False,
@@ -157,6 +157,12 @@ def _cache_options(value: object, path: str) -> None:
     fields = opened(value, path).only(("mode", "ttl"))
     fields.optional("mode", choice(("implicit", "explicit")))
     fields.optional("ttl", choice(("30m",)))
+
+
+def _messages(fields: Fields) -> tuple[Message, ...]:
+    messages = fields.required("messages", conversation)
+    words = fields.optional("verbosity", verbosity)
+    return (system(words), *messages) if words else messages
 
 
 def _shows_usage(fields: Fields, stream: bool) -> bool:

@@ -69,6 +69,13 @@ EFFORTS: Final[Mapping[str, Effort]] = {
 }
 """What clients write, and what it comes to: `high` is the most that there is here."""
 
+VERBOSITY: Final[Mapping[str, str]] = {
+    "low": "Keep your answer short.",
+    "medium": "",
+    "high": "Answer at length and in detail.",
+}
+"""How long an answer should be, as OpenAI's clients say it, in words that any worker follows."""
+
 _TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
 _ADDRESS: Final = re.compile(r"[!-~]+")
 
@@ -331,6 +338,11 @@ def image_bytes(media_type: object, data: object, path: str) -> Image:
 def effort(value: object, path: str) -> Effort:
     """How hard to think, in OpenAI's words."""
     return EFFORTS[choice(tuple(EFFORTS))(value, path)]
+
+
+def verbosity(value: object, path: str) -> str:
+    """How long the answer should be, in words for the workers; empty where it is as usual."""
+    return VERBOSITY[choice(tuple(VERBOSITY))(value, path)]
 
 
 def tool(name: object, description: str | None, parameters: object, path: str) -> Tool:

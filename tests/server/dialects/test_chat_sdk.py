@@ -1,0 +1,237 @@
+"""The real openai SDK over the dialect: what it sends is understood, what it reads is whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionMessageParam
+from pydantic import BaseModel
+
+from podium.request import Image, Text, Thinking, ToolCall, ToolResult
+from podium.server.dialects.base import Answer
+from podium.server.refusal import Refusal
+from podium.usage import UNKNOWN_USAGE, Usage
+from support.chat_sdk import Backstage
+
+QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Why?"}]
+CLOCK: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "clock"}}
+CALLS = (ToolCall("call_1", "clock", '{"zone":"UTC"}'), ToolCall("call_2", "clock", "{}"))
+
+
+class Sum(BaseModel):
+    """A sum and how it was found."""
+
+    steps: list[str]
+    total: int
+
+
+def answer(text: str = "", **fields: Any) -> Answer:
+    return Answer(id="run_1f", model="podium", created=7, text=text, **fields)
+
+
+def test_a_plain_question_is_answered() -> None:
+    stage = Backstage(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
+    told = stage.client.chat.completions.create(model="podium", messages=QUESTION)
+    assert told.choices[0].message.content == "Because."
+    assert told.usage is not None
+    assert told.usage.total_tokens == 7
+
+
+def test_unknown_usage_is_none_for_the_sdk() -> None:
+    stage = Backstage(answer("Because.", usage=UNKNOWN_USAGE))
+    told = stage.client.chat.completions.create(model="podium", messages=QUESTION)
+    assert told.usage is None
+
+
+def test_a_stream_is_read_to_its_end() -> None:
+    stage = Backstage(answer("Be cause.", usage=Usage(3, 4, 0, 0, 0)))
+    stream = stage.client.chat.completions.create(
+        model="podium", messages=QUESTION, stream=True, stream_options={"include_usage": True}
+    )
+    told = list(stream)
+    words = [chunk.choices[0].delta.content for chunk in told if chunk.choices]
+    assert words == ["", "Be", "cause.", None]
+    assert told[-1].usage is not None
+    assert told[-1].usage.completion_tokens == 4
+
+
+def test_reasoning_reaches_whoever_asks_for_it() -> None:
+    stage = Backstage(answer("So.", thinking=(Thinking("Hm"),)))
+    stream = stage.client.chat.completions.create(
+        model="podium", messages=QUESTION, stream=True, reasoning_effort="high"
+    )
+    seen = [chunk.choices[0].delta.model_extra for chunk in stream]
+    assert [extra["reasoning_content"] for extra in seen if extra] == ["step 1: solver\n", "Hm"]
+
+
+def test_a_stream_with_a_helper_comes_to_the_whole_completion() -> None:
+    stage = Backstage(answer("Be cause.", usage=Usage(3, 4, 0, 0, 0)))
+    with stage.client.chat.completions.stream(
+        model="podium", messages=QUESTION, stream_options={"include_usage": True}
+    ) as stream:
+        words = [event.delta for event in stream if event.type == "content.delta"]
+        whole = stream.get_final_completion()
+    assert words == ["", "Be", "cause."]
+    assert whole.choices[0].message.content == "Because."
+    assert whole.usage is not None
+
+
+def test_a_parsed_answer_is_the_model_that_was_asked_for() -> None:
+    stage = Backstage(answer('{"steps": ["1+1"], "total": 2}'))
+    told = stage.client.chat.completions.parse(
+        model="podium", messages=QUESTION, response_format=Sum
+    )
+    assert told.choices[0].message.parsed == Sum(steps=["1+1"], total=2)
+    schema = stage.asked[0].terms.schema
+    assert schema is not None
+    assert schema["required"] == ["steps", "total"]
+    assert schema["additionalProperties"] is False
+
+
+def test_a_parsed_answer_may_be_streamed() -> None:
+    stage = Backstage(answer('{"steps":["1+1"],"total":2}'))
+    with stage.client.chat.completions.stream(
+        model="podium", messages=QUESTION, response_format=Sum
+    ) as stream:
+        whole = stream.get_final_completion()
+    assert whole.choices[0].message.parsed == Sum(steps=["1+1"], total=2)
+
+
+def test_an_answer_cut_off_is_not_parsed() -> None:
+    stage = Backstage(answer('{"steps": [', finish="length"))
+    with pytest.raises(openai.LengthFinishReasonError):
+        stage.client.chat.completions.parse(model="podium", messages=QUESTION, response_format=Sum)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # the SDK's own doing
+def test_a_message_that_was_parsed_can_be_sent_back() -> None:
+    stage = Backstage(answer('{"steps": [], "total": 2}'), answer("Yes."))
+    told = stage.client.chat.completions.parse(
+        model="podium", messages=QUESTION, response_format=Sum
+    )
+    said: Any = told.choices[0].message
+    more: list[Any] = [*QUESTION, said, {"role": "user", "content": "Sure?"}]
+    stage.client.chat.completions.create(model="podium", messages=more)
+    assert [message.role for message in stage.asked[1].messages] == ["user", "assistant", "user"]
+
+
+def results(calls: Iterable[Any]) -> list[Any]:
+    return [{"role": "tool", "tool_call_id": call.id, "content": "noon"} for call in calls]
+
+
+def test_parallel_calls_go_out_and_their_results_come_back() -> None:
+    stage = Backstage(answer(tool_calls=CALLS, finish="tool"), answer("Noon."))
+    told = stage.client.chat.completions.create(model="podium", messages=QUESTION, tools=[CLOCK])
+    said = told.choices[0].message
+    assert told.choices[0].finish_reason == "tool_calls"
+    assert said.tool_calls is not None
+    back: list[Any] = [*QUESTION, said, *results(said.tool_calls)]
+    stage.client.chat.completions.create(model="podium", messages=back, tools=[CLOCK])
+    assert stage.asked[1].messages[-2].parts == CALLS
+    assert stage.asked[1].messages[-1].parts == (
+        ToolResult("call_1", "noon"),
+        ToolResult("call_2", "noon"),
+    )
+
+
+def test_streamed_calls_are_put_together_by_the_helper_and_can_be_sent_back() -> None:
+    stage = Backstage(answer("One moment.", tool_calls=CALLS, finish="tool"), answer("Noon."))
+    with stage.client.chat.completions.stream(
+        model="podium", messages=QUESTION, tools=[openai.pydantic_function_tool(Sum)]
+    ) as stream:
+        said = stream.get_final_completion().choices[0].message
+    assert said.tool_calls is not None
+    assert [(call.id, call.function.arguments) for call in said.tool_calls] == [
+        ("call_1", '{"zone":"UTC"}'),
+        ("call_2", "{}"),
+    ]
+    back: list[Any] = [*QUESTION, said, *results(said.tool_calls)]
+    stage.client.chat.completions.create(model="podium", messages=back)
+    assert stage.asked[1].messages[-2].parts == (Text("Onemoment."), *CALLS)
+
+
+def test_arguments_of_a_pydantic_tool_are_parsed() -> None:
+    call = ToolCall("call_1", "Sum", '{"steps": [], "total": 3}')
+    stage = Backstage(answer(tool_calls=(call,), finish="tool"))
+    told = stage.client.chat.completions.parse(
+        model="podium", messages=QUESTION, tools=[openai.pydantic_function_tool(Sum)]
+    )
+    calls = told.choices[0].message.tool_calls
+    assert calls is not None
+    assert calls[0].function.parsed_arguments == Sum(steps=[], total=3)
+    assert [tool.name for tool in stage.asked[0].terms.tools] == ["Sum"]
+
+
+def test_pictures_are_understood() -> None:
+    stage = Backstage(answer("A cat."))
+    stage.client.chat.completions.create(
+        model="podium",
+        messages=[
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "What is it?"},
+                    {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+                ],
+            }
+        ],
+    )
+    assert stage.asked[0].messages[0].parts[1] == Image(url="https://example.org/a.png")
+
+
+def test_our_own_wishes_travel_in_the_extra_body() -> None:
+    stage = Backstage(answer("Because."))
+    stage.client.chat.completions.create(
+        model="podium", messages=QUESTION, extra_body={"podium": {"budget": {"usd": 0.1}}}
+    )
+    assert stage.asked[0].wished.budget == {"usd": 0.1}
+
+
+def test_a_bad_field_is_a_bad_request_that_names_it() -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        Backstage().client.chat.completions.create(model="podium", messages=QUESTION, n=2)
+    assert caught.value.param == "n"
+    assert caught.value.type == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [
+        (Refusal("unauthenticated", "no key"), openai.AuthenticationError),
+        (Refusal("forbidden", "not yours"), openai.PermissionDeniedError),
+        (Refusal("not_found", "no such model", field="model"), openai.NotFoundError),
+        (Refusal("conflict", "it goes on already"), openai.ConflictError),
+        (Refusal("rate_limited", "too many", retry_after=1), openai.RateLimitError),
+        (Refusal("overloaded", "too much"), openai.InternalServerError),
+        (Refusal("out_of_budget", "spent"), openai.APIStatusError),
+    ],
+)
+def test_a_refusal_is_the_sdks_own_error(refusal: Refusal, error: type[Exception]) -> None:
+    with pytest.raises(error, match=str(refusal)):
+        Backstage(refusal).client.chat.completions.create(model="podium", messages=QUESTION)
+
+
+def test_a_stream_that_fails_raises_after_what_was_sent() -> None:
+    stage = Backstage(Refusal("upstream", "the worker broke off"))
+    stream = stage.client.chat.completions.create(model="podium", messages=QUESTION, stream=True)
+    words: list[str] = []
+    with pytest.raises(openai.APIError, match="the worker broke off") as caught:
+        words.extend(chunk.choices[0].delta.content or "" for chunk in stream)
+    assert caught.value.code == "upstream_error"
+
+
+def test_the_wire_holds_no_more_than_the_sdk_knows() -> None:
+    stage = Backstage(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
+    raw = stage.client.chat.completions.with_raw_response.create(model="podium", messages=QUESTION)
+    assert json.loads(raw.content).keys() == {
+        "id",
+        "object",
+        "created",
+        "model",
+        "choices",
+        "usage",
+    }
