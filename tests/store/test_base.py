@@ -15,7 +15,8 @@ async def test_the_null_store_takes_a_run_and_keeps_nothing(make_run: Callable[.
     await store.plan(run.id, run.rounds[0])
     await store.step(run.id, run.steps[0])
     await store.finish(run)
-    assert await store.list() == []
+    assert await store.list(owner="key_1") == []
+    assert await store.delete_before("2030-01-01") == 0
     with pytest.raises(NotFound, match="not being stored"):
         await store.load(run.id)
     with pytest.raises(NotFound, match="not being stored"):

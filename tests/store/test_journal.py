@@ -43,9 +43,10 @@ class NotingStore(NullStore):
     async def step(self, run_id: str, step: StepRecord) -> None:
         await self._note(f"step {step.index}")
 
-    async def finish(self, run: Run) -> None:
-        await self._note(f"finish {run.id}")
-        self.finished.append(run)
+    async def finish(self, *runs: Run) -> None:
+        for run in runs:
+            await self._note(f"finish {run.id}")
+            self.finished.append(run)
 
     async def _note(self, note: str) -> None:
         assert not self.writing, "two writes at once"

@@ -24,6 +24,10 @@ def at(second: int) -> str:
     return f"2026-01-02T03:{second // 60:02}:{second % 60:02}.000+00:00"
 
 
+def holds(directory: Path, words: bytes) -> bool:
+    return any(words in file.read_bytes() for file in directory.iterdir())
+
+
 async def ids(store: RunStore, **filters: Any) -> list[str]:
     return [run.id for run in await store.list(**filters)]
 
@@ -276,6 +280,75 @@ async def test_a_deleted_run_leaves_no_words_in_the_file(
     assert b"xylophone" not in written
 
 
+async def test_a_deleted_run_leaves_no_words_beside_an_open_file(
+    tmp_path: Path, make_run: Callable[..., Run]
+) -> None:
+    store = await SqlRunStore.open(tmp_path / "podium.db")
+    secret = {"reply": "the secret word is xylophone " * 50, "created_at": at(0)}
+    await store.finish(make_run("run_a", **secret), make_run("run_b", **secret))
+    assert holds(tmp_path, b"xylophone")
+    await store.delete("run_a")
+    assert await store.delete_before(at(1)) == 1
+    assert not holds(tmp_path, b"xylophone")
+    await store.close()
+
+
+async def test_runs_are_deleted_by_age_however_many(
+    store: RunStore, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podium.store.sql.DELETED_AT_ONCE", 3)
+    await store.finish(*(make_run(f"run_{n}", created_at=at(n)) for n in range(9)))
+    assert await store.delete_before(at(7)) == 7
+    assert await ids(store) == ["run_8", "run_7"]
+    assert await store.delete_before(at(7)) == 0
+
+
+async def test_a_run_that_is_being_performed_is_not_deleted_for_its_age(
+    place: str, make_run: Callable[..., Run]
+) -> None:
+    now = at(0)
+    store = await SqlRunStore.open(place, clock=lambda: now)
+    running = make_run("run_a", status="running", created_at=at(0))
+    await store.begin(running)
+    await store.begin(replace(running, id="run_b"))
+    now = at(20)
+    await store.step("run_b", running.steps[0])
+    assert await store.delete_before(at(10)) == 1
+    assert await ids(store) == ["run_b"]
+    await store.close()
+
+
+async def test_several_runs_are_finished_at_once_or_not_at_all(
+    store: RunStore, make_run: Callable[..., Run]
+) -> None:
+    written = [make_run(f"run_{n}", steps=n + 1) for n in range(3)]
+    await store.finish(*written)
+    assert [await store.load(run.id) for run in written] == written
+    shorter = [replace(make_run(f"run_{n}", steps=1), answer="again") for n in range(3)]
+    await store.finish(*shorter)
+    assert [await store.load(run.id) for run in written] == shorter
+    await store.finish()
+    broken = replace(written[1], rounds=(replace(written[1].rounds[0], index=7),))
+    with pytest.raises(StoreError):
+        await store.finish(written[0], broken)
+    assert await store.load("run_0") == shorter[0]
+
+
+async def test_runs_are_listed_by_owner_as_if_there_were_no_others(
+    store: RunStore, make_run: Callable[..., Run]
+) -> None:
+    for n, owner in enumerate(["key_1", "key_2", "", "key_1"]):
+        await store.finish(replace(make_run(f"run_a{n}", created_at=at(n)), owner=owner))
+    assert await ids(store) == ["run_a3", "run_a2", "run_a1", "run_a0"]
+    assert await ids(store, owner="key_1") == ["run_a3", "run_a0"]
+    assert await ids(store, owner="") == ["run_a2"]
+    assert await ids(store, owner="key_1", before="last") == ["run_a0"]
+    assert await ids(store, owner="key_2", before="run_a") == []
+    with pytest.raises(NotFound):
+        await store.list(owner="key_1", before="run_a1")
+    assert (await store.load("run_a1")).owner == "key_2"
+
+
 async def test_concurrent_writers_do_not_disturb_each_other(
     store: RunStore, make_run: Callable[..., Run]
 ) -> None:
@@ -297,8 +370,11 @@ async def test_a_cancelled_write_leaves_the_store_usable(
     assert (await store.load("run_b")).id == "run_b"
 
 
+@pytest.mark.parametrize(
+    ("filters", "index"), [({}, "runs_by_age"), ({"owner": ""}, "runs_by_owner")]
+)
 async def test_a_list_of_five_thousand_runs_is_read_through_the_index(
-    tmp_path: Path, make_run: Callable[..., Run]
+    tmp_path: Path, make_run: Callable[..., Run], filters: dict[str, str], index: str
 ) -> None:
     file = tmp_path / "podium.db"
     await (await SqlRunStore.open(file)).close()
@@ -317,7 +393,7 @@ async def test_a_list_of_five_thousand_runs_is_read_through_the_index(
     store = await SqlRunStore.open(file)
     event.listen(Engine, "before_cursor_execute", note)
     try:
-        fastest = min([await _seconds_to_list(store) for _ in range(5)])
+        fastest = min([await _seconds_to_list(store, **filters) for _ in range(5)])
     finally:
         event.remove(Engine, "before_cursor_execute", note)
         await store.close()
@@ -326,14 +402,14 @@ async def test_a_list_of_five_thousand_runs_is_read_through_the_index(
     connection = sqlite3.connect(file)
     plan = str(connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall())
     connection.close()
-    assert "USING INDEX runs_by_age" in plan
+    assert f"USING INDEX {index}" in plan
     assert "TEMP B-TREE" not in plan
     assert fastest < 0.1
 
 
-async def _seconds_to_list(store: RunStore) -> float:
+async def _seconds_to_list(store: RunStore, **filters: Any) -> float:
     started = time.perf_counter()
-    assert len(await store.list()) == 20
+    assert len(await store.list(**filters)) == 20
     return time.perf_counter() - started
 
 
@@ -353,6 +429,8 @@ async def test_a_closed_store_refuses_to_be_used_and_not_to_be_closed(
         store.load(run.id),
         store.list(),
         store.delete(run.id),
+        store.delete_before(at(0)),
+        store.keys.keys(),
     ):
         with pytest.raises(StoreError, match=r"podium.db is closed; open it again"):
             await call

@@ -85,8 +85,12 @@ class Keeper:
         """Write a step, or note it where the run itself is not written yet."""
         await self._later(run_id, lambda: self._store.step(run_id, step))
 
-    async def finish(self, run: Run) -> None:
-        """Write the whole run soon, with others that have ended."""
+    async def finish(self, *runs: Run) -> None:
+        """Write the whole runs soon, with others that have ended."""
+        for run in runs:
+            await self._finish(run)
+
+    async def _finish(self, run: Run) -> None:
         if run.id in self._left_out:
             self._left_out.discard(run.id)
             if run.status == "waiting":
@@ -116,10 +120,13 @@ class Keeper:
         status: RunStatus | None = None,
         text: str | None = None,
         before: str | None = None,
+        owner: str | None = None,
     ) -> RunList:
         """The newest runs first."""
         await self._drained()
-        return await self._store.list(limit=limit, status=status, text=text, before=before)
+        return await self._store.list(
+            limit=limit, status=status, text=text, before=before, owner=owner
+        )
 
     async def delete(self, run_id: str) -> None:
         """Forget a run, wherever it is."""
@@ -127,6 +134,10 @@ class Keeper:
             return
         await self._drained()
         await self._store.delete(run_id)
+
+    async def delete_before(self, moment: str) -> int:
+        """Forget every run in the store that was begun before that moment, and say how many."""
+        return await self._store.delete_before(moment)
 
     async def close(self) -> None:
         """Write what is still to be written, and close the store."""
@@ -172,8 +183,12 @@ class Keeper:
     async def _write_ended(self) -> None:
         while self._ended:
             self._being_written, self._ended = self._ended, {}
-            for run in self._being_written.values():
-                await self._trying(lambda run=run: self._store.finish(run), run.id)  # type: ignore[misc]
+            ended = list(self._being_written.values())
+            try:
+                await self._store.finish(*ended)
+            except PodiumError:  # one that cannot be stored must not cost the others
+                for run in ended:
+                    await self._trying(lambda run=run: self._store.finish(run), run.id)  # type: ignore[misc]
         self._being_written = {}
 
     async def _trying(self, write: Write, run_id: str) -> None:

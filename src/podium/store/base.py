@@ -60,8 +60,9 @@ class RunStore(Protocol):
         """Write a step that has ended. The plan of its round must have been written before."""
         ...
 
-    async def finish(self, run: Run) -> None:
-        """Write the whole run in place of all that was written of it before."""
+    async def finish(self, *runs: Run) -> None:
+        """Write each run whole, in place of all that was written of it before: all of them, or
+        none where an error is raised. Several at once cost little more than one."""
         ...
 
     async def load(self, run_id: str) -> Run:
@@ -78,17 +79,25 @@ class RunStore(Protocol):
         status: RunStatus | None = None,
         text: str | None = None,
         before: str | None = None,
+        owner: str | None = None,
     ) -> RunList:
         """The newest runs first, at most `limit` of them.
 
         `status` keeps only the runs that ended so; `text` only those whose question or answer
-        contains it, in capitals or not; `before` only those older than the run so named (as for
-        `load`), which makes the id of a page's last run the way to the next page.
+        contains it, in capitals or not; `owner` only those asked with that key, as if there were
+        no others; `before` only those older than the run so named (as for `load`), which makes
+        the id of a page's last run the way to the next page.
         """
         ...
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run. Only its whole id will do. Raises `NotFound` when there is none."""
+        """Forget a run and all that it holds. Only its whole id will do. Raises `NotFound` when
+        there is none."""
+        ...
+
+    async def delete_before(self, moment: str) -> int:
+        """Forget every run that was begun before that moment, as `podium.run.timestamp` writes
+        it, and say how many; those that are still being performed are left."""
         ...
 
     async def close(self) -> None:
@@ -108,8 +117,8 @@ class NullStore:
     async def step(self, run_id: str, step: StepRecord) -> None:
         """Forget it."""
 
-    async def finish(self, run: Run) -> None:
-        """Forget it."""
+    async def finish(self, *runs: Run) -> None:
+        """Forget them."""
 
     async def load(self, run_id: str) -> Run:
         """There is never such a run."""
@@ -122,6 +131,7 @@ class NullStore:
         status: RunStatus | None = None,
         text: str | None = None,
         before: str | None = None,
+        owner: str | None = None,
     ) -> RunList:
         """No runs."""
         return []
@@ -129,6 +139,10 @@ class NullStore:
     async def delete(self, run_id: str) -> None:
         """There is never such a run."""
         raise NotFound(f"no run {run_id!r}: runs are not being stored")
+
+    async def delete_before(self, moment: str) -> int:
+        """There are never any."""
+        return 0
 
     async def close(self) -> None:
         """Nothing is held open."""

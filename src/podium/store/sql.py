@@ -43,6 +43,9 @@ ID_PREFIX: Final = "run_"
 CANDIDATES: Final = 5
 """How many runs are named when the beginning of an id is not enough."""
 
+DELETED_AT_ONCE: Final = 200
+"""How many runs are deleted in one transaction, so that no writer waits for long."""
+
 _NEWEST_FIRST: Final = (RUNS.c.created_at.desc(), RUNS.c.id.desc())
 
 _OWN: Final[ColumnClause[int]] = literal_column(str(OWN), Integer)
@@ -129,11 +132,12 @@ class SqlRunStore:
             await self._touch(connection, run_id)
             await self._put(connection, STEPS, [step_row(run_id, step)])
 
-    async def finish(self, run: Run) -> None:
-        """Write the whole run in place of all that was written of it before."""
+    async def finish(self, *runs: Run) -> None:
+        """Write each run whole, in place of all that was written of it before."""
+        written = ROUNDS.c.run_id.in_([run.id for run in runs])
         async with self._transaction() as connection:
-            await connection.execute(delete(ROUNDS).where(ROUNDS.c.run_id == run.id))
-            await self._write(connection, run)
+            await connection.execute(delete(ROUNDS).where(written))
+            await self._write(connection, *runs)
 
     async def load(self, run_id: str) -> Run:
         """Give back a run by its id, by the beginning of it, or `last`."""
@@ -151,6 +155,7 @@ class SqlRunStore:
         status: RunStatus | None = None,
         text: str | None = None,
         before: str | None = None,
+        owner: str | None = None,
     ) -> RunList:
         """The newest runs first, at most `limit` of them."""
         if limit < 1:
@@ -166,21 +171,42 @@ class SqlRunStore:
                     func.lower(RUNS.c.answer).contains(wanted, autoescape=True),
                 )
             )
+        if owner is not None:
+            query = query.where(RUNS.c.owner == plain(owner))
         async with self._transaction() as connection:
             if before is not None:
                 pivot = select(RUNS.c.created_at, RUNS.c.id).where(
-                    RUNS.c.id == await self._find(connection, before)
+                    RUNS.c.id == await self._find(connection, before, owner)
                 )
                 query = query.where(tuple_(RUNS.c.created_at, RUNS.c.id) < pivot.scalar_subquery())
             rows = (await connection.execute(query)).mappings().all()
         return [RunSummary(**row) for row in rows]
 
     async def delete(self, run_id: str) -> None:
-        """Forget a run. Only its whole id will do."""
+        """Forget a run and all that it holds. Only its whole id will do."""
         async with self._transaction() as connection:
             gone = await connection.execute(delete(RUNS).where(RUNS.c.id == plain(run_id)))
             if gone.rowcount == 0:
                 raise NotFound(f"no run has the whole id {run_id!r}, which deleting one takes")
+        await self._wipe()
+
+    async def delete_before(self, moment: str) -> int:
+        """Forget every run that was begun before that moment, and say how many."""
+        # One that has been written to since is being performed; an old one that only says that it
+        # is running was cut off by the end of its process, and nobody would ever delete it.
+        performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= moment)
+        old = select(RUNS.c.id).where(RUNS.c.created_at < moment, ~performed)
+        some = delete(RUNS).where(RUNS.c.id.in_(old.limit(DELETED_AT_ONCE)))
+        count = 0
+        while True:
+            async with self._transaction() as connection:
+                gone = (await connection.execute(some)).rowcount
+            count += gone
+            if gone < DELETED_AT_ONCE:
+                break
+        if count:
+            await self._wipe()
+        return count
 
     async def close(self) -> None:
         """Close every connection. The store cannot be used afterwards."""
@@ -196,10 +222,23 @@ class SqlRunStore:
             async with self._database.begin() as connection:
                 yield connection
 
-    async def _write(self, connection: AsyncConnection, run: Run) -> None:
-        await self._put(connection, RUNS, [run_row(run, self._clock())])
-        await self._put(connection, ROUNDS, [round_row(run.id, round_) for round_ in run.rounds])
-        await self._put(connection, STEPS, [step_row(run.id, step) for step in run.steps])
+    async def _wipe(self) -> None:
+        """Leave no word of what was deleted beside the file either: until it is emptied, SQLite's
+        log of changes holds the pages as they were. Postgres does so in its own time."""
+        if self._place.file is None:
+            return
+        with border(self._place.name):
+            async with self._database.connect() as connection:
+                whole = await connection.execution_options(isolation_level="AUTOCOMMIT")
+                await whole.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    async def _write(self, connection: AsyncConnection, *runs: Run) -> None:
+        now = self._clock()
+        rounds = [round_row(run.id, round_) for run in runs for round_ in run.rounds]
+        steps = [step_row(run.id, step) for run in runs for step in run.steps]
+        await self._put(connection, RUNS, [run_row(run, now) for run in runs])
+        await self._put(connection, ROUNDS, rounds)
+        await self._put(connection, STEPS, steps)
 
     async def _put(self, connection: AsyncConnection, table: Table, rows: Sequence[Row]) -> None:
         if rows:
@@ -212,11 +251,15 @@ class SqlRunStore:
         if touched.rowcount == 0:
             raise _no_run(run_id)
 
-    async def _find(self, connection: AsyncConnection, wanted: str) -> str:
-        """The whole id of the one run that is meant."""
+    async def _find(
+        self, connection: AsyncConnection, wanted: str, owner: str | None = None
+    ) -> str:
+        """The whole id of the one run that is meant, among those of the owner if one is named."""
         if not wanted:
             raise UsageError("name a run by its id, the beginning of its id, or last")
         ids = select(RUNS.c.id).order_by(*_NEWEST_FIRST).limit(CANDIDATES + 1)
+        if owner is not None:
+            ids = ids.where(RUNS.c.owner == plain(owner))
         if wanted == LAST:
             found: Sequence[str] = (await connection.execute(ids.limit(1))).scalars().all()
         else:
