@@ -52,6 +52,14 @@ from podium.server.refusal import Refusal, invalid
 
 MOST_STOPS: Final = 4
 
+_name: Final = text_of(1, 200)
+_hint: Final = text_of(0, 1024)
+_stop: Final = text_of(1, 1024)
+_count: Final = whole(1)
+_warmth: Final = number(0, 2)
+_share: Final = number(0, 1)
+_seed: Final = whole(-(2**63), 2**63 - 1)
+
 
 class _Default(NamedTuple):
     """The values that demand nothing, and why others cannot be served."""
@@ -101,7 +109,7 @@ class Chat:
         stream = fields.optional("stream", flag) or False
         demanded = fields.optional("reasoning_effort", effort)
         return Asked(
-            model=fields.required("model", text_of(1, 200)),
+            model=fields.required("model", _name),
             messages=_messages(fields),
             terms=_terms(fields),
             stream=stream,
@@ -141,9 +149,9 @@ def _check_what_demands_nothing(fields: Fields) -> None:
                 raise invalid(
                     name, f"{name}: only {only} is served ({default.why}), got {shown(value)}"
                 )
-    fields.optional("user", text_of(0, 1024))
-    fields.optional("safety_identifier", text_of(0, 1024))
-    fields.optional("prompt_cache_key", text_of(0, 1024))
+    fields.optional("user", _hint)
+    fields.optional("safety_identifier", _hint)
+    fields.optional("prompt_cache_key", _hint)
     fields.optional("prompt_cache_options", _cache_options)
     fields.optional("metadata", metadata)
 
@@ -189,9 +197,9 @@ def _terms(fields: Fields) -> Terms:
         )
     return Terms(
         max_tokens=_max_tokens(fields),
-        temperature=fields.optional("temperature", number(0, 2)),
-        top_p=fields.optional("top_p", number(0, 1)),
-        seed=fields.optional("seed", whole(-(2**63), 2**63 - 1)),
+        temperature=fields.optional("temperature", _warmth),
+        top_p=fields.optional("top_p", _share),
+        seed=fields.optional("seed", _seed),
         stop=fields.optional("stop", _stops) or (),
         tools=tools,
         tool_choice=tool_choice,
@@ -201,8 +209,8 @@ def _terms(fields: Fields) -> Terms:
 
 
 def _max_tokens(fields: Fields) -> int | None:
-    new = fields.optional("max_completion_tokens", whole(1))
-    old = fields.optional("max_tokens", whole(1))
+    new = fields.optional("max_completion_tokens", _count)
+    old = fields.optional("max_tokens", _count)
     if new is not None and old is not None and new != old:
         raise invalid(
             "max_tokens",
@@ -212,8 +220,9 @@ def _max_tokens(fields: Fields) -> int | None:
 
 
 def _stops(value: object, path: str) -> tuple[str, ...]:
-    one = text_of(1, 1024)
-    return (one(value, path),) if isinstance(value, str) else listed(one, MOST_STOPS)(value, path)
+    if isinstance(value, str):
+        return (_stop(value, path),)
+    return listed(_stop, most=MOST_STOPS)(value, path)
 
 
 def _tool(value: object, path: str) -> Tool:

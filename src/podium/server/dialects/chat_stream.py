@@ -28,8 +28,11 @@ KEEP_ALIVE: Final = b": keep-alive\n\n"
 _GOES_ON: Final = b',"logprobs":null,"finish_reason":null}]'
 
 
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def _encoded(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _encode(value).encode()
 
 
 class ChatWriter:
