@@ -30,6 +30,9 @@ DOMAIN: Final = (
     "run",
     "events",
     "task",
+    "demands",
+    "resumption",
+    "structure",
 )
 """Plain types that do no I/O. They may import each other, and nothing above."""
 

@@ -18,7 +18,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
@@ -27,13 +27,13 @@ from podium.assembly import Assembly, assemble, usual_options
 from podium.budget import Budget
 from podium.conductor import Conductor, FixedConductor, ModelConductor, for_tier
 from podium.config import Settings, current_settings
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import RetryPolicy, Switchboard, Toolbox
 from podium.errors import ConfigError, UsageError
 from podium.events import Emit, Event
 from podium.pool import Pool
 from podium.process import is_alive
 from podium.providers import Http
-from podium.request import Image, Message, Terms
+from podium.request import Image, Message, Terms, ToolResult
 from podium.run import Round, Run, Tier
 from podium.runner import Options, Runner
 from podium.store import Journal, NullStore, RunStore, open_store
@@ -77,7 +77,8 @@ class AsyncPodium:
     Give `workers` to use your own: the best of them plans unless you give a `conductor`, and
     runs are kept only if you give a `store` (a file, a database's address, or a store of your
     own, which stays yours to close). Without workers everything comes from `settings`, or else
-    from what the machine offers, and runs are kept in the store that is named there.
+    from what the machine offers, and runs are kept in the store that is named there. `toolbox`
+    holds tools that workers may use inside their steps.
     """
 
     def __init__(
@@ -90,7 +91,9 @@ class AsyncPodium:
         retry: RetryPolicy | None = None,
         store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
+        self._toolbox = toolbox
         self._assembly = None if workers is None else _assembled(workers, conductor, pool)
         self._conductor = conductor
         self._options = options
@@ -121,12 +124,18 @@ class AsyncPodium:
         self,
         run: Run | str,
         *,
+        results: Sequence[ToolResult] = (),
+        terms: Terms | None = None,
         budget: Budget | None = None,
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
-        """Go on with a run that was cut off, given as it is or by its id in the store."""
-        return await self._until_closed(lambda opened: opened.resume(run, budget, emit, stream))
+        """Go on with a run, given as it is or by its id in the store: one that was cut off, or one
+        that waits, with the results of all the tools that it waits for. `terms` and `budget`
+        replace those of the run."""
+        return await self._until_closed(
+            lambda opened: opened.resume(run, results, terms, budget, emit, stream)
+        )
 
     async def stream(self, question: str, **wishes: Unpack[Wishes]) -> AsyncGenerator[Event]:
         """Answer the question and watch: every event as it happens, the run's end last.
@@ -234,7 +243,7 @@ class AsyncPodium:
             retry = self._retry or settings.retry
         store = await self._open_store(settings)
         self._to_close.push_async_callback(assembly.close)
-        return _Opened(assembly, store, options, Switchboard(retry))
+        return _Opened(assembly, store, options, Switchboard(retry), self._toolbox)
 
     async def _open_store(self, settings: Settings | None) -> RunStore:
         where = self._store
@@ -257,6 +266,8 @@ class _Opened:
     store: RunStore
     options: Options
     board: Switchboard
+    toolbox: Toolbox | None
+    taken_up: set[str] = field(default_factory=set)
 
     async def ask(self, question: str, wishes: Wishes) -> Run:
         options = self._options_for(wishes)
@@ -279,17 +290,29 @@ class _Opened:
         )
 
     async def resume(
-        self, run: Run | str, budget: Budget | None, emit: Emit | None, stream: bool
+        self,
+        run: Run | str,
+        results: Sequence[ToolResult],
+        terms: Terms | None,
+        budget: Budget | None,
+        emit: Emit | None,
+        stream: bool,
     ) -> Run:
         if isinstance(run, str):
             run = await self.store.load(run)
-        if run.status == "running" and is_alive(run.process):
+        if run.id in self.taken_up or (run.status == "running" and is_alive(run.process)):
             raise UsageError(
                 f"{run.id} is still going on in process {run.process}; wait for it or stop it"
             )
         runner = self._runner(_conductor_of(run, self.assembly.conductor), run.tier)
-        async with _journalled(self.store, emit) as told:
-            return await runner.resume(run, budget=budget, emit=told, stream=stream)
+        self.taken_up.add(run.id)
+        try:
+            async with _journalled(self.store, emit) as told:
+                return await runner.resume(
+                    run, results=results, terms=terms, budget=budget, emit=told, stream=stream
+                )
+        finally:
+            self.taken_up.discard(run.id)
 
     async def _answer(
         self, question: str, conductor: Conductor, options: Options, wishes: Wishes
@@ -314,6 +337,7 @@ class _Opened:
             pool=self.assembly.pool,
             board=self.board,
             nested_conductor=for_tier(tier, self.assembly.conductor),
+            toolbox=self.toolbox,
         )
 
     def _options_for(self, wishes: Wishes) -> Options:

@@ -133,6 +133,12 @@ class Ledger:
         self._held_usd += hold.usd
         return hold
 
+    def count(self) -> None:
+        """Count as a call what is none to a worker and costs nothing: the use of a tool."""
+        if self.budget.calls is not None and self._calls >= self.budget.calls:
+            raise BudgetExhausted("calls", self.budget.calls)
+        self._calls += 1
+
     def release(self, hold: Hold) -> None:
         """Give a hold back whose call was never made."""
         self._calls -= 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from podium.request import ToolCall, ToolResult
 from podium.run import Round, Run, StepRecord
 from podium.workflow import Workflow
 
@@ -55,7 +56,9 @@ class StepStarted:
 class StepRetried:
     """A call failed and will be made again, perhaps by the fallback `worker`.
 
-    Deltas of the failed call are void: its reply starts anew.
+    `kept` is how many characters of the step's reply were told as deltas already. They stand:
+    the next call is asked to go on after them, so its deltas are never a repetition. What was
+    told of its thinking is void.
     """
 
     run_id: str
@@ -64,11 +67,17 @@ class StepRetried:
     worker: str
     error: str
     wait_seconds: float
+    kept: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StepDelta:
-    """A piece of the final step's reply, or of its thinking, as the worker produces it."""
+    """A piece of the final step's reply, or of its thinking, as the worker produces it.
+
+    Where the reply must fit a schema, it comes as one piece once it does. Words that the worker
+    says before it uses tools are pieces too. A later round, if there is one, has a final step and
+    a reply of its own.
+    """
 
     run_id: str
     round: int
@@ -78,9 +87,21 @@ class StepDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUsed:
+    """A tool of Podium's own was carried out inside a step. Tools of the client are not: a step
+    that calls them ends as waiting."""
+
+    run_id: str
+    round: int
+    index: int
+    call: ToolCall
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
 class StepNoted:
-    """The run nested in a step has got further. `step` is what a resume would go on from, should
-    the process end now; the step itself goes on."""
+    """A step, or the run nested in it, has got further. `step` is what a resume would go on from,
+    should the process end now; the step itself goes on."""
 
     run_id: str
     step: StepRecord
@@ -88,7 +109,7 @@ class StepNoted:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A step ended: done, failed, skipped or cancelled."""
+    """A step ended: done, failed, skipped or cancelled; or it waits for the results of tools."""
 
     run_id: str
     step: StepRecord
@@ -96,7 +117,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class RoundDone:
-    """Every step of a round has ended."""
+    """Every step of a round has ended, and none waits."""
 
     run_id: str
     round: Round
@@ -104,7 +125,7 @@ class RoundDone:
 
 @dataclass(frozen=True, slots=True)
 class RunDone:
-    """The run ended; it is complete now."""
+    """The run ended and is complete now; or it waits, and can be resumed."""
 
     run: Run
 
@@ -120,6 +141,7 @@ Event = (
     | StepStarted
     | StepRetried
     | StepDelta
+    | ToolUsed
     | StepNoted
     | StepDone
     | RoundDone

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from podium.budget import Budget, Ledger
 from podium.conductor.base import Conductor, Plan, Situation
-from podium.engine import Assignment, Calls, Delegation, Execution, Scope, Switchboard
+from podium.demands import fitted
+from podium.engine import (
+    Assignment,
+    Calls,
+    Delegation,
+    Execution,
+    Scope,
+    Switchboard,
+    Toolbox,
+)
 from podium.errors import BudgetExhausted, PlanError, PodiumError, UnknownWorker
 from podium.events import (
     Emit,
@@ -26,8 +35,19 @@ from podium.events import (
     StepNoted,
 )
 from podium.pool import CONDUCTOR_PROVIDER, Pool
-from podium.run import Attempt, Round, Run, RunStatus, best_so_far, new_run_id, timestamp
+from podium.request import NO_TERMS
+from podium.run import (
+    Attempt,
+    Round,
+    Run,
+    RunStatus,
+    StepRecord,
+    best_so_far,
+    new_run_id,
+    timestamp,
+)
 from podium.worker import Worker
+from podium.workflow import Workflow
 
 SHARE_LEFT_BY_PLANNING = 2
 """A plan may cost one part in so many of what is left: without the rest it is worth nothing."""
@@ -35,23 +55,37 @@ SHARE_LEFT_BY_PLANNING = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cast:
-    """What a run shares with the runs nested in it. `conductor` leads the nested ones."""
+    """What a run shares with the runs nested in it. `conductor` leads the nested ones. `call_ids`
+    are those of all tool calls so far."""
 
     conductor: Conductor
     workers: Mapping[str, Worker]
     board: Switchboard
     ledger: Ledger
     emit: Emit | None
+    toolbox: Toolbox | None = None
+    call_ids: set[str] = field(default_factory=set)
 
 
 class Performance:
-    """A run, from its first plan to its end."""
+    """A run, from its first plan to its end, or until it waits. A run that `was_waiting` goes on
+    with the steps that did, and leaves those that failed as they are."""
 
-    def __init__(self, cast: Cast, run: Run, conductor: Conductor, *, stream: bool) -> None:
+    def __init__(
+        self,
+        cast: Cast,
+        run: Run,
+        conductor: Conductor,
+        *,
+        stream: bool,
+        was_waiting: bool = False,
+    ) -> None:
         self._cast = cast
         self._run = run
         self._conductor = conductor
         self._stream = stream
+        self._was_waiting = was_waiting
+        self._waits = False
         self._started = cast.board.clock() - cast.ledger.spent.seconds
         self._rounds = list(run.rounds)
         self._planning_cut_off: tuple[Attempt, ...] = ()
@@ -102,6 +136,7 @@ class Performance:
     def _may_plan(self) -> bool:
         return (
             self.stopped_by is None
+            and not self._waits
             and len(self._rounds) < self._run.max_rounds
             and not (self._rounds and self._rounds[-1].accepted)
         )
@@ -151,6 +186,9 @@ class Performance:
                 round=round_.index,
                 previous=self._rounds[-2] if len(self._rounds) > 1 else None,
                 finished={step.index: step for step in round_.steps},
+                keeps_failures=self._was_waiting,
+                images=self._run.images,
+                terms=self._run.terms,
             ),
             self._cast.workers,
             self._cast.board,
@@ -160,6 +198,8 @@ class Performance:
                 emit=None if self._cast.emit is None else self._tell,
                 started=self._started,
                 nest=self._nest,
+                toolbox=self._cast.toolbox,
+                call_ids=self._cast.call_ids,
             ),
             stream=self._stream,
         )
@@ -169,7 +209,10 @@ class Performance:
             self._rounds[-1] = replace(round_, steps=execution.steps_so_far())
             self._execution = None
         self.stopped_by = execution.exhausted
-        self._tell(RoundDone(self._run.id, self._rounds[-1]))
+        self._was_waiting = False
+        self._waits = execution.waits and self.stopped_by is None
+        if not execution.waits:
+            self._tell(RoundDone(self._run.id, self._rounds[-1]))
 
     async def _nest(self, delegation: Delegation, keep: Callable[[Run], None]) -> None:
         """Answer a subtask as a run of its own, on the same ledger."""
@@ -177,7 +220,8 @@ class Performance:
         depth = above.depth + 1
         if depth > above.budget.depth:
             raise BudgetExhausted("depth", above.budget.depth)
-        run = delegation.begun or replace(
+        begun = delegation.begun
+        run = begun or replace(
             above,
             id=new_run_id(),
             conductor=self._cast.conductor.name,
@@ -188,14 +232,23 @@ class Performance:
             rounds=(),
             depth=depth,
         )
-        nested = Performance(self._cast, run, self._cast.conductor, stream=delegation.stream)
+        run = replace(run, status="running", answer=None, error=None, terms=delegation.terms)
+        nested = Performance(
+            self._cast,
+            run,
+            self._cast.conductor,
+            stream=delegation.stream,
+            was_waiting=begun is not None and begun.status == "waiting",
+        )
         ended = await nested.perform((above.id, delegation.step), keep)
         if ended.answer is None and isinstance(nested.stopped_by, BudgetExhausted):
             raise nested.stopped_by
 
     def _ended(self, status: RunStatus | None = None) -> Run:
         """The run as it stands at its end. Without a status, what was achieved decides."""
-        best = best_so_far(self._rounds)
+        if self._waits and status is None:
+            return self._waiting()
+        best = self._best()
         if status is None:
             if any(round_.final is not None for round_ in self._rounds):
                 status = "answered"
@@ -211,6 +264,29 @@ class Performance:
             rounds=tuple(self._rounds),
             spent=self._cast.ledger.spent,
         )
+
+    def _waiting(self) -> Run:
+        """The run as it stands while it waits: nothing has gone wrong, and there is no answer but
+        what its final step said with its calls."""
+        rounds = tuple(self._rounds)
+        last = rounds[-1].steps[-1]
+        workflow = rounds[-1].workflow
+        is_final = workflow is not None and last.index == len(workflow) - 1
+        return replace(
+            self._run,
+            status="waiting",
+            answer=(last.reply or None) if is_final else None,
+            rounds=rounds,
+            spent=self._cast.ledger.spent,
+        )
+
+    def _best(self) -> StepRecord | None:
+        """The step whose reply answers best. Where the answer must fit a schema, only the reply
+        of a final step can."""
+        if self._run.terms.schema is None:
+            return best_so_far(self._rounds)
+        finals = [round_.final for round_ in self._rounds if round_.final is not None]
+        return finals[-1] if finals else None
 
     def _what_went_wrong(self) -> str | None:
         """The first thing that did not go as planned, in the last round that was carried out."""
@@ -256,6 +332,8 @@ async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> R
         raise PlanError(f"{conductor.name} returned {type(plan).__name__}, not a Plan")
     if plan.workflow is not None:
         plan.workflow.check(situation.pool.names, situation.max_steps)
+        if situation.images or situation.terms is not NO_TERMS:
+            plan = _fitted(plan, plan.workflow, situation)
     elif situation.answer is None:
         raise PlanError(f"{conductor.name} accepted the answer, but there is none yet")
     return Round(
@@ -266,6 +344,12 @@ async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> R
         warnings=plan.warnings,
         accepted=plan.workflow is None,
     )
+
+
+def _fitted(plan: Plan, workflow: Workflow, situation: Situation) -> Plan:
+    """The plan, with its final step given to a worker that can do what the question demands."""
+    workflow, warnings = fitted(workflow, situation.pool, situation.terms, situation.images)
+    return replace(plan, workflow=workflow, warnings=plan.warnings + warnings) if warnings else plan
 
 
 def pool_at_depth(pool: Pool, depth: int, budget: Budget) -> Pool:

@@ -13,7 +13,8 @@ from typing import Final, get_args
 
 from podium.budget import Budget, Ledger
 from podium.conductor.base import Conductor, Situation
-from podium.engine import Calls, Switchboard, context
+from podium.demands import check_pool, check_terms
+from podium.engine import Calls, Switchboard, Toolbox, context
 from podium.errors import (
     BudgetExhausted,
     ConfigError,
@@ -25,8 +26,10 @@ from podium.events import Emit
 from podium.performance import Cast, Performance, planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.process import this_process
-from podium.request import NO_TERMS, Image, Message, Reply, Request, Terms
+from podium.request import NO_TERMS, Image, Message, Reply, Request, Terms, ToolResult
+from podium.resumption import known_calls, with_results
 from podium.run import Round, Run, Tier, new_run_id, spent_by, timestamp
+from podium.structure import require_sound
 from podium.worker import Worker
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -80,7 +83,8 @@ class ConductorWorker(Worker):
 
 class Runner:
     """Answers questions. `nested_conductor` leads the runs that conductors in the pool begin,
-    where it is another one than leads the run itself."""
+    where it is another one than leads the run itself. `toolbox` holds tools that are carried out
+    inside steps."""
 
     def __init__(
         self,
@@ -90,12 +94,14 @@ class Runner:
         pool: Pool | None = None,
         board: Switchboard | None = None,
         nested_conductor: Conductor | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
         self.conductor = conductor
         self.nested_conductor = nested_conductor or conductor
         self.pool = pool or Pool(tuple(worker.profile for worker in workers))
         self.workers = {worker.profile.name: worker for worker in workers}
         self.board = board or Switchboard()
+        self.toolbox = toolbox
         self._check_workers(self.pool)
 
     async def run(
@@ -112,11 +118,13 @@ class Runner:
         happen; with `stream` the final step's reply is among them, piece by piece."""
         if not question.strip():
             raise UsageError("the question is empty; ask something")
+        pool = self._pool_for(options)
+        self._check_demands(pool, options.terms, images)
         run = Run(
             id=new_run_id(),
             question=question,
             status="running",
-            pool=self._pool_for(options),
+            pool=pool,
             conductor=self.conductor.name,
             created_at=timestamp(),
             tier=options.tier,
@@ -131,20 +139,27 @@ class Runner:
             images=images,
             owner=options.owner,
         )
-        return await self._perform(run, Ledger(options.budget), emit, stream)
+        return await self._perform(run, Ledger(options.budget), emit, stream=stream)
 
     async def resume(
         self,
         run: Run,
         *,
+        results: Sequence[ToolResult] = (),
+        terms: Terms | None = None,
         budget: Budget | None = None,
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
-        """Go on with a run that was cut off; steps that are done are not asked again."""
+        """Go on with a run that was cut off, or that waits for the results of tools; steps that
+        are done are not asked again. `terms` replace those of the run."""
         if run.status == "answered":
             raise ConfigError(f"{run.id} is answered already; there is nothing to resume")
+        was_waiting = run.status == "waiting"
+        run = with_results(run, results)
+        terms = run.terms if terms is None else terms
         self._check_workers(run.pool)
+        self._check_demands(run.pool, terms, run.images)
         budget = budget or run.budget
         self._check_budget(budget, run.pool)
         again = replace(
@@ -153,11 +168,13 @@ class Runner:
             answer=None,
             error=None,
             budget=budget,
+            terms=terms,
             conductor=self.conductor.name,
             prompt_hash=_prompt_hash(self.conductor),
             process=this_process(),
         )
-        return await self._perform(again, Ledger(budget, spent_by(run)), emit, stream)
+        ledger = Ledger(budget, spent_by(run))
+        return await self._perform(again, ledger, emit, stream=stream, was_waiting=was_waiting)
 
     async def plan(
         self,
@@ -168,9 +185,11 @@ class Runner:
         options: Options = Options(),
     ) -> Round:
         """Only plan: the round that a run would begin with, nothing of it carried out."""
+        pool = self._pool_for(options)
+        self._check_demands(pool, options.terms, images)
         situation = Situation(
             question=question,
-            pool=self._pool_for(options),
+            pool=pool,
             history=history,
             images=images,
             terms=options.terms,
@@ -188,7 +207,15 @@ class Runner:
                 raise
             raise BudgetExhausted("seconds", options.budget.seconds or 0.0) from error
 
-    async def _perform(self, run: Run, ledger: Ledger, emit: Emit | None, stream: bool) -> Run:
+    async def _perform(
+        self,
+        run: Run,
+        ledger: Ledger,
+        emit: Emit | None,
+        *,
+        stream: bool,
+        was_waiting: bool = False,
+    ) -> Run:
         self.board.bind()
         cast = Cast(
             conductor=self.nested_conductor,
@@ -196,13 +223,31 @@ class Runner:
             board=self.board,
             ledger=ledger,
             emit=emit,
+            toolbox=self.toolbox,
+            call_ids=known_calls(run) if run.rounds or run.history else set(),
         )
-        return await Performance(cast, run, self.conductor, stream=stream).perform()
+        performance = Performance(cast, run, self.conductor, stream=stream, was_waiting=was_waiting)
+        return await performance.perform()
 
     def _pool_for(self, options: Options) -> Pool:
         pool = self.pool.without(options.exclude) if options.exclude else self.pool
         self._check_budget(options.budget, pool)
         return pool_at_depth(pool, 0, options.budget)
+
+    def _check_demands(self, pool: Pool, terms: Terms, images: tuple[Image, ...]) -> None:
+        """Refuse what contradicts itself, and what no worker of the pool can do."""
+        if terms is not NO_TERMS:
+            check_terms(terms)
+            if terms.schema is not None:
+                require_sound(terms.schema)
+            own = {tool.name for tool in self.toolbox.tools} if self.toolbox is not None else set()
+            for tool in terms.tools:
+                if tool.name in own:
+                    raise UsageError(
+                        f"the tool {tool.name!r} is one that Podium has itself; rename it"
+                    )
+        if images or terms is not NO_TERMS:
+            check_pool(pool, terms, images)
 
     def _check_budget(self, budget: Budget, pool: Pool) -> None:
         """A cap on money needs the price of everyone who may be asked, the planner included."""

@@ -20,10 +20,11 @@ from podium.api import CLOSED, AsyncPodium, Wishes, telling
 from podium.budget import Budget
 from podium.conductor import Conductor
 from podium.config import Settings
-from podium.engine import RetryPolicy
+from podium.engine import RetryPolicy, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
 from podium.pool import Pool
+from podium.request import Terms, ToolResult
 from podium.run import Round, Run
 from podium.runner import Options
 from podium.store import RunStore
@@ -47,6 +48,7 @@ class Podium:
         retry: RetryPolicy | None = None,
         store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
         self._podium = AsyncPodium(
             workers,
@@ -56,6 +58,7 @@ class Podium:
             retry=retry,
             store=store,
             settings=settings,
+            toolbox=toolbox,
         )
         self._loop = _LoopThread()
 
@@ -75,13 +78,19 @@ class Podium:
         self,
         run: Run | str,
         *,
+        results: Sequence[ToolResult] = (),
+        terms: Terms | None = None,
         budget: Budget | None = None,
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
-        """Go on with a run that was cut off, given as it is or by its id in the store."""
+        """Go on with a run, given as it is or by its id in the store: one that was cut off, or one
+        that waits, with the results of all the tools that it waits for. `terms` and `budget`
+        replace those of the run."""
         return self._loop.wait_for(
-            lambda: self._podium.resume(run, budget=budget, emit=emit, stream=stream)
+            lambda: self._podium.resume(
+                run, results=results, terms=terms, budget=budget, emit=emit, stream=stream
+            )
         )
 
     def stream(self, question: str, **wishes: Unpack[Wishes]) -> Generator[Event]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from podium.budget import Budget, Ledger
-from podium.engine import Assignment, Delegation, Execution, RetryPolicy, Scope, Switchboard
+from podium.engine import (
+    Assignment,
+    Delegation,
+    Execution,
+    RetryPolicy,
+    Scope,
+    Switchboard,
+    Toolbox,
+)
 from podium.events import Event
-from podium.pool import Limits, Pool, WorkerProfile
+from podium.pool import Capability, Limits, Pool, WorkerProfile
 from podium.request import Delta, Reply, Request
 from podium.run import Run
 from podium.usage import Usage
@@ -29,16 +37,25 @@ class Actor(Worker):
         *,
         fallback: str | None = None,
         limits: Limits | None = None,
+        can: Collection[Capability] = (),
     ) -> None:
-        self.profile = WorkerProfile(name=name, fallback=fallback, limits=limits or Limits())
+        self.profile = WorkerProfile(
+            name=name,
+            model=name,
+            fallback=fallback,
+            limits=limits or Limits(),
+            capabilities=frozenset(can),
+        )
         self.behaviour = behaviour
         self.asked: list[str] = []
+        self.requests: list[Request] = []
         self.in_flight = 0
         self.most_in_flight = 0
         self.gate: asyncio.Event | None = None
 
     async def reply(self, request: Request) -> Reply:
         self.asked.append(request.messages[-1].text)
+        self.requests.append(request)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
@@ -70,6 +87,7 @@ class Stage:
     events: list[Event] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     watch: bool = True
+    toolbox: Toolbox | None = None
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
@@ -94,6 +112,7 @@ class Stage:
             emit=self.events.append if self.watch else None,
             started=self.board.clock(),
             nest=_no_nesting,
+            toolbox=self.toolbox,
         )
         return Execution(assignment, workers, self.board, scope, stream=self.watch)
 

@@ -1,8 +1,10 @@
 """The engine: it carries a workflow out, and never plans."""
 
+from podium.engine.assignment import Assignment, Delegation, Nest, Scope
 from podium.engine.calls import Calls, Switchboard
-from podium.engine.execution import Assignment, Delegation, Execution, Nest, Scope
+from podium.engine.execution import Execution
 from podium.engine.retry import RetryPolicy
+from podium.engine.toolbox import Toolbox
 
 __all__ = [
     "Assignment",
@@ -13,4 +15,5 @@ __all__ = [
     "RetryPolicy",
     "Scope",
     "Switchboard",
+    "Toolbox",
 ]

@@ -33,7 +33,8 @@ LONGEST_REPLY: Final = 10_000_000
 """Characters. A longer reply is a fault of the worker, not an answer."""
 
 OnDelta = Callable[[Delta], None]
-OnRetry = Callable[[str, WorkerError, float], None]
+OnRetry = Callable[[str, WorkerError, float], Request]
+"""Hears of a call that will be made again, and says what is to be asked then."""
 
 
 class Switchboard:
@@ -126,7 +127,7 @@ class Calls:
                 if wait is None:
                     raise
                 if on_retry is not None:
-                    on_retry(worker.profile.name, error, wait)
+                    request = on_retry(worker.profile.name, error, wait)
                 await self._board.sleep(wait)
                 attempt += 1
 

@@ -45,13 +45,13 @@ def compose(
     if question is None:
         return "\n\n".join([*_sections(pairs, mark), subtask])
     parts = [
-        _text("step.txt"),
+        prompt_text("step.txt"),
         f"<question{mark}>\n{question}\n</question{mark}>",
         *_sections(pairs, mark),
         f"Your subtask: {subtask}",
     ]
     if is_final:
-        parts.append(_text("final.txt"))
+        parts.append(prompt_text("final.txt"))
     return "\n\n".join(parts)
 
 
@@ -66,10 +66,11 @@ def _sections(pairs: Sequence[Pair], mark: str) -> list[str]:
 @cache
 def prompt_hash() -> str:
     """A fingerprint of the texts that every worker's message is built from."""
-    texts = _text("step.txt") + "\0" + _text("final.txt")
+    texts = prompt_text("step.txt") + "\0" + prompt_text("final.txt")
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
 
 @cache
-def _text(name: str) -> str:
+def prompt_text(name: str) -> str:
+    """One of the engine's own texts to workers, by the name of its file."""
     return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()

@@ -1,0 +1,74 @@
+"""What an execution is given: the workflow and what it works on, and the run that it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from podium.budget import Ledger
+from podium.engine.toolbox import Toolbox
+from podium.events import Emit
+from podium.pool import Pool
+from podium.request import NO_TERMS, Image, Message, Terms
+from podium.run import Round, Run, StepRecord
+from podium.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """A step handed to a conductor: the question of the nested run, what it may read as the
+    conversation before it, which step it is, whether its answer is to be streamed, the nested run
+    that was begun before an interruption, if there was one, and what is demanded of the answer."""
+
+    question: str
+    history: tuple[Message, ...]
+    step: int
+    stream: bool
+    begun: Run | None
+    terms: Terms = NO_TERMS
+
+
+Nest = Callable[[Delegation, Callable[[Run], None]], Awaitable[None]]
+"""Carries out a nested run. The second argument takes the run whenever it has got further, and
+as it ends, even when it ends by being cancelled; raises `BudgetExhausted` when the budget ended
+before the run had an answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The run that a workflow is carried out for.
+
+    `started` is when it began, by the switchboard's clock; `emit` is None when nobody watches;
+    `nest` answers a step whose worker is a conductor. `call_ids` are those of all tool calls so
+    far, in the run and in those around it: no two calls may share one.
+    """
+
+    run_id: str
+    ledger: Ledger
+    emit: Emit | None
+    started: float
+    nest: Nest
+    toolbox: Toolbox | None = None
+    call_ids: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A workflow and what it works on.
+
+    `previous` is the round before, which a step with access to `all` may read too. `finished`
+    are steps of this very workflow that were carried out before an interruption; those of them
+    that failed are tried again, unless `keeps_failures`. `images` belong to the question, `terms`
+    are demanded of the answer.
+    """
+
+    workflow: Workflow
+    question: str
+    pool: Pool
+    history: tuple[Message, ...] = ()
+    round: int = 0
+    previous: Round | None = None
+    finished: Mapping[int, StepRecord] = field(default_factory=dict)
+    keeps_failures: bool = False
+    images: tuple[Image, ...] = ()
+    terms: Terms = NO_TERMS

@@ -1,0 +1,170 @@
+"""What a worker is asked: the conversation as this very worker may have it, and the terms.
+
+The words of a step's own message are `context`; here it is put after the conversation before it
+and before what was said in the step since. Each worker gets what it can take: thinking goes only
+to the model that did it, images only to those who can see, and where no tools are offered, what
+was done with tools is told in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from podium.budget import estimated_input_tokens
+from podium.demands import offers_tools
+from podium.engine.assignment import Assignment
+from podium.engine.context import prompt_text
+from podium.engine.toolbox import Toolbox
+from podium.pool import WorkerProfile
+from podium.request import (
+    Image,
+    Message,
+    Part,
+    Reply,
+    Request,
+    Terms,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+    assistant,
+    user,
+)
+
+ROOM_FOR_AN_ANSWER: Final = 1024
+"""Tokens that are left for the reply where nobody says how long it may be, but never more than a
+quarter of the window."""
+
+UNSEEN: Final = "[an image that you cannot see]"
+
+
+def tools_for(
+    profile: WorkerProfile, terms: Terms, toolbox: Toolbox | None, *, is_final: bool
+) -> tuple[Tool, ...]:
+    """What the worker may call in its step. That tools are not to be called must be told to the
+    final step alone; the others are not offered them."""
+    if "tools" not in profile.capabilities:
+        return ()
+    clients = terms.tools if is_final or offers_tools(terms) else ()
+    return clients if toolbox is None else (*clients, *toolbox.tools)
+
+
+def request_for(
+    profile: WorkerProfile,
+    prompt: str,
+    assignment: Assignment,
+    turns: Sequence[Message],
+    tools: tuple[Tool, ...],
+    *,
+    is_final: bool,
+    kept: str = "",
+) -> Request:
+    """The request for one step. `turns` is what was said in it so far; `kept` is how its reply
+    begins, where it was broken off and is to be gone on with."""
+    pictures = assignment.images if "vision" in profile.capabilities else ()
+    rest = (Message("user", (*pictures, Text(prompt))), *_heard(turns, profile, tools))
+    if kept:
+        rest = (*rest, assistant(kept), user(prompt_text("go_on.txt")))
+    terms = assignment.terms
+    before = assignment.history
+    if before:
+        room = _room(profile, Request(rest, tools=tools), terms.max_tokens if is_final else None)
+        before = _newest(tuple(_heard(before, profile, tools)), room)
+    if not is_final:
+        return Request((*before, *rest), tools=tools, effort=terms.effort)
+    return Request(
+        (*before, *rest),
+        max_tokens=terms.max_tokens,
+        temperature=terms.temperature,
+        top_p=terms.top_p,
+        seed=terms.seed,
+        stop=terms.stop,
+        tools=tools,
+        tool_choice=_tool_choice(terms, turns) if tools else "",
+        schema=terms.schema,
+        effort=terms.effort,
+    )
+
+
+def _tool_choice(terms: Terms, turns: Sequence[Message]) -> str:
+    """A worker that had to call a tool and did so is free to answer."""
+    has_called = any(isinstance(part, ToolCall) for turn in turns for part in turn.parts)
+    return "auto" if has_called and terms.tool_choice != "none" else terms.tool_choice
+
+
+def turn_of(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
+    """The reply as a turn to be handed back: thinking first, as the vendors want it, then the
+    words, then the calls."""
+    words = (Text(reply.text),) if reply.text else ()
+    return Message("assistant", (*reply.thinking, *words, *calls))
+
+
+def _room(profile: WorkerProfile, rest: Request, max_tokens: int | None) -> int | None:
+    """Tokens that the conversation may take; None where the worker's window is not known."""
+    window = profile.limits.context_window
+    if window is None:
+        return None
+    answer = max_tokens or profile.limits.max_output_tokens or ROOM_FOR_AN_ANSWER
+    return window - min(answer, window // 4) - estimated_input_tokens(rest)
+
+
+def _newest(history: tuple[Message, ...], room: int | None) -> tuple[Message, ...]:
+    """As much of the conversation as there is room for: its newest turns, each whole, and all
+    that the system says. A turn is what the user said and all that came of it, so that no tool's
+    result is without its call."""
+    if room is None:
+        return history
+    sizes = [estimated_input_tokens(Request((message,))) for message in history]
+    room -= sum(size for m, size in zip(history, sizes, strict=True) if m.role == "system")
+    first = len(history)
+    size_of_turn = 0
+    for index in range(len(history) - 1, -1, -1):
+        if history[index].role == "system":
+            continue
+        size_of_turn += sizes[index]
+        if index == 0 or _opens_a_turn(history[index]):
+            if size_of_turn > room:
+                break
+            room -= size_of_turn
+            first, size_of_turn = index, 0
+    return tuple(m for i, m in enumerate(history) if i >= first or m.role == "system")
+
+
+def _opens_a_turn(message: Message) -> bool:
+    return message.role == "user" and not any(isinstance(p, ToolResult) for p in message.parts)
+
+
+def _heard(
+    turns: Sequence[Message], profile: WorkerProfile, tools: tuple[Tool, ...]
+) -> Iterator[Message]:
+    """The turns as this worker may have them; one of which nothing is left is left out."""
+    names: dict[str, str] = {}
+    for message in turns:
+        parts = tuple(_parts(message, profile, bool(tools), names))
+        if parts == message.parts:
+            yield message
+        elif parts:
+            role = "user" if message.role == "tool" and not tools else message.role
+            yield replace(message, role=role, parts=parts)
+
+
+def _parts(
+    message: Message, profile: WorkerProfile, has_tools: bool, names: dict[str, str]
+) -> Iterator[Part]:
+    for part in message.parts:
+        if isinstance(part, Thinking):
+            if part.model == profile.model:
+                yield part
+        elif isinstance(part, Image) and "vision" not in profile.capabilities:
+            yield Text(UNSEEN)
+        elif isinstance(part, ToolCall) and not has_tools:
+            names[part.id] = part.name
+            yield Text(f"[called the tool {part.name} with {part.arguments}]")
+        elif isinstance(part, ToolResult) and not has_tools:
+            what = "failed" if part.is_error else "answered"
+            yield Text(f"[the tool {names.get(part.call_id, part.call_id)} {what}: {part.text}]")
+        else:
+            yield part

@@ -1,0 +1,478 @@
+"""One step: what its worker is asked, its tools, its fallbacks, its record.
+
+A step is one call in the simplest case. With tools it is a conversation: the worker calls, and goes
+on when it has the results. Podium's own tools answer at once; when the client's are called, the
+step ends as waiting, and a resumed run takes it up where it stood.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import replace
+from string import Template
+from typing import TYPE_CHECKING, Final
+
+from podium.demands import Needs, can, final_needs, needs_in_words, offers_tools
+from podium.engine.assignment import Delegation
+from podium.engine.calls import Calls
+from podium.engine.context import compose, prompt_text
+from podium.engine.requests import request_for, tools_for, turn_of
+from podium.engine.words import Words
+from podium.errors import BadReply, BudgetExhausted, PodiumError, RequestRefused, WorkerError
+from podium.events import StepDelta, StepRetried, StepStarted, ToolUsed
+from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.request import (
+    Delta,
+    Finish,
+    Message,
+    Reply,
+    Request,
+    Terms,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+    assistant,
+    unanswered,
+    user,
+)
+from podium.resumption import with_answers
+from podium.run import Run, StepRecord, StepStatus
+from podium.structure import misfit
+
+if TYPE_CHECKING:
+    from podium.engine.execution import Execution
+
+GOES_ON: Final = "its process ended before it was done"
+"""What is kept as the error of a step that goes on; only a crash lets it be seen."""
+
+MOST_TURNS: Final = 100
+"""How often a worker may use tools in one go. One that never comes to an end has failed."""
+
+
+class StepWork:
+    """One step being carried out."""
+
+    __slots__ = (
+        "_begun_by",
+        "_calls",
+        "_execution",
+        "_first_repair",
+        "_index",
+        "_is_final",
+        "_nested",
+        "_prompt",
+        "_spoken",
+        "_started",
+        "_step",
+        "_turns",
+        "_words",
+    )
+
+    def __init__(self, execution: Execution, index: int) -> None:
+        self._execution = execution
+        self._index = index
+        self._is_final = index == execution.last
+        self._step = execution.assignment.workflow.steps[index]
+        self._begun_by = self._step.worker
+        self._prompt = ""
+        self._nested: list[Run] = []
+        self._turns: list[Message] = []
+        self._spoken: list[str] = []
+        self._words = Words() if execution.stream and self._is_final else None
+        self._first_repair: int | None = None
+        self._started = execution.board.clock()
+        self._calls = Calls(execution.board, execution.scope.ledger, execution.scope.started)
+        before = execution.cut_off.get(index)
+        if before is not None:
+            self._take_up(before)
+
+    def _take_up(self, before: StepRecord) -> None:
+        """Go on from where the step stood."""
+        self._calls.attempts.extend(before.attempts)
+        self._nested.extend(before.nested)
+        if before.turns:
+            self._turns.extend(before.turns)
+            self._prompt = before.prompt
+        if before.status == "waiting" and before.answered_by in self._execution.workers:
+            self._begun_by = before.answered_by
+
+    async def perform(self) -> None:
+        """Do the step; however it ends, the execution gets its record."""
+        try:
+            if self._execution.has_lost_its_inputs(self._index):
+                self._end("skipped", error="every step that this one may read has failed")
+                return
+            self._brief()
+            worker, reply = await self._ask_with_fallbacks()
+            if reply is None:
+                self._end("waiting", reply=self._told(), answered_by=worker, finish="tool")
+                return
+            self._end(
+                "done",
+                reply=self._joined(reply.text),
+                answered_by=worker,
+                finish=reply.finish,
+                thinking=reply.thinking,
+            )
+        except BudgetExhausted as error:
+            self._execution.exhausted = self._execution.exhausted or error
+            self._end("skipped", error=str(error))
+        except PodiumError as error:
+            self._end("failed", error=str(error))
+        except asyncio.CancelledError:
+            self._end("cancelled", reply=self._told(), error="stopped before it was done")
+            raise
+
+    def _brief(self) -> None:
+        """Write the worker's message."""
+        execution = self._execution
+        assignment = execution.assignment
+        if not self._prompt:
+            self._prompt = compose(
+                self._step.subtask,
+                question=assignment.question if assignment.pool.share_question else None,
+                pairs=execution.pairs(self._index),
+                is_final=self._is_final,
+            )
+        scope = execution.scope
+        if scope.emit is not None:
+            scope.emit(
+                StepStarted(
+                    scope.run_id, assignment.round, self._index, self._step.worker, self._prompt
+                )
+            )
+
+    async def _ask_with_fallbacks(self) -> tuple[str, Reply | None]:
+        """The reply of the step's worker, or of the first of its substitutes that gives one; None
+        where the step has to wait."""
+        name = self._begun_by
+        tried = [name]
+        while True:
+            try:
+                return name, await self._ask(name)
+            except WorkerError as error:
+                fallback = self._substitute(name, tried)
+                if fallback is None:
+                    raise
+                self._retried(fallback, error, 0.0)
+                name = fallback
+
+    def _substitute(self, name: str, tried: list[str]) -> str | None:
+        """The next substitute that can do what the worker was asked to do."""
+        pool = self._execution.assignment.pool
+        needs = self._needs(pool[name])
+        following = pool[name].fallback
+        while following is not None and following not in tried:
+            tried.append(following)
+            if can(pool[following], needs, pool):
+                return following
+            following = pool[following].fallback
+        return None
+
+    def _needs(self, profile: WorkerProfile) -> Needs:
+        """What a substitute of that worker must be able to do in this step."""
+        if self._execution.is_plain:
+            return frozenset()
+        assignment = self._execution.assignment
+        needs = set(final_needs(assignment.terms)) if self._is_final else set()
+        if assignment.images:
+            needs |= profile.capabilities & {"vision"}
+        if offers_tools(assignment.terms):
+            needs |= profile.capabilities & {"tools"}
+        return frozenset(needs)
+
+    async def _ask(self, name: str) -> Reply | None:
+        """The worker's reply; None where it called tools of the client."""
+        execution = self._execution
+        worker = execution.workers[name]
+        if worker.profile.provider == CONDUCTOR_PROVIDER:
+            return await self._nest()
+        if not execution.is_plain:
+            self._begin_with(worker.profile)
+        self._calls.share = execution.remaining
+        uses = 0
+        while True:
+            if self._turns and not await self._tools_have_answered():
+                return None
+            reply = await self._calls.make(
+                worker,
+                self._request(worker.profile),
+                None if self._words is None else self._delta,
+                self._retried,
+            )
+            if self._words is not None:
+                reply = self._completed(reply, self._words)
+            if reply.tool_calls:
+                uses += 1
+                if uses > MOST_TURNS:
+                    raise BadReply(f"{name} used tools {uses} times and came to no end")
+                self._take_calls(reply, worker.profile)
+            elif not reply.text.strip():
+                what = "refused to answer" if reply.finish == "refused" else "replied"
+                raise WorkerError(f"{name} {what} without a word")
+            elif self._fits(reply, name):
+                return reply
+
+    def _begin_with(self, profile: WorkerProfile) -> None:
+        """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
+        needs = final_needs(self._execution.assignment.terms) if self._is_final else frozenset()
+        if not needs <= profile.capabilities:
+            missing = needs_in_words(needs - profile.capabilities)
+            raise RequestRefused(f"{profile.name} cannot {missing}, which the answer needs")
+        if self._first_repair is not None:
+            del self._turns[self._first_repair :]
+            self._first_repair = None
+
+    def _request(self, profile: WorkerProfile) -> Request:
+        kept = self._words.kept if self._words is not None else ""
+        if self._execution.is_plain and not self._turns and not kept:
+            return Request((user(self._prompt),))
+        return request_for(
+            profile,
+            self._prompt,
+            self._execution.assignment,
+            self._turns,
+            self._tools(profile),
+            is_final=self._is_final,
+            kept=kept,
+        )
+
+    # ------------------------------------------------------------------ tools
+
+    def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
+        execution = self._execution
+        terms, toolbox = execution.assignment.terms, execution.scope.toolbox
+        return tools_for(profile, terms, toolbox, is_final=self._is_final)
+
+    def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
+        """Keep a turn in which tools were called."""
+        if not self._tools(profile):
+            called = ", ".join(call.name for call in reply.tool_calls)
+            raise BadReply(f"{profile.name} called {called}, but was offered no tools")
+        calls = tuple(self._with_its_own_id(call) for call in reply.tool_calls)
+        self._turns.append(turn_of(reply, calls))
+        if reply.text:
+            self._spoken.append(reply.text)
+        if self._words is not None:
+            self._words = Words()
+
+    def _with_its_own_id(self, call: ToolCall) -> ToolCall:
+        """Results find their step by the call's id, so no two calls of a run may share one."""
+        known = self._execution.scope.call_ids
+        if not call.id or call.id in known:
+            call = replace(call, id=f"call_{secrets.token_hex(8)}")
+        known.add(call.id)
+        return call
+
+    async def _tools_have_answered(self) -> bool:
+        """Have Podium's own tools answer what is asked of them; whether nothing is left that the
+        client must answer."""
+        calls = unanswered(self._turns)
+        if not calls:
+            return True
+        clients = {tool.name for tool in self._execution.assignment.terms.tools}
+        ours = [call for call in calls if call.name not in clients]
+        if ours:
+            results = await self._use(ours)
+            self._turns = with_answers(self._turns, {result.call_id: result for result in results})
+            self._execution.note(self._record("cancelled", error=GOES_ON))
+        return len(ours) == len(calls)
+
+    async def _use(self, calls: list[ToolCall]) -> list[ToolResult]:
+        for _ in calls:
+            self._execution.scope.ledger.count()
+        if len(calls) == 1:
+            return [await self._used(calls[0])]
+        return list(await asyncio.gather(*(self._used(call) for call in calls)))
+
+    async def _used(self, call: ToolCall) -> ToolResult:
+        """What the tool answers; whatever goes wrong is an answer as well."""
+        scope = self._execution.scope
+        toolbox = scope.toolbox
+        if toolbox is None or all(tool.name != call.name for tool in toolbox.tools):
+            return ToolResult(call.id, f"there is no tool named {call.name!r}", is_error=True)
+        try:
+            result = replace(await toolbox.call(call), call_id=call.id)
+        except Exception as error:  # noqa: BLE001 - a tool may be anyone's
+            result = ToolResult(call.id, f"{type(error).__name__}: {error}", is_error=True)
+        if scope.emit is not None:
+            round_ = self._execution.assignment.round
+            scope.emit(ToolUsed(scope.run_id, round_, self._index, call, result))
+        return result
+
+    # ------------------------------------------------------- structured output
+
+    def _fits(self, reply: Reply, name: str) -> bool:
+        """Whether the reply is what is demanded; where it is not, it is asked for once more.
+
+        A refusal, and a reply that was cut off at its length, say so themselves.
+        """
+        terms = self._execution.assignment.terms
+        if terms.schema is None or not self._is_final or reply.finish != "stop":
+            return True
+        problem = misfit(reply.text, terms.schema)
+        if problem is None:
+            if self._words is not None:
+                self._tell(reply.text)
+            return True
+        if self._first_repair is not None:
+            raise BadReply(f"{name} was asked twice for JSON that fits the schema: {problem}")
+        self._first_repair = len(self._turns)
+        asked = Template(prompt_text("repair.txt")).substitute(problem=problem)
+        self._turns += (turn_of(reply), user(asked))
+        return False
+
+    # ------------------------------------------------------------- nested runs
+
+    async def _nest(self) -> Reply | None:
+        """A conductor's step is a run of its own: the subtask is its question, and what the
+        step may read comes before it as conversation."""
+        execution = self._execution
+        history = list(execution.assignment.history)
+        for pair in execution.pairs(self._index):
+            history += (user(pair.subtask), assistant(pair.reply))
+        begun = self._nested[-1] if self._nested else None
+        if begun is not None and begun.status not in ("running", "interrupted", "waiting"):
+            begun = None
+        terms = execution.assignment.terms
+        if not self._is_final:
+            offered = terms.tools if offers_tools(terms) else ()
+            terms = Terms(tools=offered, effort=terms.effort)
+        await execution.scope.nest(
+            Delegation(
+                self._step.subtask,
+                tuple(history),
+                self._index,
+                self._words is not None,
+                begun,
+                terms,
+            ),
+            self._keep,
+        )
+        nested = self._nested[-1]
+        if nested.status == "waiting":
+            if nested.answer:
+                self._spoken.append(nested.answer)
+            return None
+        if nested.answer is None:
+            raise WorkerError(nested.error or "the nested run gave no answer")
+        return Reply(nested.answer, finish=nested.final_finish)
+
+    def _keep(self, run: Run) -> None:
+        """Take a nested run as it stands now, in place of what it was before."""
+        if self._nested and self._nested[-1].id == run.id:
+            self._nested[-1] = run
+        else:
+            self._nested.append(run)
+        if run.status == "running":
+            self._execution.note(self._record("cancelled", error=GOES_ON))
+
+    # ------------------------------------------------------ what is told and kept
+
+    def _delta(self, delta: Delta) -> None:
+        """A piece of the reply has come. What must fit a schema is told when it does."""
+        assert self._words is not None, "only a step that streams has deltas"
+        if delta.kind == "thinking":
+            self._tell(delta.text, thinking=True)
+        elif self._execution.assignment.terms.schema is None:
+            opening = "\n\n" if self._spoken and not self._words.told else ""
+            if text := self._words.hear(delta.text):
+                self._tell(opening + text)
+
+    def _completed(self, reply: Reply, words: Words) -> Reply:
+        """The reply with what earlier calls said of it; what was held back is told."""
+        if not words.kept:
+            return reply
+        told, whole = words.told, words.whole(reply.text)
+        if len(whole) > len(told):
+            self._tell(whole[len(told) :])
+        return replace(reply, text=whole)
+
+    def _told(self) -> str:
+        """What the step has said since it began or was taken up."""
+        return self._joined(self._words.told if self._words is not None else "")
+
+    def _joined(self, text: str) -> str:
+        """The text after what the final step said before it used tools: its reader had that."""
+        if not self._is_final or not self._spoken:
+            return text
+        if self._execution.assignment.terms.schema is not None and text:
+            return text
+        return "\n\n".join(filter(None, (*self._spoken, text)))
+
+    def _tell(self, text: str, *, thinking: bool = False) -> None:
+        scope = self._execution.scope
+        if scope.emit is not None:
+            round_ = self._execution.assignment.round
+            scope.emit(StepDelta(scope.run_id, round_, self._index, text, thinking))
+
+    def _retried(self, worker: str, error: WorkerError, wait: float) -> Request:
+        """Tell of another try, and say what will be asked."""
+        kept = 0
+        if self._words is not None:
+            self._words.break_off()
+            kept = len(self._words.kept)
+        scope = self._execution.scope
+        if scope.emit is not None:
+            round_ = self._execution.assignment.round
+            scope.emit(
+                StepRetried(scope.run_id, round_, self._index, worker, str(error), wait, kept)
+            )
+        return self._request(self._execution.workers[worker].profile)
+
+    def _end(
+        self,
+        status: StepStatus,
+        *,
+        reply: str = "",
+        error: str | None = None,
+        answered_by: str = "",
+        finish: Finish = "stop",
+        thinking: tuple[Thinking, ...] = (),
+    ) -> None:
+        self._execution.done(
+            self._record(
+                status,
+                reply=reply,
+                error=error,
+                answered_by=answered_by,
+                finish=finish,
+                thinking=thinking,
+            )
+        )
+
+    def _record(
+        self,
+        status: StepStatus,
+        *,
+        reply: str = "",
+        error: str | None = None,
+        answered_by: str = "",
+        finish: Finish = "stop",
+        thinking: tuple[Thinking, ...] = (),
+    ) -> StepRecord:
+        """The step as it stands now."""
+        step = self._step
+        execution = self._execution
+        run_started = execution.scope.started
+        return StepRecord(
+            execution.assignment.round,
+            self._index,
+            step.worker,
+            step.subtask,
+            step.access,
+            status,
+            reply,
+            error,
+            (self._started - run_started) * 1000,
+            (execution.board.clock() - run_started) * 1000,
+            tuple(self._calls.attempts),
+            self._prompt,
+            answered_by,
+            finish,
+            tuple(self._nested),
+            tuple(self._turns),
+            thinking,
+        )

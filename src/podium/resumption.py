@@ -1,0 +1,86 @@
+"""Going on with a run that waits: the results of the client's tools are put where they belong.
+
+A result belongs to the step that made the call, and to no other; also when that step is one of a
+nested run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from podium.errors import UsageError
+from podium.request import Message, Part, ToolCall, ToolResult, unanswered
+from podium.run import Run, StepRecord
+
+
+def with_results(run: Run, results: Sequence[ToolResult]) -> Run:
+    """The run with the results in its waiting steps; raises `UsageError` unless there is exactly
+    one for each call that it waits for.
+
+    A run that was interrupted while some of its steps wait may go on without results.
+    """
+    pending = {call.id: call for call in run.waiting_for}
+    given: dict[str, ToolResult] = {}
+    for result in results:
+        if result.call_id not in pending:
+            raise UsageError(
+                f"there is a result for the call {result.call_id!r}, but {run.id} waits for "
+                f"{', '.join(pending) or 'none'}"
+            )
+        if result.call_id in given:
+            raise UsageError(f"there are two results for the call {result.call_id!r}; give one")
+        given[result.call_id] = result
+    missing = [call for call in pending.values() if call.id not in given]
+    if missing and (given or run.status == "waiting"):
+        wanted = ", ".join(f"{call.id} ({call.name})" for call in missing)
+        raise UsageError(f"{run.id} waits for the results of {wanted}; give them all")
+    return _answered(run, given) if given else run
+
+
+def known_calls(run: Run) -> set[str]:
+    """The ids of all tool calls in the run and in the conversation before it."""
+    return {call.id for call in _calls(run)}
+
+
+def with_answers(turns: Sequence[Message], results: Mapping[str, ToolResult]) -> list[Message]:
+    """The turns, with those of the results that answer calls of the last assistant turn. They
+    are one message, in the order of the calls, together with what was answered before."""
+    kept = list(turns)
+    given: dict[str, Part] = {
+        call.id: results[call.id] for call in unanswered(kept) if call.id in results
+    }
+    if not given:
+        return kept
+    if kept[-1].role == "tool":
+        given |= {part.call_id: part for part in kept.pop().parts if isinstance(part, ToolResult)}
+    calls = (part for part in kept[-1].parts if isinstance(part, ToolCall))
+    kept.append(Message("tool", tuple(given[call.id] for call in calls if call.id in given)))
+    return kept
+
+
+def _answered(run: Run, given: Mapping[str, ToolResult]) -> Run:
+    last = run.rounds[-1]
+    steps = tuple(_answered_step(step, given) if step.waiting_for else step for step in last.steps)
+    return replace(run, rounds=(*run.rounds[:-1], replace(last, steps=steps)))
+
+
+def _answered_step(step: StepRecord, given: Mapping[str, ToolResult]) -> StepRecord:
+    if unanswered(step.turns):
+        return replace(step, turns=tuple(with_answers(step.turns, given)))
+    return replace(step, nested=(*step.nested[:-1], _answered(step.nested[-1], given)))
+
+
+def _calls(run: Run) -> Iterator[ToolCall]:
+    yield from _calls_in(run.history)
+    for step in run.steps:
+        yield from _calls_in(step.turns)
+        for nested in step.nested:
+            yield from _calls(nested)
+
+
+def _calls_in(turns: Sequence[Message]) -> Iterator[ToolCall]:
+    for message in turns:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                yield part

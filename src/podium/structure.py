@@ -1,0 +1,93 @@
+"""Structured output: whether a schema is one, and whether a text is JSON that fits it.
+
+The rules of JSON Schema are the package jsonschema's, imported when a schema is first met. Nothing
+is looked up outside a schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from podium.errors import UsageError
+
+LONGEST_PROBLEM: Final = 300
+"""Characters of what is wrong with a text; the value at fault may be of any length."""
+
+
+def require_sound(schema: Mapping[str, Any]) -> None:
+    """Raise `UsageError` for a schema that is no schema, or that refers to what is not in it."""
+    from jsonschema.exceptions import SchemaError
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    try:
+        form, _ = _validator(schema)
+        form.check_schema(schema)
+        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
+        for reference in _references(schema):
+            resolver.lookup(reference)
+    except SchemaError as error:
+        raise UsageError(
+            f"expected a JSON Schema, but {_place(error.absolute_path)} {_cut(error.message)}"
+        ) from error
+    except Unresolvable as error:
+        raise UsageError(
+            f"the schema refers to {error.ref!r}, which is not in it; put it into $defs: nothing "
+            f"is fetched"
+        ) from error
+    except RecursionError as error:
+        raise UsageError("the schema is nested too deep to be read; flatten it") from error
+
+
+def misfit(text: str, schema: Mapping[str, Any]) -> str | None:
+    """What keeps the text from being JSON that fits the sound schema; None where nothing does."""
+    from jsonschema.exceptions import best_match
+
+    try:
+        value = json.loads(text, parse_constant=_no_json)
+        error = best_match(_validator(schema)[1].iter_errors(value))
+    except ValueError as problem:
+        return f"it is not JSON: {problem}"
+    except RecursionError:
+        return "it is nested too deep, or its schema refers to itself without end"
+    if error is None:
+        return None
+    return f"{_place(error.absolute_path)} {_cut(error.message)}"
+
+
+def _validator(schema: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The schema's dialect, and a validator that looks nothing up outside the schema."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+
+    form = validator_for(schema, Draft202012Validator)
+    return form, form(schema, registry=Registry())
+
+
+def _references(schema: object) -> Iterator[str]:
+    if isinstance(schema, Mapping):
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            yield reference
+        for inner in schema.values():
+            yield from _references(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from _references(inner)
+
+
+def _place(path: Any) -> str:
+    """Where in a document something is, in words."""
+    return f"at {'.'.join(str(part) for part in path)}:" if path else "at the top:"
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= LONGEST_PROBLEM else f"{message[:LONGEST_PROBLEM]}…"
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.errors import UsageError
+from podium.pool import Pool, WorkerProfile
+from podium.request import Message, ToolCall, ToolResult, assistant
+from podium.resumption import known_calls, with_answers, with_results
+from podium.run import Round, Run, StepRecord
+from podium.workflow import Step, Workflow
+
+ONE, TWO = ToolCall("1", "look", "{}"), ToolCall("2", "count", "{}")
+
+
+def step(index: int, *turns: Message, nested: tuple[Run, ...] = ()) -> StepRecord:
+    return StepRecord(0, index, "a", "x", (), "waiting", "", None, 0, 1, turns=turns, nested=nested)
+
+
+def waiting(*steps: StepRecord) -> Run:
+    return Run(
+        id="run_1",
+        question="why?",
+        status="waiting",
+        pool=Pool((WorkerProfile(name="a"),)),
+        conductor="test",
+        created_at="2026-01-01T00:00:00+00:00",
+        rounds=(Round(0, Workflow(tuple(Step("a", "x") for _ in steps)), steps),),
+    )
+
+
+def calling(*calls: ToolCall) -> Message:
+    return Message("assistant", calls)
+
+
+def test_each_result_goes_to_the_step_that_called_and_to_no_other() -> None:
+    run = with_results(
+        waiting(step(0, calling(ONE)), step(1, calling(TWO))),
+        (ToolResult("2", "two"), ToolResult("1", "one")),
+    )
+    assert [s.turns[-1].parts for s in run.steps] == [
+        (ToolResult("1", "one"),),
+        (ToolResult("2", "two"),),
+    ]
+    assert run.waiting_for == ()
+
+
+def test_the_results_of_one_turn_are_one_message_in_the_order_of_its_calls() -> None:
+    turns = [calling(ONE, TWO), Message("tool", (ToolResult("2", "two"),))]
+    (_, told) = with_answers(turns, {"1": ToolResult("1", "one")})
+    assert told == Message("tool", (ToolResult("1", "one"), ToolResult("2", "two")))
+
+
+def test_a_result_finds_its_step_in_a_nested_run() -> None:
+    outer = waiting(step(0, nested=(waiting(step(0, calling(ONE))),)))
+    run = with_results(outer, (ToolResult("1", "one"),))
+    assert run.steps[0].nested[0].steps[0].turns[-1].parts == (ToolResult("1", "one"),)
+    assert run.waiting_for == ()
+
+
+@pytest.mark.parametrize(
+    ("results", "problem"),
+    [
+        ((ToolResult("9", "x"),), "result for the call '9', but run_1 waits for 1, 2"),
+        ((ToolResult("1", "x"), ToolResult("1", "y")), "two results for the call '1'"),
+        ((ToolResult("1", "x"),), r"run_1 waits for the results of 2 \(count\); give them all"),
+        ((), r"run_1 waits for the results of 1 \(look\), 2 \(count\)"),
+    ],
+)
+def test_unknown_doubled_and_missing_results_are_refused_by_their_ids(
+    results: tuple[ToolResult, ...], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        with_results(waiting(step(0, calling(ONE, TWO))), results)
+
+
+def test_an_interrupted_run_may_go_on_while_some_of_its_steps_wait() -> None:
+    run = replace(waiting(step(0, calling(ONE))), status="interrupted")
+    assert with_results(run, ()) == run
+
+
+def test_a_run_that_waits_for_nothing_takes_no_results() -> None:
+    with pytest.raises(UsageError, match="'1', but run_1 waits for none"):
+        with_results(waiting(step(0, assistant("said"))), (ToolResult("1", "x"),))
+
+
+def test_the_calls_of_the_conversation_before_and_of_nested_runs_are_known() -> None:
+    inner = replace(waiting(step(0, calling(TWO))), history=(calling(ToolCall("0", "old", "{}")),))
+    assert known_calls(waiting(step(0, calling(ONE), nested=(inner,)))) == {"0", "1", "2"}
