@@ -72,9 +72,14 @@ def test_what_was_said_before_stays_in_its_order() -> None:
     assert told == (system("Be brief"), user("Hello"), assistant("Hello you"), user("Why?"))
 
 
-def test_what_the_system_says_last_is_told_first() -> None:
-    told = read(ASKED, {"role": "system", "content": "Be brief"})
-    assert told == (system("Be brief"), user("Why?"))
+def test_what_the_system_says_last_is_told_before_the_turn() -> None:
+    told = read({"role": "assistant", "content": "Yes"}, ASKED, {"role": "system", "content": "Be"})
+    assert told == (assistant("Yes"), system("Be"), user("Why?"))
+
+
+def test_what_the_system_says_after_results_is_told_before_the_calls() -> None:
+    told = read(ASKED, calling("c"), result("c"), {"role": "system", "content": "Be brief"})
+    assert [message.role for message in told] == ["user", "system", "assistant", "tool"]
 
 
 def test_where_only_the_system_speaks_its_last_words_are_the_question() -> None:

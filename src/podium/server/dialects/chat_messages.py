@@ -2,7 +2,7 @@
 
 | role | what it becomes |
 |---|---|
-| system, developer | a system message; those that stand last are told first |
+| system, developer | a system message; one that stands last is told before the turn it follows |
 | user | words and pictures; audio and files are refused |
 | assistant | words, calls of tools, and `reasoning_content` where a client sends it back |
 | tool | a result; those that follow each other are one message here |
@@ -47,6 +47,15 @@ _UNTAKEN: Final = {
     "file": "files are not taken here; send what they say as text, or their pages as pictures",
 }
 
+_ASSISTANT: Final = frozenset(
+    {"role", "content", "name", "refusal", "tool_calls", "reasoning_content"}
+    | {"audio", "function_call", "annotations", "parsed"}
+)
+_NOT_SERVED: Final = {
+    "audio": "audio is not taken here; send what was said as text",
+    "function_call": "function_call is no longer; use tool_calls",
+}
+
 _id: Final = text_of(1, 1024)
 _name: Final = text_of(1, 64)
 
@@ -55,7 +64,7 @@ def conversation(value: object, path: str) -> tuple[Message, ...]:
     """All messages. The last one is the user's, or holds the results of tools."""
     told = listed(_message, most=MOST_MESSAGES, least=1)(value, path)
     _calls_and_results_match(told, path)
-    messages = _system_first(_results_together(told))
+    messages = _system_before_the_turn(_results_together(told))
     last = messages[-1]
     heard = [place for place, message in enumerate(told) if message.role != "system"]
     at = joined(path, heard[-1] if heard else len(told) - 1)
@@ -87,7 +96,7 @@ def _user(fields: Fields) -> Message:
 
 def _assistant(fields: Fields) -> Message:
     fields.only(_ASSISTANT)
-    for name, why in _PAST.items():
+    for name, why in _NOT_SERVED.items():
         if fields.given(name):
             raise invalid(fields.at(name), f"{fields.at(name)}: {why}")
     parts: list[Part] = []
@@ -102,16 +111,6 @@ def _assistant(fields: Fields) -> Message:
         raise invalid(fields.at("content"), f"{fields.at('content')}: no words and no calls")
     parts += fields.optional("tool_calls", listed(_call, most=MOST_CALLS)) or ()
     return Message("assistant", tuple(parts))
-
-
-_ASSISTANT: Final = frozenset(
-    {"role", "content", "name", "refusal", "tool_calls", "reasoning_content"}
-    | {"audio", "function_call", "annotations", "parsed"}
-)
-_PAST: Final = {
-    "audio": "audio is not taken here; send what was said as text",
-    "function_call": "function_call is no longer; use tool_calls",
-}
 
 
 def _tool(fields: Fields) -> Message:
@@ -152,7 +151,7 @@ def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
     def read(value: object, path: str) -> Part:
         fields = opened(value, path)
         kind = fields.values.get("type")
-        if isinstance(kind, str) and kind in _UNTAKEN and "image_url" in kinds:
+        if isinstance(kind, str) and kind in _UNTAKEN:
             raise invalid(path, f"{path}: {_UNTAKEN[kind]}")
         kind = fields.required("type", choice(kinds))
         fields.only(("type", kind, "prompt_cache_breakpoint"))
@@ -243,17 +242,16 @@ def _results_together(messages: Iterable[Message]) -> list[Message]:
     return [*together, Message("tool", tuple(results))] if results else together
 
 
-def _system_first(messages: list[Message]) -> tuple[Message, ...]:
-    """What the system says last is told first, so that a turn that can be answered ends the
-    conversation. Where nobody else spoke, its last words are the question."""
+def _system_before_the_turn(messages: list[Message]) -> tuple[Message, ...]:
+    """What the system says last is told right before the turn that is to be answered, so that
+    this turn ends the conversation. Where nobody else spoke, its last words are the question."""
     end = len(messages)
     while end and messages[end - 1].role == "system":
         end -= 1
-    if end == len(messages):
-        return tuple(messages)
     if not end:
         return (*messages[:-1], Message("user", messages[-1].parts))
-    return (*messages[end:], *messages[:end])
+    turn = end - (2 if messages[end - 1].role == "tool" else 1)
+    return (*messages[:turn], *messages[end:], *messages[turn:end])
 
 
 def _is_empty(message: Message) -> bool:
