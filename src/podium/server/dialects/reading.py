@@ -345,14 +345,21 @@ def verbosity(value: object, path: str) -> str:
     return VERBOSITY[choice(tuple(VERBOSITY))(value, path)]
 
 
-def tool(name: object, description: str | None, parameters: object, path: str) -> Tool:
-    """A client's tool; without parameters, one that takes none. `path` is that of the tool."""
+def tool(
+    name: object,
+    description: str | None,
+    parameters: object,
+    path: str,
+    called: str = "parameters",
+) -> Tool:
+    """A client's tool; without parameters, one that takes none. `path` is that of the tool, and
+    `called` what the dialect calls the parameters."""
     words = text(name, joined(path, "name"))
     if not _TOOL_NAME.fullmatch(words):
         expected = f"1 to {LONGEST_TOOL_NAME} letters, digits, '_' or '-'"
         raise wrong(joined(path, "name"), expected, name)
     none = {"type": "object", "properties": {}}
-    form = none if parameters is None else schema(parameters, joined(path, "parameters"))
+    form = none if parameters is None else schema(parameters, joined(path, called))
     return Tool(words, description or "", form)
 
 
