@@ -76,7 +76,11 @@ class Desk:
     def __init__(self, answer: Answer, play: Play | None = None) -> None:
         self.asked: list[Asked] = []
         self._answer = answer
-        self._play = play or (lambda writer: [writer.text(answer.text)])
+        self._play = play
+
+    def told(self, asked: Asked) -> Answer:
+        """What is answered."""
+        return self._answer
 
     @property
     def client(self) -> Anthropic:
@@ -99,7 +103,7 @@ class Desk:
             return httpx2.Response(refused.status, json=MESSAGES.refused(refused))
         self.asked.append(asked)
         if not asked.stream:
-            return httpx2.Response(200, json=MESSAGES.whole(asked, self._answer))
+            return httpx2.Response(200, json=MESSAGES.whole(asked, self.told(asked)))
         return httpx2.Response(
             200,
             headers={"content-type": "text/event-stream"},
@@ -108,10 +112,12 @@ class Desk:
 
     def stream(self, asked: Asked) -> bytes:
         """The whole stream that answers this, checked event by event."""
+        told = self.told(asked)
         writer = MESSAGES.writer(asked, answer())
-        pieces = [writer.begin(), *self._play(writer)]
+        pieces = [writer.begin()]
+        pieces += self._play(writer) if self._play else [writer.text(told.text)]
         if not pieces[-1].startswith(b"event: error"):
-            pieces.append(writer.end(self._answer))
+            pieces.append(writer.end(told))
         stream = b"".join(pieces)
         events_of(stream)
         return stream

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from podium.request import Text, ToolCall, ToolResult
-from podium.server.dialects.base import Asked, Dialect, Wished
+from podium.server.dialects.base import Answer, Asked, Dialect, Wished
 from podium.server.dialects.messages import MESSAGES
 from podium.server.refusal import Refusal
 from support.messages_sdk import Desk, answer, asked, body, refusal
@@ -74,6 +74,36 @@ def test_the_sdk_goes_on_after_a_call_with_the_message_as_it_came() -> None:
     turns = desk.asked[1].messages
     assert turns[1].parts == (Text("Hm."), ToolCall("c1", "weather", '{"city": "Rome"}'))
     assert turns[2].parts == (ToolResult("c1", "sunny"),)
+
+
+class ToolDesk(Desk):
+    """Asks for a tool first, and answers when it has its result."""
+
+    def told(self, asked: Asked) -> Answer:
+        if asked.messages[-1].role == "tool":
+            return answer(text="It is sunny.")
+        return answer(tool_calls=(ToolCall("c1", "weather", '{"city": "Rome"}'),), finish="tool")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_sdks_tool_runner_goes_on_without_the_thread_that_it_asked_for(stream: bool) -> None:
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Tell the weather."""
+        return f"sunny in {city}"
+
+    desk = ToolDesk(answer())
+    runner = desk.client.beta.messages.tool_runner(
+        model="podium",
+        max_tokens=9,
+        messages=[{"role": "user", "content": "Hello"}],
+        tools=[weather],
+        stream=stream,
+    )
+    final = runner.until_done()
+    assert final.content[0].type == "text"
+    assert final.content[0].text == "It is sunny."
+    assert desk.asked[-1].messages[-1].parts == (ToolResult("c1", "sunny in Rome"),)
 
 
 def test_the_sdk_parses_structured_output() -> None:

@@ -139,8 +139,12 @@ def error(refusal: Refusal) -> dict[str, Any]:
     words = str(refusal)
     if refusal.field and refusal.field not in words:
         words = f"{refusal.field}: {words}"
-    return {
-        "type": "error",
-        "error": {"type": _ERROR_TYPE[refusal.reason], "message": words},
-        "request_id": None,
-    }
+    told = {"type": _ERROR_TYPE[refusal.reason], "message": words}
+    return {"type": "error", "error": told | _details(refusal), "request_id": None}
+
+
+def _details(refusal: Refusal) -> dict[str, Any]:
+    """The code by which SDKs know to go on without a thread, where one was asked for."""
+    if refusal.field != "thread":
+        return {}
+    return {"details": {"error_code": "thread_unsupported_request", "unsupported": []}}

@@ -20,7 +20,6 @@ from podium.server.dialects.reading import (
     distinct,
     document,
     flag,
-    joined,
     listed,
     number,
     opened,
@@ -71,7 +70,8 @@ UNSERVED: Final[Mapping[str, str]] = {
     "or providers away by podium.exclude",
     "diagnostics": f"Podium does not follow providers' caches; leave it out ({IN_CLAUDE_CODE})",
     "compaction": "Podium does not compact conversations; send the messages, or a summary of them",
-    "thread": "Podium keeps no threads; send the whole conversation in messages",
+    "thread": "Podium keeps no threads; send the whole conversation in messages, as the SDK's tool "
+    "runner then does by itself",
     "fallbacks": "a worker's fallback is named in podium.toml; leave it out",
     "fallback_credit_token": "Podium knows no such credit; leave it out",
     "betas": "betas belong into the header anthropic-beta, and Podium needs none; leave it out",
@@ -235,11 +235,12 @@ def _tool(value: object, path: str) -> Tool:
     fields.optional("allowed_callers", listed(choice(("direct",)), most=1, least=1))
     if fields.optional("defer_loading", flag):
         raise invalid(fields.at("defer_loading"), f"{path}: {SERVER_TOOLS['tool_search']}")
-    parameters = fields.required("input_schema", schema)
-    if parameters.get("type", "object") != "object":
-        path = joined(fields.at("input_schema"), "type")
+    parameters = fields.required("input_schema", opened)
+    if parameters.values.get("type", "object") != "object":
+        path = parameters.at("type")
         raise invalid(path, f"{path}: expected 'object': a tool's input is always an object")
-    return tool(fields.required("name", text), _description(fields), parameters, path)
+    name, description = fields.required("name", text), _description(fields)
+    return tool(name, description, parameters.values, path, called="input_schema")
 
 
 def _description(fields: Fields) -> str:
