@@ -1,8 +1,9 @@
-"""What the openai SDK makes of what Podium writes in the Responses dialect."""
+"""The openai SDK and its types over the Responses dialect, without a network."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 import httpx2
@@ -11,6 +12,9 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
 from podium.providers.sse import EventReader
+from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.responses import RESPONSES
+from podium.server.refusal import Refusal
 
 STREAM_EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(ResponseStreamEvent)
 
@@ -27,7 +31,7 @@ OUR_OWN: Final = frozenset(
 
 def valid_response(document: dict[str, Any]) -> Response:
     """The response by the SDK's own types, with no field that is not in them."""
-    found = Response.model_validate(json.loads(json.dumps(document)))
+    found = Response.model_validate(json.loads(json.dumps(document)), strict=True)
     assert unknown_to_the_sdk(found) <= OUR_OWN
     return found
 
@@ -39,7 +43,7 @@ def events_of(stream: bytes) -> list[dict[str, Any]]:
     assert [event.name for event in told] == [document["type"] for document in documents]
     assert [document["sequence_number"] for document in documents] == list(range(len(told)))
     for document in documents:
-        event = STREAM_EVENTS.validate_python(document)
+        event = STREAM_EVENTS.validate_python(document, strict=True)
         assert event.type == document["type"]
         assert unknown_to_the_sdk(event) <= OUR_OWN
     return documents
@@ -63,3 +67,58 @@ def client_that_hears(stream: bytes) -> openai.OpenAI:
 
     http = httpx2.Client(transport=httpx2.MockTransport(answer))
     return openai.OpenAI(api_key="none", base_url="http://podium.test/v1", http_client=http)
+
+
+class Backstage:
+    """Clients of the real SDK whose requests are read, and answered as the test says.
+
+    `asked` holds what was read. The answer to each request is the next of `answers`.
+    """
+
+    def __init__(self, *answers: Answer | Refusal) -> None:
+        self.asked: list[Asked] = []
+        self._answers = list(answers)
+        transport = httpx2.MockTransport(self._answer)
+        known: dict[str, Any] = {"api_key": "none", "base_url": "http://podium.test/v1"}
+        known["max_retries"] = 0
+        self.client = openai.OpenAI(**known, http_client=httpx2.Client(transport=transport))
+        self.async_client = openai.AsyncOpenAI(
+            **known, http_client=httpx2.AsyncClient(transport=transport)
+        )
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            asked = RESPONSES.read(json.loads(request.content))
+        except Refusal as refusal:
+            return _refused(refusal)
+        self.asked.append(asked)
+        answer = self._answers.pop(0)
+        if asked.stream:
+            stream = b"".join(_streamed(asked, answer))
+            events_of(stream)
+            kind = {"content-type": "text/event-stream"}
+            return httpx2.Response(200, headers=kind, content=stream)
+        if isinstance(answer, Refusal):
+            return _refused(answer)
+        document = RESPONSES.whole(asked, answer)
+        valid_response(document)
+        return httpx2.Response(200, json=document)
+
+
+def _refused(refusal: Refusal) -> httpx2.Response:
+    return httpx2.Response(refusal.status, json=RESPONSES.refused(refusal))
+
+
+def _streamed(asked: Asked, answer: Answer | Refusal) -> Iterator[bytes]:
+    writer = RESPONSES.writer(asked, Answer(id="run_1f", model=asked.model, created=1))
+    yield writer.begin()
+    yield writer.keep_alive()
+    if isinstance(answer, Refusal):
+        yield writer.text("Half a ")
+        yield writer.fail(answer)
+        return
+    if asked.shows_reasoning:
+        yield writer.progress("step 1: solver")
+        yield from (writer.thinking(part.text) for part in answer.thinking)
+    yield from (writer.text(letter) for letter in answer.text)
+    yield writer.end(answer)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.request import Terms, system
-from podium.server.dialects.base import Asked, Dialect
+from podium.server.dialects.base import Asked
 from podium.server.dialects.responses import RESPONSES
 from podium.server.refusal import Refusal
 
@@ -87,11 +87,6 @@ def refused(**wishes: Any) -> Refusal:
         asked(**wishes)
     assert caught.value.reason == "invalid"
     return caught.value
-
-
-def test_it_is_a_dialect() -> None:
-    dialect: Dialect = RESPONSES
-    assert dialect.read({"model": "podium", "input": "hello"}).model == "podium"
 
 
 def test_a_plain_question_demands_nothing() -> None:

@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from podium.request import Thinking, ToolCall
-from podium.server.dialects.base import Answer
+from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.responses import RESPONSES
 from podium.server.dialects.responses_output import response_id, run_id, usage_of
 from podium.server.refusal import STATUS, Refusal
@@ -196,3 +196,20 @@ def test_every_refusal_has_a_body_in_openais_shape(reason: Any) -> None:
     body = RESPONSES.refused(Refusal(reason, "not like this", field="input"))
     assert set(body["error"]) == {"message", "type", "param", "code"}
     assert (body["error"]["message"], body["error"]["param"]) == ("not like this", "input")
+
+
+def test_what_the_server_calls_messages_is_input_here() -> None:
+    refusal = Refusal("invalid", "ask something", field="messages")
+    assert RESPONSES.refused(refusal)["error"]["param"] == "input"
+
+
+def test_a_response_to_go_on_from_that_is_not_there_has_a_code_of_its_own() -> None:
+    refusal = Refusal("not_found", "it was deleted", field="previous_response_id")
+    assert RESPONSES.refused(refusal)["error"]["code"] == "previous_response_not_found"
+
+
+def test_a_response_can_be_told_again_without_its_request() -> None:
+    asked = Asked(model="podium", messages=())
+    again = RESPONSES.whole(asked, Answer(id="run_1f", model="podium", created=17, text="Hello"))
+    assert valid_response(again).output_text == "Hello"
+    assert again["output"] == whole()["output"]

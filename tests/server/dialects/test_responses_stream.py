@@ -6,9 +6,8 @@ import pytest
 from pydantic import BaseModel
 
 from podium.request import Thinking, ToolCall
-from podium.server.dialects.base import Answer
+from podium.server.dialects.base import Answer, Writer
 from podium.server.dialects.responses import RESPONSES
-from podium.server.dialects.responses_stream import ResponsesWriter
 from podium.server.refusal import Refusal
 from podium.usage import UNKNOWN_USAGE, Usage
 from support.responses_sdk import client_that_hears, events_of
@@ -22,7 +21,7 @@ class Verdict(BaseModel):
     answer: int
 
 
-def writer(**wishes: Any) -> ResponsesWriter:
+def writer(**wishes: Any) -> Writer:
     body = {"model": "podium", "input": "hello", "stream": True, **wishes}
     return RESPONSES.writer(RESPONSES.read(body), OPENING)
 

@@ -1,7 +1,7 @@
 """OpenAI's Responses API, as its SDKs and coding agents such as Codex speak it.
 
-Every field of a body is honoured or refused by name. Accepted without effect, because they
-demand nothing of the answer:
+Every field of a body is honoured or refused by name; `text.verbosity` is told to the workers in
+words. Accepted without effect, because they demand nothing of the answer:
 
     user, safety_identifier, metadata        told back in the response
     prompt_cache_key, prompt_cache_retention,
@@ -11,9 +11,12 @@ demand nothing of the answer:
     include of what tools of OpenAI's own return: there are none here
     stream_options.reasoning_summary_delivery: summaries come in order
 
-`truncation` is always "auto" here: history is fitted to each worker's window. Items are read in
-`responses_input`, tools in `responses_tools`; what is said is in `responses_output`, and as a
-stream in `responses_stream`.
+One thing is taken for a wish: `parallel_tool_calls: false`, which Codex sends with every model
+that it does not know. Steps that run at once may each call a tool, and their calls come together.
+`truncation` is always "auto": history is fitted to each worker's window.
+
+Items are read in `responses_input`, tools in `responses_tools`; what is said is in
+`responses_output`, and as a stream in `responses_stream`.
 """
 
 from __future__ import annotations
@@ -22,8 +25,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from podium.request import Message, Terms, Thinking, system
-from podium.server.dialects.base import Answer, Asked, Json, Wished
-from podium.server.dialects.chat_answer import error
+from podium.server.dialects.base import Answer, Asked, Dialect, Json, Wished, Writer
 from podium.server.dialects.reading import (
     Fields,
     choice,
@@ -38,6 +40,7 @@ from podium.server.dialects.reading import (
     shown,
     text,
     text_of,
+    verbosity,
     whole,
     wished,
 )
@@ -48,6 +51,7 @@ from podium.server.dialects.responses_output import (
     ItemIds,
     call_item,
     ending,
+    error_told,
     message_item,
     output_text,
     reasoning_item,
@@ -100,15 +104,9 @@ _INCLUDABLE: Final = (
     "code_interpreter_call.outputs",
 )
 
-_VERBOSITY: Final[Mapping[str, str]] = {
-    "low": "Keep your answer short.",
-    "medium": "",
-    "high": "Answer at length and in detail.",
-}
 
-
-class ResponsesDialect:
-    """The Responses API: bodies in, responses and their streams out."""
+class Responses:
+    """The dialect. It has no state: `RESPONSES` is the one there is."""
 
     def read(self, body: Json) -> Asked:
         """Read a body; raises `Refusal`. `previous` is a run's id."""
@@ -149,16 +147,16 @@ class ResponsesDialect:
         output += [call_item(call, spoken) for call in answer.tool_calls]
         return response(asked, answer, status=status, output=output, incomplete=reason)
 
-    def writer(self, asked: Asked, opening: Answer) -> ResponsesWriter:
+    def writer(self, asked: Asked, opening: Answer) -> Writer:
         """A stream of events."""
         return ResponsesWriter(asked, opening)
 
     def refused(self, refusal: Refusal) -> dict[str, Any]:
         """The body of an error."""
-        return {"error": error(refusal)}
+        return {"error": error_told(refusal)}
 
 
-RESPONSES: Final = ResponsesDialect()
+RESPONSES: Final[Dialect] = Responses()
 
 
 def _refuse_what_is_not_served(fields: Fields) -> None:
@@ -200,7 +198,7 @@ def _read_hints(fields: Fields) -> None:
     """What demands nothing must still be what it says."""
     for name in _HINTS:
         fields.optional(name, text_of(0, 1024))
-    fields.optional("prompt_cache_retention", choice(("in_memory", "in-memory", "24h")))
+    fields.optional("prompt_cache_retention", choice(("in_memory", "24h")))
     fields.optional("metadata", metadata)
     fields.optional("client_metadata", document)
     if cache := fields.optional("prompt_cache_options", opened):
@@ -242,8 +240,8 @@ def _messages(
         return conversation(value, path, goes_on=goes_on)
 
     instructions = fields.optional("instructions", text)
-    verbosity = form.optional("verbosity", choice(tuple(_VERBOSITY))) or "medium"
-    leading = [system(words) for words in (instructions, _VERBOSITY[verbosity]) if words]
+    length = form.optional("verbosity", verbosity)
+    leading = [system(words) for words in (instructions, length) if words]
     messages = fields.required("input", told)
     if reasoning.values.get("context") == "current_turn":
         messages = _with_thinking_of_this_turn_alone(messages)

@@ -5,7 +5,8 @@ one message here; results that follow each other are one message too. Every call
 result, and every result its call, unless the call was made in an earlier response.
 
 Accepted without effect, as they demand nothing: the ids, `status` and `phase` of items, `detail`
-of pictures, cache breakpoints, and the reasoning of models that are not behind this server.
+of pictures, cache breakpoints, what the SDK itself adds to items that it has parsed, and the
+reasoning of models that are not behind this server.
 """
 
 from __future__ import annotations
@@ -44,6 +45,14 @@ _ROLES: Final[Mapping[str, Role]] = {
 
 _CALL_ID: Final = text_of(1, 256)
 _TEXT_PARTS: Final = ("input_text", "output_text")
+_TEXT_FIELDS: Final = (
+    *("type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"),
+    "parsed",  # by the SDK
+)
+_CALL_FIELDS: Final = (
+    *("type", "id", "call_id", "name", "namespace", "status", "caller", "async"),
+    "parsed_arguments",  # by the SDK
+)
 
 
 def conversation(value: object, path: str, *, goes_on: bool) -> tuple[Message, ...]:
@@ -93,7 +102,7 @@ def _part(value: object, path: str) -> Text | Image:
     fields = opened(value, path)
     kind = fields.required("type", text)
     if kind in _TEXT_PARTS:
-        fields.only(("type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"))
+        fields.only(_TEXT_FIELDS)
         return Text(fields.required("text", text))
     if kind == "refusal":
         return Text(fields.only(("type", "refusal")).required("refusal", text))
@@ -109,16 +118,12 @@ def _part(value: object, path: str) -> Text | Image:
 
 
 def _function_call(fields: Fields) -> Message:
-    fields.only(
-        ("type", "id", "call_id", "name", "namespace", "arguments", "status", "caller", "async")
-    )
+    fields.only((*_CALL_FIELDS, "arguments"))
     return _called(fields, fields.required("arguments", text))
 
 
 def _custom_call(fields: Fields) -> Message:
-    fields.only(
-        ("type", "id", "call_id", "name", "namespace", "input", "status", "caller", "async")
-    )
+    fields.only((*_CALL_FIELDS, "input"))
     return _called(fields, json.dumps({INPUT: fields.required("input", text)}))
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 from podium.request import Thinking, ToolCall, ToolResult
 from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.chat_answer import error
 from podium.server.dialects.responses_tools import INPUT, Spoken
 from podium.server.dialects.seals import seal
 from podium.server.refusal import Reason, Refusal, invalid
@@ -184,7 +185,7 @@ def response(
         "object": "response",
         "created_at": answer.created,
         "status": status,
-        "error": _error(refusal),
+        "error": _failure(refusal),
         "incomplete_details": {"reason": incomplete} if incomplete else None,
         "model": answer.model,
         "output": output,
@@ -236,7 +237,19 @@ def _known(**counts: int | None) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def _error(refusal: Refusal | None) -> Item | None:
+def error_told(refusal: Refusal) -> Item:
+    """The `error` object of a body, as in Chat Completions; what the server calls messages is
+    `input` here, and a response to go on from that is not there has a code of its own."""
+    told = error(refusal)
+    if refusal.field == "messages":
+        told["param"] = "input"
+    if refusal.field == "previous_response_id" and refusal.reason == "not_found":
+        told["code"] = "previous_response_not_found"
+    return told
+
+
+def _failure(refusal: Refusal | None) -> Item | None:
+    """The `error` of a response that failed."""
     if refusal is None:
         return None
     return {"code": _ERROR_CODES.get(refusal.reason, "server_error"), "message": str(refusal)}

@@ -12,13 +12,13 @@ from typing import Any
 
 from podium.request import ToolCall
 from podium.server.dialects.base import Answer, Asked
-from podium.server.dialects.chat_answer import error
 from podium.server.dialects.responses_output import (
     Item,
     ItemIds,
     Status,
     call_item,
     ending,
+    error_told,
     message_item,
     output_text,
     reasoning_item,
@@ -86,7 +86,7 @@ class ResponsesWriter:
 
     def fail(self, refusal: Refusal) -> bytes:
         """The error, and the response that failed, with what there is of it."""
-        told = error(refusal)
+        told = error_told(refusal)
         event = self._event(
             "error", code=told["code"], message=told["message"], param=told["param"]
         )

@@ -1,0 +1,207 @@
+"""The real openai SDK over the dialect: what it sends is understood, what it reads is whole."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import openai
+import pytest
+from openai.types.responses import FunctionToolParam, ResponseInputParam
+from pydantic import BaseModel
+
+from podium.request import Image, Text, Thinking, ToolCall, ToolResult
+from podium.server.dialects.base import Answer
+from podium.server.refusal import Refusal
+from podium.usage import UNKNOWN_USAGE, Usage
+from support.responses_sdk import Backstage
+
+CLOCK: Final[FunctionToolParam] = {
+    "type": "function",
+    "name": "clock",
+    "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}},
+    "strict": False,
+}
+CALLS: Final = (ToolCall("call_1", "clock", '{"zone":"UTC"}'), ToolCall("call_2", "clock", "{}"))
+THOUGHT: Final = Thinking("Hm.", opaque="signed", model="claude")
+
+
+class Sum(BaseModel):
+    """A sum and how it was found."""
+
+    steps: list[str]
+    total: int
+
+
+def answer(text: str = "", **fields: Any) -> Answer:
+    return Answer(id="run_1f", model="podium", created=7, text=text, **fields)
+
+
+def test_a_plain_question_is_answered() -> None:
+    stage = Backstage(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
+    told = stage.client.responses.create(model="podium", input="Why?", instructions="Be kind.")
+    assert told.output_text == "Because."
+    assert told.usage is not None
+    assert told.usage.total_tokens == 7
+    assert [message.text for message in stage.asked[0].messages] == ["Be kind.", "Why?"]
+
+
+async def test_a_plain_question_is_answered_to_the_async_client() -> None:
+    stage = Backstage(answer("Because."))
+    told = await stage.async_client.responses.create(model="podium", input="Why?")
+    assert told.output_text == "Because."
+
+
+def test_unknown_usage_is_none_for_the_sdk() -> None:
+    stage = Backstage(answer("Because.", usage=UNKNOWN_USAGE))
+    assert stage.client.responses.create(model="podium", input="Why?").usage is None
+
+
+def test_a_stream_is_read_to_its_end() -> None:
+    stage = Backstage(answer("Because.", usage=Usage(3, 4, 0, 0, 0)))
+    stream = stage.client.responses.create(model="podium", input="Why?", stream=True)
+    events = list(stream)
+    words = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(words) == "Because."
+    assert events[-1].type == "response.completed"
+
+
+async def test_a_stream_is_read_to_its_end_by_the_async_client() -> None:
+    stage = Backstage(answer("Because."))
+    manager = stage.async_client.responses.stream(model="podium", input="Why?")
+    async with manager as stream:
+        assert (await stream.get_final_response()).output_text == "Because."
+
+
+def test_reasoning_reaches_whoever_asks_for_it() -> None:
+    stage = Backstage(answer("So.", thinking=(THOUGHT,)))
+    stream = stage.client.responses.create(
+        model="podium", input="Why?", stream=True, reasoning={"effort": "high", "summary": "auto"}
+    )
+    done = [event.text for event in stream if event.type == "response.reasoning_summary_text.done"]
+    assert done == ["step 1: solver", "Hm."]
+    assert stage.asked[0].terms.effort == "high"
+
+
+def test_structured_output_is_parsed() -> None:
+    stage = Backstage(answer('{"steps": ["2+2"], "total": 4}'))
+    told = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
+    assert told.output_parsed == Sum(steps=["2+2"], total=4)
+    schema = stage.asked[0].terms.schema
+    assert schema is not None
+    assert set(schema["properties"]) == {"steps", "total"}
+
+
+def test_structured_output_is_parsed_from_a_stream() -> None:
+    stage = Backstage(answer('{"steps": [], "total": 4}'))
+    with stage.client.responses.stream(model="podium", input="?", text_format=Sum) as stream:
+        final = stream.get_final_response()
+    assert final.output_parsed == Sum(steps=[], total=4)
+
+
+def test_a_refusal_of_structured_output_parses_to_nothing() -> None:
+    stage = Backstage(answer("I will not.", finish="refused"))
+    told = stage.client.responses.parse(model="podium", input="?", text_format=Sum)
+    assert told.output_parsed is None
+
+
+def test_what_was_parsed_is_taken_back() -> None:
+    stage = Backstage(answer('{"steps": [], "total": 4}'), answer('{"steps": [], "total": 5}'))
+    told = stage.client.responses.parse(model="podium", input="2+2?", text_format=Sum)
+    again: Any = [*told.to_dict()["output"], {"role": "user", "content": "2+3?"}]  # type: ignore[misc]
+    stage.client.responses.create(model="podium", input=again)
+    assert stage.asked[1].messages[0].text == '{"steps": [], "total": 4}'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_are_called_and_their_results_come_back(stream: bool) -> None:
+    stage = Backstage(
+        answer("Let me look.", thinking=(THOUGHT,), tool_calls=CALLS, finish="tool"),
+        answer("It is noon."),
+    )
+    asked: dict[str, Any] = {
+        "model": "podium",
+        "tools": [CLOCK],
+        "include": ["reasoning.encrypted_content"],
+        "store": False,
+    }
+    conversation: Any = [{"role": "user", "content": "What time is it?"}]
+    if stream:
+        with stage.client.responses.stream(input=conversation, **asked) as heard:
+            items: Any = heard.get_final_response().output
+    else:
+        items = stage.client.responses.create(input=conversation, **asked).output
+    conversation += items
+    conversation += [
+        {"type": "function_call_output", "call_id": item.call_id, "output": "12:00"}
+        for item in items
+        if item.type == "function_call"
+    ]
+    second = stage.client.responses.create(input=conversation, **asked)
+    assert second.output_text == "It is noon."
+    _, did, results = stage.asked[1].messages
+    assert did.parts == (THOUGHT, Text("Let me look."), *CALLS)
+    assert results.parts == (ToolResult("call_1", "12:00"), ToolResult("call_2", "12:00"))
+
+
+def test_a_conversation_goes_on_by_the_id_of_its_last_response() -> None:
+    stage = Backstage(answer("One."), answer("Two."))
+    first = stage.client.responses.create(model="podium", input="Count.")
+    stage.client.responses.create(model="podium", input="Go on.", previous_response_id=first.id)
+    assert stage.asked[1].previous == "run_1f"
+
+
+def test_pictures_are_seen() -> None:
+    stage = Backstage(answer("A cat."))
+    items: ResponseInputParam = [
+        {
+            "role": "user",
+            "content": [
+                {"type": "input_text", "text": "What is this?"},
+                {"type": "input_image", "detail": "auto", "image_url": "https://example.org/c.png"},
+            ],
+        }
+    ]
+    stage.client.responses.create(model="podium", input=items)
+    assert stage.asked[0].messages[0].parts[1] == Image(url="https://example.org/c.png")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "error"),
+    [
+        (Refusal("unauthenticated", "who are you?"), openai.AuthenticationError),
+        (Refusal("forbidden", "not this one"), openai.PermissionDeniedError),
+        (Refusal("not_found", "no such model", field="model"), openai.NotFoundError),
+        (Refusal("conflict", "it is over"), openai.ConflictError),
+        (Refusal("rate_limited", "slow down", retry_after=1), openai.RateLimitError),
+        (Refusal("out_of_budget", "all is spent"), openai.APIStatusError),
+        (Refusal("failed", "our fault"), openai.InternalServerError),
+    ],
+)
+def test_a_refusal_is_the_sdks_own_error(refusal: Refusal, error: type[Exception]) -> None:
+    with pytest.raises(error, match=str(refusal)):
+        Backstage(refusal).client.responses.create(model="podium", input="Why?")
+
+
+def test_a_bad_request_names_its_field_in_the_sdks_error() -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        Backstage().client.responses.create(model="podium", input="Why?", background=True)
+    assert caught.value.param == "background"
+
+
+def test_a_stream_that_fails_tells_the_error_and_what_came_before() -> None:
+    stage = Backstage(Refusal("upstream", "no worker could answer"))
+    events = list(stage.client.responses.create(model="podium", input="Why?", stream=True))
+    error, failed = events[-2:]
+    assert error.type == "error"
+    assert error.message == "no worker could answer"
+    assert failed.type == "response.failed"
+    assert failed.response.output_text == "Half a "
+
+
+def test_an_answer_that_was_cut_off_says_why() -> None:
+    stage = Backstage(answer("Becau", finish="length"))
+    told = stage.client.responses.create(model="podium", input="Why?", max_output_tokens=5)
+    assert told.status == "incomplete"
+    assert told.incomplete_details is not None
+    assert told.incomplete_details.reason == "max_output_tokens"
+    assert stage.asked[0].terms.max_tokens == 5
