@@ -79,6 +79,13 @@ def test_the_final_usage_replaces_that_of_the_start() -> None:
     assert final.usage.output_tokens_details.thinking_tokens == 5
 
 
+def test_what_stays_unknown_to_the_end_is_not_told_as_none_by_the_start() -> None:
+    final = streamed(answer(text="Hi", usage=Usage(100, 20)))
+    assert (final.usage.input_tokens, final.usage.output_tokens) == (100, 20)
+    assert final.usage.cache_read_input_tokens is None
+    assert final.usage.output_tokens_details is None
+
+
 def test_progress_and_thinking_share_a_block_before_the_text() -> None:
     final = streamed(
         answer(text="Hi"),

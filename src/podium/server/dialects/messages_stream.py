@@ -11,6 +11,7 @@ next, what has to be handed back (see `messages_thinking`), and the calls of too
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from podium.request import ToolCall
@@ -19,6 +20,7 @@ from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.messages_thinking import SHOWN, sealed_block
 from podium.server.dialects.seals import seal
 from podium.server.refusal import Refusal
+from podium.usage import UNKNOWN_USAGE
 
 Block = Literal["thinking", "text"]
 
@@ -39,8 +41,9 @@ class MessageWriter:
         self._last_thought: Literal["progress", "thinking"] | None = None
 
     def begin(self) -> bytes:
-        """The stream opens."""
-        return _event("message_start", message=told.opening(self._opening))
+        """The stream opens. What it will have used is not known yet."""
+        opening = replace(self._opening, usage=UNKNOWN_USAGE)
+        return _event("message_start", message=told.opening(opening))
 
     def progress(self, text: str) -> bytes:
         """A line on what is being done."""
