@@ -34,8 +34,8 @@ def sealed_block(sealed: str) -> dict[str, Any]:
 def thinking_of(block: Fields) -> tuple[Thinking, ...]:
     """What a `thinking` or `redacted_thinking` block holds for the model that thought it."""
     if block.values.get("type") == "thinking":
-        block.only(("type", "thinking", "signature", "cache_control"))
+        block.only(("type", "thinking", "signature"))
         block.required("thinking", text)
         return unsealed(block.required("signature", text), block.at("signature"))
-    block.only(("type", "data", "cache_control"))
+    block.only(("type", "data"))
     return unsealed(block.required("data", text), block.at("data"))

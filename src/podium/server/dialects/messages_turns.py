@@ -117,7 +117,8 @@ class _Turns:
 
     def settle(self) -> None:
         """Every call must have its result by now."""
-        for call, path in self._waiting.items():
+        if self._waiting:
+            call, path = next(iter(self._waiting.items()))
             raise invalid(
                 path,
                 f"{path}: the tool_use {call!r} has no tool_result after it; "
