@@ -42,6 +42,7 @@ CODEX: Final[dict[str, Any]] = {
             "name": "shell",
             "arguments": '{"command":["ls"]}',
             "call_id": "call_1",
+            "internal_chat_message_metadata_passthrough": {"turn_id": "t1"},
         },
         {"type": "function_call_output", "call_id": "call_1", "output": "main.py"},
     ],
@@ -98,7 +99,7 @@ def test_a_plain_question_demands_nothing() -> None:
 def test_what_codex_sends_is_understood() -> None:
     read = RESPONSES.read(CODEX)
     roles = [message.role for message in read.messages]
-    assert roles == ["system", "system", "user", "assistant", "tool"]
+    assert roles == ["system", "system", "system", "user", "assistant", "tool"]
     assert [tool.name for tool in read.terms.tools] == ["shell", "apply_patch"]
     assert (read.stream, read.store, read.shows_reasoning) == (True, False, True)
     assert read.terms.effort == "medium"
@@ -150,6 +151,14 @@ def test_verbosity_is_told_in_words() -> None:
     read = asked(instructions="Be kind.", text={"verbosity": "low"})
     assert read.messages[:2] == (system("Be kind."), system("Keep your answer short."))
     assert len(asked(text={"verbosity": "medium"}).messages) == 1
+
+
+def test_one_call_at_a_time_is_told_in_words_where_there_are_tools() -> None:
+    tools = [{"type": "function", "name": "f"}]
+    read = asked(tools=tools, parallel_tool_calls=False)
+    assert read.messages[0] == system("Call at most one tool at a time.")
+    assert len(asked(parallel_tool_calls=False).messages) == 1
+    assert len(asked(tools=tools, parallel_tool_calls=True).messages) == 1
 
 
 def test_the_previous_response_is_its_run() -> None:

@@ -1,7 +1,9 @@
 """OpenAI's Responses API, as its SDKs and coding agents such as Codex speak it.
 
-Every field of a body is honoured or refused by name; `text.verbosity` is told to the workers in
-words. Accepted without effect, because they demand nothing of the answer:
+Every field of a body is honoured or refused by name. Two are honoured as far as words go, which
+the workers are told: `text.verbosity`, and `parallel_tool_calls: false`, which Codex sends with
+every model that it does not know; steps that run at once may still call a tool each. Accepted
+without effect, because they demand nothing of the answer:
 
     user, safety_identifier, metadata        told back in the response
     prompt_cache_key, prompt_cache_retention,
@@ -11,8 +13,6 @@ words. Accepted without effect, because they demand nothing of the answer:
     include of what tools of OpenAI's own return: there are none here
     stream_options.reasoning_summary_delivery: summaries come in order
 
-One thing is taken for a wish: `parallel_tool_calls: false`, which Codex sends with every model
-that it does not know. Steps that run at once may each call a tool, and their calls come together.
 `truncation` is always "auto": history is fitted to each worker's window.
 
 Items are read in `responses_input`, tools in `responses_tools`; what is said is in
@@ -81,6 +81,8 @@ _NOT_SERVED: Final[Mapping[str, str]] = {
 """Fields of the API that are refused whatever they hold, and what to do."""
 
 _NO_LOGPROBS: Final = "not every worker tells how likely its words were; leave it out"
+
+_ONE_CALL: Final = "Call at most one tool at a time."
 
 _KNOWN: Final = frozenset(
     {
@@ -241,7 +243,9 @@ def _messages(
 
     instructions = fields.optional("instructions", text)
     length = form.optional("verbosity", verbosity)
-    leading = [system(words) for words in (instructions, length) if words]
+    one_call = fields.optional("parallel_tool_calls", flag) is False and fields.given("tools")
+    told_in_words = (instructions, length, _ONE_CALL if one_call else "")
+    leading = [system(words) for words in told_in_words if words]
     messages = fields.required("input", told)
     if reasoning.values.get("context") == "current_turn":
         messages = _with_thinking_of_this_turn_alone(messages)
@@ -262,7 +266,6 @@ def _terms(fields: Fields, form: Fields, reasoning: Fields) -> Terms:
     demanded = ""
     if fields.given("tool_choice"):
         demanded, offered = tool_choice(fields.values["tool_choice"], "tool_choice", offered)
-    fields.optional("parallel_tool_calls", flag)
     return Terms(
         max_tokens=fields.optional("max_output_tokens", whole(1)),
         temperature=fields.optional("temperature", number(0, 2)),

@@ -5,8 +5,8 @@ one message here; results that follow each other are one message too. Every call
 result, and every result its call, unless the call was made in an earlier response.
 
 Accepted without effect, as they demand nothing: the ids, `status` and `phase` of items, `detail`
-of pictures, cache breakpoints, what the SDK itself adds to items that it has parsed, and the
-reasoning of models that are not behind this server.
+of pictures, cache breakpoints, what the SDK itself adds to items that it has parsed, notes of
+Codex's own, and the reasoning of models that are not behind this server.
 """
 
 from __future__ import annotations
@@ -49,10 +49,16 @@ _TEXT_FIELDS: Final = (
     *("type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"),
     "parsed",  # by the SDK
 )
+_ITEM_FIELDS: Final = (
+    *("type", "id", "status"),
+    "internal_chat_message_metadata_passthrough",  # Codex's own notes
+)
 _CALL_FIELDS: Final = (
-    *("type", "id", "call_id", "name", "namespace", "status", "caller", "async"),
+    *_ITEM_FIELDS,
+    *("call_id", "name", "namespace", "caller", "async"),
     "parsed_arguments",  # by the SDK
 )
+_RESULT_FIELDS: Final = (*_ITEM_FIELDS, "call_id", "name", "namespace", "output", "caller")
 
 
 def conversation(value: object, path: str, *, goes_on: bool) -> tuple[Message, ...]:
@@ -77,12 +83,15 @@ def _item(value: object, path: str) -> Message:
             f"previous_response_id",
         )
     at = fields.at("type")
-    expected = ", ".join(_ITEMS)
-    raise invalid(at, f"{at}: expected one of {expected}; got {shown(kind or None)}")
+    raise invalid(
+        at,
+        f"{at}: expected one of {', '.join(_ITEMS)}; got {shown(kind or None)}. What tools of "
+        f"another server did cannot be told here: begin a new conversation",
+    )
 
 
 def _message(fields: Fields) -> Message:
-    fields.only(("type", "role", "content", "id", "status", "phase"))
+    fields.only((*_ITEM_FIELDS, "role", "content", "phase"))
     role = _ROLES[fields.required("role", choice(tuple(_ROLES)))]
     content = fields.required("content", _content)
     for index, part in enumerate(content):
@@ -136,7 +145,7 @@ def _called(fields: Fields, arguments: str) -> Message:
 
 def _result(fields: Fields) -> Message:
     """What a tool gave; its pictures stand beside it."""
-    fields.only(("type", "id", "call_id", "name", "namespace", "output", "status", "caller"))
+    fields.only(_RESULT_FIELDS)
     call_id = fields.required("call_id", _CALL_ID)
     parts = fields.required("output", _content)
     words = "".join(part.text for part in parts if isinstance(part, Text))
@@ -147,7 +156,7 @@ def _result(fields: Fields) -> Message:
 def _reasoning(fields: Fields) -> Message:
     """The thinking that was sealed here. Its summary is for people, and may tell of Podium's
     progress as well; it is not read again."""
-    fields.only(("type", "id", "summary", "content", "encrypted_content", "status"))
+    fields.only((*_ITEM_FIELDS, "summary", "content", "encrypted_content"))
     for name in ("summary", "content"):
         fields.optional(name, listed(document, most=MOST_PARTS))
     sealed = fields.optional("encrypted_content", text) or ""
