@@ -301,9 +301,11 @@ class Performance:
         final = carried_out[-1].final
         if final is None:
             return None
+        if final.nested and final.nested[-1].error is not None:
+            return final.nested[-1].error
         if final.finish == "length":
             return f"{final.answered_by} reached the limit of its output, so the answer is cut off"
-        return final.nested[-1].error if final.nested else None
+        return None
 
     def _tell(self, event: Event) -> None:
         if self._cast.emit is None:

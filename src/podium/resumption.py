@@ -43,20 +43,21 @@ def known_calls(run: Run) -> set[str]:
     return {call.id for call in _calls(run)}
 
 
-def with_answers(turns: Sequence[Message], results: Mapping[str, ToolResult]) -> list[Message]:
+def with_answers(
+    turns: tuple[Message, ...], results: Mapping[str, ToolResult]
+) -> tuple[Message, ...]:
     """The turns, with those of the results that answer calls of the last assistant turn. They
     are one message, in the order of the calls, together with what was answered before."""
-    kept = list(turns)
     given: dict[str, Part] = {
-        call.id: results[call.id] for call in unanswered(kept) if call.id in results
+        call.id: results[call.id] for call in unanswered(turns) if call.id in results
     }
     if not given:
-        return kept
-    if kept[-1].role == "tool":
-        given |= {part.call_id: part for part in kept.pop().parts if isinstance(part, ToolResult)}
-    calls = (part for part in kept[-1].parts if isinstance(part, ToolCall))
-    kept.append(Message("tool", tuple(given[call.id] for call in calls if call.id in given)))
-    return kept
+        return turns
+    if turns[-1].role == "tool":
+        given |= {part.call_id: part for part in turns[-1].parts if isinstance(part, ToolResult)}
+        turns = turns[:-1]
+    calls = (part for part in turns[-1].parts if isinstance(part, ToolCall))
+    return (*turns, Message("tool", tuple(given[call.id] for call in calls if call.id in given)))
 
 
 def _answered(run: Run, given: Mapping[str, ToolResult]) -> Run:
@@ -67,7 +68,7 @@ def _answered(run: Run, given: Mapping[str, ToolResult]) -> Run:
 
 def _answered_step(step: StepRecord, given: Mapping[str, ToolResult]) -> StepRecord:
     if unanswered(step.turns):
-        return replace(step, turns=tuple(with_answers(step.turns, given)))
+        return replace(step, turns=with_answers(step.turns, given))
     return replace(step, nested=(*step.nested[:-1], _answered(step.nested[-1], given)))
 
 

@@ -262,7 +262,8 @@ def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:
     if finals:
         return finals[-1]
     steps = [step for round_ in rounds for step in round_.steps]
-    begun = [step for step in steps if step.status == "cancelled" and step.reply]
+    cut_off = ("cancelled", "failed", "skipped")
+    begun = [step for step in steps if step.status in cut_off and step.reply]
     done = [step for step in steps if step.status == "done"]
     return begun[-1] if begun else done[-1] if done else None
 

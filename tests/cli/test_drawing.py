@@ -143,15 +143,15 @@ def test_the_answer_is_seen_as_it_comes_in(events: list[Event]) -> None:
     assert "\x1b" not in picture
 
 
-def test_words_of_a_call_that_failed_are_taken_back(events: list[Event]) -> None:
+def test_words_of_a_call_that_failed_stand(events: list[Event]) -> None:
     canvas = Canvas()
     last = max(place for place, event in enumerate(events) if isinstance(event, StepDelta))
     spoken = events[last]
     assert isinstance(spoken, StepDelta)
     for event in events[: last + 1]:
         canvas.tree.tell(event)
-    canvas.tree.tell(StepRetried(spoken.run_id, 0, spoken.index, "a", "broken off", 0.1))
-    assert "well" not in canvas.picture().splitlines()[-1]
+    canvas.tree.tell(StepRetried(spoken.run_id, 0, spoken.index, "a", "broken off", 0.1, 4))
+    assert "well" in canvas.picture().splitlines()[-1]
 
 
 def test_an_answer_is_broken_between_words_and_keeps_its_form() -> None:

@@ -98,7 +98,6 @@ class Scene:
             case StepRetried(run_id, _, index, _, error):
                 step = self._runs[run_id].step(index)
                 step.retries, step.trouble = step.retries + 1, error
-                self._restart_answer(run_id, index)
             case StepDelta(run_id, _, _, text, thinking):
                 if not thinking and self._speaks(self._runs[run_id]):
                     self.answer = (self.answer + text)[-ANSWER_TAIL:]
@@ -134,7 +133,8 @@ class Scene:
         run.rounds.append(view)
 
     def _restart_answer(self, run_id: str, index: int) -> None:
-        """What was heard of an answer is void once its step starts, or starts anew."""
+        """What was heard of an answer is void once its step starts. One that is asked again
+        goes on with it."""
         run = self._runs[run_id]
         if index == len(run.rounds[-1].steps) - 1 and self._speaks(run):
             self.answer = ""

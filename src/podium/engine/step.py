@@ -8,31 +8,28 @@ step ends as waiting, and a resumed run takes it up where it stood.
 from __future__ import annotations
 
 import asyncio
-import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from string import Template
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from podium.demands import Needs, can, final_needs, needs_in_words, offers_tools
 from podium.engine.assignment import Delegation
 from podium.engine.calls import Calls
 from podium.engine.context import compose, prompt_text
 from podium.engine.requests import request_for, tools_for, turn_of
+from podium.engine.uses import carry_out, with_own_ids
 from podium.engine.words import Words
 from podium.errors import BadReply, BudgetExhausted, PodiumError, RequestRefused, WorkerError
-from podium.events import StepDelta, StepRetried, StepStarted, ToolUsed
+from podium.events import StepDelta, StepRetried, StepStarted
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.request import (
     Delta,
-    Finish,
     Message,
     Reply,
     Request,
     Terms,
-    Thinking,
     Tool,
-    ToolCall,
-    ToolResult,
     assistant,
     unanswered,
     user,
@@ -46,6 +43,8 @@ if TYPE_CHECKING:
 
 GOES_ON: Final = "its process ended before it was done"
 """What is kept as the error of a step that goes on; only a crash lets it be seen."""
+
+NOTHING: Final = Reply("")
 
 MOST_TURNS: Final = 100
 """How often a worker may use tools in one go. One that never comes to an end has failed."""
@@ -78,8 +77,8 @@ class StepWork:
         self._begun_by = self._step.worker
         self._prompt = ""
         self._nested: list[Run] = []
-        self._turns: list[Message] = []
-        self._spoken: list[str] = []
+        self._turns: tuple[Message, ...] = ()
+        self._spoken: tuple[str, ...] = ()
         self._words = Words() if execution.stream and self._is_final else None
         self._first_repair: int | None = None
         self._started = execution.board.clock()
@@ -93,7 +92,7 @@ class StepWork:
         self._calls.attempts.extend(before.attempts)
         self._nested.extend(before.nested)
         if before.turns:
-            self._turns.extend(before.turns)
+            self._turns = before.turns
             self._prompt = before.prompt
         if before.status == "waiting" and before.answered_by in self._execution.workers:
             self._begun_by = before.answered_by
@@ -107,23 +106,27 @@ class StepWork:
             self._brief()
             worker, reply = await self._ask_with_fallbacks()
             if reply is None:
-                self._end("waiting", reply=self._told(), answered_by=worker, finish="tool")
-                return
-            self._end(
-                "done",
-                reply=self._joined(reply.text),
-                answered_by=worker,
-                finish=reply.finish,
-                thinking=reply.thinking,
-            )
+                self._end("waiting", Reply(self._told(), finish="tool"), answered_by=worker)
+            else:
+                self._end("done", reply, answered_by=worker)
         except BudgetExhausted as error:
             self._execution.exhausted = self._execution.exhausted or error
-            self._end("skipped", error=str(error))
+            self._end("skipped", Reply(self._told()), error=str(error))
         except PodiumError as error:
-            self._end("failed", error=str(error))
+            self._end("failed", Reply(self._told()), error=str(error))
         except asyncio.CancelledError:
-            self._end("cancelled", reply=self._told(), error="stopped before it was done")
+            self._end("cancelled", Reply(self._told()), error="stopped before it was done")
             raise
+
+    def _end(
+        self,
+        status: StepStatus,
+        reply: Reply = NOTHING,
+        *,
+        error: str | None = None,
+        answered_by: str = "",
+    ) -> None:
+        self._execution.done(self._record(status, reply, error=error, answered_by=answered_by))
 
     def _brief(self) -> None:
         """Write the worker's message."""
@@ -213,7 +216,7 @@ class StepWork:
                 what = "refused to answer" if reply.finish == "refused" else "replied"
                 raise WorkerError(f"{name} {what} without a word")
             elif self._fits(reply, name):
-                return reply
+                return replace(reply, text=self._joined(reply.text)) if self._spoken else reply
 
     def _begin_with(self, profile: WorkerProfile) -> None:
         """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
@@ -222,7 +225,7 @@ class StepWork:
             missing = needs_in_words(needs - profile.capabilities)
             raise RequestRefused(f"{profile.name} cannot {missing}, which the answer needs")
         if self._first_repair is not None:
-            del self._turns[self._first_repair :]
+            self._turns = self._turns[: self._first_repair]
             self._first_repair = None
 
     def _request(self, profile: WorkerProfile) -> Request:
@@ -239,8 +242,6 @@ class StepWork:
             kept=kept,
         )
 
-    # ------------------------------------------------------------------ tools
-
     def _tools(self, profile: WorkerProfile) -> tuple[Tool, ...]:
         execution = self._execution
         terms, toolbox = execution.assignment.terms, execution.scope.toolbox
@@ -251,20 +252,12 @@ class StepWork:
         if not self._tools(profile):
             called = ", ".join(call.name for call in reply.tool_calls)
             raise BadReply(f"{profile.name} called {called}, but was offered no tools")
-        calls = tuple(self._with_its_own_id(call) for call in reply.tool_calls)
-        self._turns.append(turn_of(reply, calls))
-        if reply.text:
-            self._spoken.append(reply.text)
+        calls = with_own_ids(reply.tool_calls, self._execution.scope.call_ids)
+        self._turns += (turn_of(reply, calls),)
+        if reply.text and self._is_final and self._schema is None:
+            self._spoken += (reply.text,)
         if self._words is not None:
             self._words = Words()
-
-    def _with_its_own_id(self, call: ToolCall) -> ToolCall:
-        """Results find their step by the call's id, so no two calls of a run may share one."""
-        known = self._execution.scope.call_ids
-        if not call.id or call.id in known:
-            call = replace(call, id=f"call_{secrets.token_hex(8)}")
-        known.add(call.id)
-        return call
 
     async def _tools_have_answered(self) -> bool:
         """Have Podium's own tools answer what is asked of them; whether nothing is left that the
@@ -272,47 +265,30 @@ class StepWork:
         calls = unanswered(self._turns)
         if not calls:
             return True
-        clients = {tool.name for tool in self._execution.assignment.terms.tools}
+        execution = self._execution
+        clients = {tool.name for tool in execution.assignment.terms.tools}
         ours = [call for call in calls if call.name not in clients]
         if ours:
-            results = await self._use(ours)
+            round_ = execution.assignment.round
+            results = await carry_out(ours, execution.scope, round_, self._index)
             self._turns = with_answers(self._turns, {result.call_id: result for result in results})
-            self._execution.note(self._record("cancelled", error=GOES_ON))
+            execution.note(self._record("cancelled", error=GOES_ON))
         return len(ours) == len(calls)
 
-    async def _use(self, calls: list[ToolCall]) -> list[ToolResult]:
-        for _ in calls:
-            self._execution.scope.ledger.count()
-        if len(calls) == 1:
-            return [await self._used(calls[0])]
-        return list(await asyncio.gather(*(self._used(call) for call in calls)))
-
-    async def _used(self, call: ToolCall) -> ToolResult:
-        """What the tool answers; whatever goes wrong is an answer as well."""
-        scope = self._execution.scope
-        toolbox = scope.toolbox
-        if toolbox is None or all(tool.name != call.name for tool in toolbox.tools):
-            return ToolResult(call.id, f"there is no tool named {call.name!r}", is_error=True)
-        try:
-            result = replace(await toolbox.call(call), call_id=call.id)
-        except Exception as error:  # noqa: BLE001 - a tool may be anyone's
-            result = ToolResult(call.id, f"{type(error).__name__}: {error}", is_error=True)
-        if scope.emit is not None:
-            round_ = self._execution.assignment.round
-            scope.emit(ToolUsed(scope.run_id, round_, self._index, call, result))
-        return result
-
-    # ------------------------------------------------------- structured output
+    @property
+    def _schema(self) -> Mapping[str, Any] | None:
+        """What the reply of this step must fit."""
+        return self._execution.assignment.terms.schema if self._is_final else None
 
     def _fits(self, reply: Reply, name: str) -> bool:
         """Whether the reply is what is demanded; where it is not, it is asked for once more.
 
         A refusal, and a reply that was cut off at its length, say so themselves.
         """
-        terms = self._execution.assignment.terms
-        if terms.schema is None or not self._is_final or reply.finish != "stop":
+        schema = self._schema
+        if schema is None:
             return True
-        problem = misfit(reply.text, terms.schema)
+        problem = misfit(reply.text, schema) if reply.finish == "stop" else None
         if problem is None:
             if self._words is not None:
                 self._tell(reply.text)
@@ -323,8 +299,6 @@ class StepWork:
         asked = Template(prompt_text("repair.txt")).substitute(problem=problem)
         self._turns += (turn_of(reply), user(asked))
         return False
-
-    # ------------------------------------------------------------- nested runs
 
     async def _nest(self) -> Reply | None:
         """A conductor's step is a run of its own: the subtask is its question, and what the
@@ -354,7 +328,7 @@ class StepWork:
         nested = self._nested[-1]
         if nested.status == "waiting":
             if nested.answer:
-                self._spoken.append(nested.answer)
+                self._spoken += (nested.answer,)
             return None
         if nested.answer is None:
             raise WorkerError(nested.error or "the nested run gave no answer")
@@ -369,15 +343,13 @@ class StepWork:
         if run.status == "running":
             self._execution.note(self._record("cancelled", error=GOES_ON))
 
-    # ------------------------------------------------------ what is told and kept
-
     def _delta(self, delta: Delta) -> None:
         """A piece of the reply has come. What must fit a schema is told when it does."""
         assert self._words is not None, "only a step that streams has deltas"
         if delta.kind == "thinking":
             self._tell(delta.text, thinking=True)
-        elif self._execution.assignment.terms.schema is None:
-            opening = "\n\n" if self._spoken and not self._words.told else ""
+        elif self._schema is None:
+            opening = "\n\n" if self._spoken and not self._words.has_begun else ""
             if text := self._words.hear(delta.text):
                 self._tell(opening + text)
 
@@ -396,10 +368,6 @@ class StepWork:
 
     def _joined(self, text: str) -> str:
         """The text after what the final step said before it used tools: its reader had that."""
-        if not self._is_final or not self._spoken:
-            return text
-        if self._execution.assignment.terms.schema is not None and text:
-            return text
         return "\n\n".join(filter(None, (*self._spoken, text)))
 
     def _tell(self, text: str, *, thinking: bool = False) -> None:
@@ -422,36 +390,13 @@ class StepWork:
             )
         return self._request(self._execution.workers[worker].profile)
 
-    def _end(
-        self,
-        status: StepStatus,
-        *,
-        reply: str = "",
-        error: str | None = None,
-        answered_by: str = "",
-        finish: Finish = "stop",
-        thinking: tuple[Thinking, ...] = (),
-    ) -> None:
-        self._execution.done(
-            self._record(
-                status,
-                reply=reply,
-                error=error,
-                answered_by=answered_by,
-                finish=finish,
-                thinking=thinking,
-            )
-        )
-
     def _record(
         self,
         status: StepStatus,
+        reply: Reply = NOTHING,
         *,
-        reply: str = "",
         error: str | None = None,
         answered_by: str = "",
-        finish: Finish = "stop",
-        thinking: tuple[Thinking, ...] = (),
     ) -> StepRecord:
         """The step as it stands now."""
         step = self._step
@@ -464,15 +409,15 @@ class StepWork:
             step.subtask,
             step.access,
             status,
-            reply,
+            reply.text,
             error,
             (self._started - run_started) * 1000,
             (execution.board.clock() - run_started) * 1000,
             tuple(self._calls.attempts),
             self._prompt,
             answered_by,
-            finish,
+            reply.finish,
             tuple(self._nested),
-            tuple(self._turns),
-            thinking,
+            self._turns,
+            reply.thinking,
         )

@@ -24,6 +24,11 @@ class Words:
         """All that was told so far."""
         return "".join(self._told)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was told."""
+        return bool(self._told)
+
     def hear(self, text: str) -> str:
         """Take the next piece; what is to be told of it."""
         if self._may_repeat:

@@ -1,0 +1,81 @@
+"""A reply that breaks off while it is told is gone on with, and never told twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from podium.engine import Execution
+from podium.errors import RequestRefused, Unavailable, WorkerError
+from podium.events import StepDelta, StepRetried
+from podium.request import Delta, Reply, Request
+from podium.usage import Usage
+from podium.workflow import Step, Workflow
+from support.stage import Actor, Stage
+
+PLAN = Workflow((Step("a", "tell"),))
+
+
+class Breaking(Actor):
+    """Streams these texts in turn, letter by letter; one that ends in `!` breaks off there."""
+
+    def __init__(
+        self, name: str, *texts: str, fallback: str | None = None, error: WorkerError | None = None
+    ) -> None:
+        super().__init__(name, fallback=fallback)
+        self.texts = list(texts)
+        self.error = error or Unavailable("broken off")
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        self.requests.append(request)
+        text = self.texts.pop(0)
+        for letter in text.removesuffix("!"):
+            yield Delta(letter)
+        if text.endswith("!"):
+            raise self.error
+        yield Reply(text, Usage(1, 1, 0, 0, 0))
+
+
+async def told(stage: Stage, *actors: Actor) -> tuple[Execution, str, list[int]]:
+    execution = await stage.carry_out(PLAN, *actors)
+    text = "".join(event.text for event in stage.events if isinstance(event, StepDelta))
+    return execution, text, [e.kept for e in stage.events if isinstance(e, StepRetried)]
+
+
+async def test_a_stream_that_breaks_off_is_gone_on_with_by_the_same_worker() -> None:
+    actor = Breaking("a", "The answer !", "is 42.")
+    execution, text, kept = await told(Stage(), actor)
+    assert execution.records[0].reply == text == "The answer is 42."
+    assert kept == [len("The answer ")]
+    first, begun, asked = actor.requests[1].messages
+    assert first == actor.requests[0].messages[0]
+    assert (begun.role, begun.text) == ("assistant", "The answer ")
+    assert "Go on from exactly there" in asked.text
+
+
+async def test_a_worker_that_begins_again_repeats_nothing() -> None:
+    execution, text, _ = await told(Stage(), Breaking("a", "The ans!", "The answer is 42."))
+    assert execution.records[0].reply == text == "The answer is 42."
+
+
+async def test_a_fallback_goes_on_with_what_the_reader_has() -> None:
+    first = Breaking("a", "One, !", fallback="b", error=RequestRefused("no more"))
+    second = Breaking("b", "two, !", "three.")
+    execution, text, kept = await told(Stage(), first, second)
+    assert execution.records[0].reply == text == "One, two, three."
+    assert kept == [5, 10]
+    assert execution.records[0].answered_by == "b"
+
+
+async def test_what_was_told_of_a_reply_that_failed_for_good_is_kept() -> None:
+    actor = Breaking("a", "Half an ans!", error=RequestRefused("no more"))
+    execution, text, _ = await told(Stage(), actor)
+    record = execution.records[0]
+    assert (record.status, record.reply, record.error) == ("failed", text, "no more")
+
+
+async def test_a_reply_that_nobody_hears_simply_starts_anew() -> None:
+    outcomes: list[str | Exception] = [Unavailable("down"), "up"]
+    actor = Actor("a", lambda _: outcomes.pop(0))
+    execution = await Stage(watch=False).carry_out(PLAN, actor)
+    assert execution.records[0].reply == "up"
+    assert actor.requests[0] == actor.requests[1]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podium.engine.words import Words
+
+
+def hear(words: Words, *pieces: str) -> str:
+    return "".join(words.hear(piece) for piece in pieces)
+
+
+def test_words_are_told_as_they_come() -> None:
+    words = Words()
+    assert [words.hear(piece) for piece in ("a ", "b")] == ["a ", "b"]
+    assert (words.told, words.whole("a b")) == ("a b", "a b")
+
+
+def test_a_worker_that_goes_on_is_told_from_there() -> None:
+    words = Words()
+    hear(words, "one two")
+    words.break_off()
+    assert (words.kept, hear(words, " three", " four")) == ("one two", " three four")
+    assert words.whole(" three four") == "one two three four"
+
+
+def test_a_worker_that_begins_again_is_not_told_twice() -> None:
+    words = Words()
+    hear(words, "one ", "two")
+    words.break_off()
+    assert [words.hear(piece) for piece in ("one", " two", " three")] == ["", "", " three"]
+    assert words.whole("one two three") == "one two three"
+
+
+def test_a_continuation_that_only_looks_like_the_beginning_is_told_whole() -> None:
+    words = Words()
+    hear(words, "The cat sat. ")
+    words.break_off()
+    assert hear(words, "The", " dog ran.") == "The dog ran."
+    assert words.whole("The dog ran.") == "The cat sat. The dog ran."
+
+
+@given(st.lists(st.text("ab ", max_size=4), max_size=6), st.lists(st.text("ab ", max_size=4)))
+def test_what_is_told_is_always_the_beginning_of_the_whole(
+    before: list[str], after: list[str]
+) -> None:
+    words = Words()
+    told = hear(words, *before)
+    words.break_off()
+    told += hear(words, *after)
+    whole = words.whole("".join(after))
+    assert whole.startswith(told)
+    assert told == words.told
+    assert told.startswith("".join(before))

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podium.errors import UsageError
+from podium.structure import misfit, require_sound
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"$ref": "#/$defs/age"}},
+    "required": ["name"],
+    "additionalProperties": False,
+    "$defs": {"age": {"type": "integer", "minimum": 0}},
+}
+
+
+def test_what_fits_has_no_misfit() -> None:
+    require_sound(PERSON)
+    assert misfit('{"name": "Ann", "age": 3}', PERSON) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("Ann", "it is not JSON"),
+        ('```json\n{"name": "Ann"}\n```', "it is not JSON"),
+        ('{"name": "Ann", "age": NaN}', "NaN is no JSON number"),
+        ('{"age": 3}', "at the top: 'name' is a required property"),
+        ('{"name": "Ann", "age": -1}', "at age: -1 is less than the minimum of 0"),
+        ('{"name": "Ann", "job": "x"}', "at the top: Additional properties are not allowed"),
+        ("[" * 100_000, "nested too deep"),
+    ],
+)
+def test_a_misfit_says_where_and_what(text: str, problem: str) -> None:
+    assert problem in (misfit(text, PERSON) or "")
+
+
+def test_a_long_value_does_not_make_a_long_problem() -> None:
+    assert len(misfit(f'{{"name": {list(range(1000))}}}', PERSON) or "") < 400
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "number or so"}, "expected a JSON Schema, but at type:"),
+        ({"properties": []}, "expected a JSON Schema, but at properties:"),
+        ({"$ref": "https://example.org/person.json"}, "which is not in it.*nothing is fetched"),
+        ({"$ref": "#/$defs/none"}, "which is not in it"),
+    ],
+)
+def test_what_is_no_schema_is_refused(schema: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        require_sound(schema)
+
+
+def test_a_schema_that_refers_to_itself_without_end_is_a_misfit_and_no_crash() -> None:
+    assert "without end" in (misfit("1", {"$ref": "#"}) or "")
