@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from podium.budget import Budget, Ledger
@@ -37,7 +37,7 @@ class Actor(Worker):
         *,
         fallback: str | None = None,
         limits: Limits | None = None,
-        can: Collection[Capability] = (),
+        can: tuple[Capability, ...] = (),
     ) -> None:
         self.profile = WorkerProfile(
             name=name,
