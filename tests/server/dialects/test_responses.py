@@ -324,7 +324,7 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
     assert_read_or_refused(value)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(CODEX)), VALUES, max_size=3))
 def test_any_change_to_a_body_is_read_or_refused(changes: dict[str, Any]) -> None:
     assert_read_or_refused(CODEX | changes)

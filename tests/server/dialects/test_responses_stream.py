@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from podium.request import Thinking, ToolCall
@@ -325,3 +327,37 @@ def test_text_of_any_kind_is_told_as_it_is() -> None:
     sent = stream.begin() + stream.text(odd) + stream.end(answer(text=odd))
     with client_that_hears(sent).responses.stream(model="podium", input="hello") as heard:
         assert heard.get_final_response().output_text == odd
+
+
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=5)
+TOLD = st.lists(
+    st.tuples(st.sampled_from(["progress", "thinking", "text", "keep_alive"]), WORDS), max_size=8
+)
+CALLED = st.lists(st.sampled_from(["weather", "patch"]), max_size=2)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TOLD, CALLED, st.booleans())
+def test_whatever_is_told_in_whatever_order_the_sdk_puts_it_together(
+    pieces: list[tuple[str, str]], called: list[str], thought: bool
+) -> None:
+    stream = writer(
+        reasoning={"summary": "auto"},
+        include=["reasoning.encrypted_content"],
+        tools=[WEATHER, {"type": "custom", "name": "patch"}],
+    )
+    sent = stream.begin()
+    for kind, words in pieces:
+        sent += stream.keep_alive() if kind == "keep_alive" else getattr(stream, kind)(words)
+    text = "".join(words for kind, words in pieces if kind == "text")
+    calls = tuple(ToolCall(f"call_{n}", name, '{"input":"x"}') for n, name in enumerate(called))
+    ended = answer(text=text, tool_calls=calls, thinking=(THOUGHT,) if thought else ())
+    sent += stream.end(ended)
+    done = [event["item"] for event in events_of(sent) if event["type"].endswith("item.done")]
+    with client_that_hears(sent).responses.stream(model="podium", input="hello") as heard:
+        final = heard.get_final_response()
+    assert final.output_text == text
+    assert events_of(sent)[-1]["response"]["output"] == done
+    assert len({item["id"] for item in done}) == len(done)
+    assert sum("encrypted_content" in item for item in done) == thought
+    assert len([item for item in done if "call_id" in item]) == len(calls)
