@@ -44,7 +44,7 @@ async def model(request: Request, name: str, service: Serving, visitor: Admitted
 
 
 def _shown(service: Service, visitor: Visitor) -> Iterable[Listed]:
-    return (each for each in service.names if visitor.allows(each.name, each.owner))
+    return (each for each in service.names if visitor.lists(each.name, each.owner))
 
 
 def _openai(listed: Listed, service: Service) -> dict[str, Any]:
