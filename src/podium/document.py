@@ -28,7 +28,7 @@ def run_document(run: Run) -> dict[str, Any]:
         "tier": run.tier,
         "conductor": run.conductor,
         "rounds": [_round(round_) for round_ in run.rounds],
-        "steps": [_step(step) for step in run.steps],
+        "steps": [step_document(step) for step in run.steps],
         "usage": {
             **_usage(run.usage),
             "orchestration_input_tokens": orchestration.input_tokens,
@@ -37,6 +37,24 @@ def run_document(run: Run) -> dict[str, Any]:
         },
         "cost_usd": run.cost_usd,
         "budget": {**asdict(run.budget), "spent": asdict(run.spent)},
+    }
+
+
+def step_document(step: StepRecord) -> dict[str, Any]:
+    """One step of a run."""
+    return {
+        "round": step.round,
+        "index": step.index,
+        "worker": step.worker,
+        "subtask": step.subtask,
+        "access": _access(step.access),
+        "status": step.status,
+        "reply": step.reply,
+        "error": step.error,
+        "usage": _usage(step.usage),
+        "cost_usd": step.cost_usd,
+        "started_ms": step.started_ms,
+        "finished_ms": step.finished_ms,
     }
 
 
@@ -61,23 +79,6 @@ def _round(round_: Round) -> dict[str, Any]:
         "warnings": list(round_.warnings),
         "usage": _usage(total_usage(iter(round_.planning))),
         "cost_usd": total_cost(iter(round_.planning)),
-    }
-
-
-def _step(step: StepRecord) -> dict[str, Any]:
-    return {
-        "round": step.round,
-        "index": step.index,
-        "worker": step.worker,
-        "subtask": step.subtask,
-        "access": _access(step.access),
-        "status": step.status,
-        "reply": step.reply,
-        "error": step.error,
-        "usage": _usage(step.usage),
-        "cost_usd": step.cost_usd,
-        "started_ms": step.started_ms,
-        "finished_ms": step.finished_ms,
     }
 
 

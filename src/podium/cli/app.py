@@ -30,6 +30,9 @@ COMMANDS: Final[dict[str, Place]] = {
     "plan": Place("podium.cli.plan", "Plan a question and carry nothing out."),
     "run": Place("podium.cli.run", "Carry out a workflow from a file."),
     "chat": Place("podium.cli.chat", "Talk with the pool, turn by turn."),
+    "serve": Place(
+        "podium.cli.serve", "Serve the pool as one model, to clients of OpenAI and of Anthropic."
+    ),
     "runs": Place("podium.cli.runs", "List, show, export, compare, resume and delete runs."),
     "pool": Place("podium.cli.pool", "List the workers, and reach each of them once."),
     "models": Place("podium.cli.models", "List and fetch the weights of local models."),

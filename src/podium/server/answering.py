@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
-from typing import Final
 
 from podium.api import AsyncPodium, Wishes
 from podium.budget import Budget
@@ -25,20 +24,19 @@ from podium.errors import (
 )
 from podium.plan import read_workflow
 from podium.pool import Pool
-from podium.request import Message, Thinking
+from podium.request import Message, Text, Thinking
 from podium.run import Run, Tier
 from podium.runner import Options
 from podium.server.access import Door, Visitor
+from podium.server.broadcast import Broadcast
 from podium.server.conversation import Turn, outside, told_after, turn_of
 from podium.server.dialects.base import Answer, Asked
 from podium.server.effort import effort_of_thinking, extent
 from podium.server.keeping import Keeper
+from podium.server.naming import NAME_OF
 from podium.server.refusal import Refusal, invalid
 from podium.server.watching import Teller, Watch
 from podium.usage import NO_USAGE, Usage
-
-RESPONSE_PREFIX: Final = "resp_"
-RUN_PREFIX: Final = "run_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +75,7 @@ class Answering:
         self._pool = pool
         self._conductor = conductor
         self._options = options
+        self.broadcast = Broadcast()
         planner = getattr(conductor, "worker", None)
         profiles = [*pool, *([planner.profile] if planner is not None else [])]
         self._known = frozenset(
@@ -92,7 +91,11 @@ class Answering:
         teller: Teller | None = None,
     ) -> Answered:
         """Answer with a run; raises `Refusal`. `bill` is filled in however it ends."""
-        watch = Watch(teller, begun=None if asked.store else self._keeper.leave_out)
+        watch = Watch(
+            teller,
+            begun=None if asked.store else self._keeper.leave_out,
+            broadcast=self.broadcast,
+        )
         before: Run | None = None
         try:
             with refusals():
@@ -111,8 +114,8 @@ class Answering:
                 _fill(bill, watch.run, before)
         return _answered(asked, run, bill)
 
-    async def plan(self, asked: Asked, visitor: Visitor, tier: Tier) -> tuple[Turn, Wishes]:
-        """What would be asked of the conductor."""
+    async def to_plan(self, asked: Asked, visitor: Visitor, tier: Tier) -> tuple[Turn, Wishes]:
+        """The question to plan for, and what the run would have."""
         turn = await self._turn(asked, visitor)
         if turn.waiting:
             raise invalid("messages", "results of tools go on with a run; ask a question to plan")
@@ -136,15 +139,12 @@ class Answering:
         return replace(turn, history=(*_leading(turn.history), *earlier, *_rest(turn.history)))
 
     async def run(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
-        """A run that the visitor may see, by its whole id or that of the response."""
-        id_ = run_id
-        if id_.startswith(RESPONSE_PREFIX):
-            id_ = RUN_PREFIX + id_.removeprefix(RESPONSE_PREFIX)
+        """A run that the visitor may see, by its whole id."""
         try:
-            run = await self._keeper.load(id_)
-        except (NotFound, UsageError):
-            run = None
-        if run is None or run.id != id_ or not visitor.may_see(run.owner):
+            run: Run | None = await self._keeper.load(run_id)
+        except UsageError:  # there is none of that id on record
+            run = self.broadcast.begun(run_id)
+        if run is None or run.id != run_id or not visitor.may_see(run.owner):
             raise Refusal(
                 "not_found",
                 f"there is no {run_id[:80]!r} here: it was deleted, not kept, or is not yours",
@@ -239,6 +239,14 @@ def refusals() -> Iterator[None]:
         raise Refusal("upstream", str(error)) from error
     except StoreError as error:
         raise Refusal("failed", str(error)) from error
+
+
+def retold(run: Run) -> tuple[Asked, Answer]:
+    """What was asked and answered in a run on record, for telling it again."""
+    name = NAME_OF[run.tier]
+    question = Message("user", (Text(run.question), *run.images))
+    asked = Asked(model=name, messages=(*run.history, question), terms=run.terms)
+    return asked, answer_of(run, name)
 
 
 def answer_of(run: Run, model: str) -> Answer:

@@ -7,17 +7,21 @@ then may end first.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.routing import Route
 
 from podium._version import __version__
-from podium.server import health, models
+from podium.server import health, models, previews, runs
 from podium.server.dialects.base import Dialect
 from podium.server.endpoint import Endpoint
 from podium.server.logs import LOGGER
+from podium.server.retention import forget_old_runs
+from podium.server.schemas import with_dialects
 from podium.server.service import Holder, Service
 from podium.server.visiting import word_refusals
 
@@ -33,6 +37,9 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             service = holder.service = await opening(stack)
+            if service.settings.keep_days is not None:
+                tidying = forget_old_runs(service.keeper, service.settings.keep_days)
+                stack.callback(asyncio.create_task(tidying).cancel)
             try:
                 yield
             finally:
@@ -51,7 +58,21 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         Route(path, Endpoint(holder, dialect, path), methods=["POST"])
         for path, dialect in dialects.items()
     ]
-    app.include_router(models.router)
-    app.include_router(health.router)
+    for router in (
+        models.router,
+        previews.router,
+        runs.router,
+        runs.responses_router,
+        health.router,
+    ):
+        app.include_router(router)
+    plain_page = app.openapi
+
+    def whole_page() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = with_dialects(plain_page(), list(dialects))
+        return app.openapi_schema
+
+    app.openapi = whole_page  # type: ignore[method-assign]
     word_refusals(app, dialects)
     return app

@@ -79,9 +79,9 @@ def _resuming(
     return Turn(inside(history), results=tuple(own), waiting=runs.pop())
 
 
-def told_after(run: Run, images: tuple[Image, ...] = ()) -> tuple[Message, ...]:
+def told_after(run: Run) -> tuple[Message, ...]:
     """The conversation up to and with that run's answer, for the next question to go on from."""
-    question = Message("user", (Text(run.question), *images))
+    question = Message("user", (Text(run.question), *run.images))
     answer = () if run.answer is None else (assistant(run.answer),)
     return (*run.history, question, *answer)
 

@@ -102,7 +102,7 @@ class _Visit:
         if run is not None:
             if asked.store:
                 self._exchange.notes["X-Podium-Run"] = run.id
-            if self._exchange.header(TRACE) == "1":
+            if self._exchange.get(TRACE) == "1":
                 document["podium"] = run_document(run)
         await self._exchange.respond_json(200, document)
 

@@ -46,7 +46,7 @@ class Exchange:
         self.status = NEVER_SENT
         self.notes: dict[str, str] = {}
 
-    def header(self, name: str) -> str | None:
+    def get(self, name: str) -> str | None:
         """A header of the request; `name` in lower case."""
         value = self._headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
@@ -54,31 +54,11 @@ class Exchange:
     @property
     def token(self) -> str | None:
         """The key that the client shows: a bearer token, or Anthropic's header."""
-        return token_in(self.header("authorization"), self.header("x-api-key"))
-
-    async def body(self, megabytes: int) -> bytes:
-        """The body; one that is too large is refused before it is read whole."""
-        limit = megabytes * MEGABYTE
-        announced = self.header("content-length")
-        if announced is not None and announced.isdigit() and int(announced) > limit:
-            raise _too_large(megabytes)
-        pieces: list[bytes] = []
-        length, more = 0, True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            piece: bytes = message.get("body", b"")
-            pieces.append(piece)
-            length += len(piece)
-            if length > limit:
-                raise _too_large(megabytes)
-            more = message.get("more_body", False)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return token_in(self.get("authorization"), self.get("x-api-key"))
 
     async def json(self, megabytes: int) -> dict[str, Any]:
         """The body as a JSON object."""
-        return parsed(await self.body(megabytes))
+        return parsed(await body_within(megabytes, self.get("content-length"), self._receive))
 
     async def respond(
         self, status: int, body: bytes, *, media_type: bytes = JSON, headers: Mapping[str, str] = {}
@@ -143,6 +123,26 @@ class Exchange:
         self.started = True
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+async def body_within(megabytes: int, announced: str | None, receive: Receive) -> bytes:
+    """The body of a request; one that is too large is refused before it is read whole."""
+    limit = megabytes * MEGABYTE
+    if announced is not None and announced.isdigit() and int(announced) > limit:
+        raise _too_large(megabytes)
+    pieces: list[bytes] = []
+    length, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        piece: bytes = message.get("body", b"")
+        pieces.append(piece)
+        length += len(piece)
+        if length > limit:
+            raise _too_large(megabytes)
+        more = message.get("more_body", False)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def token_in(authorization: str | None, x_api_key: str | None) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from podium.events import (
+    Emit,
     Event,
     Planned,
     RunDone,
@@ -51,9 +52,14 @@ class Watch:
     """
 
     def __init__(
-        self, teller: Teller | None = None, *, begun: Callable[[Run], None] | None = None
+        self,
+        teller: Teller | None = None,
+        *,
+        begun: Callable[[Run], None] | None = None,
+        broadcast: Emit | None = None,
     ) -> None:
         self.run: Run | None = None
+        self._broadcast = broadcast
         self._teller = teller
         self._begun = begun
         self._started: dict[str, RunStarted] = {}
@@ -62,6 +68,8 @@ class Watch:
 
     def __call__(self, event: Event) -> None:
         """Take the next event."""
+        if self._broadcast is not None:
+            self._broadcast(event)
         match event:
             case StepDelta():
                 self._delta(event)

@@ -15,19 +15,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from podium.server.exchange import Exchange
 from podium.server.refusal import invalid
 
 FIELD: Final = "podium"
 
 
-def with_headers(body: dict[str, Any], exchange: Exchange) -> dict[str, Any]:
+class Headers(Protocol):
+    """The headers of a request."""
+
+    def get(self, name: str, /) -> str | None:
+        """One of them; `name` in lower case."""
+        ...
+
+
+def with_headers(body: dict[str, Any], headers: Headers) -> dict[str, Any]:
     """The body with what the headers wish for in its `podium` object."""
     wished: dict[str, Any] = {}
     for name, read in _READERS.items():
-        value = exchange.header(f"x-podium-{name.replace('_', '-')}")
+        value = headers.get(f"x-podium-{name.replace('_', '-')}")
         if value is not None:
             wished[name] = read(value, name)
     if not wished:

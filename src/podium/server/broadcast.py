@@ -1,0 +1,163 @@
+"""The events of runs, for whoever wants to watch: as they happen in this process, and from the
+record where a run has ended or goes on elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from podium.document import run_document, step_document
+from podium.events import (
+    Event,
+    Planned,
+    RoundDone,
+    RunDone,
+    RunStarted,
+    StepDelta,
+    StepDone,
+    StepRetried,
+    StepStarted,
+)
+from podium.plan import workflow_document
+from podium.run import Round, Run
+
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""How often the record of a run that goes on in another process is looked at."""
+
+
+class Happening(NamedTuple):
+    """An event as a client sees it."""
+
+    name: str
+    document: dict[str, Any]
+
+
+class Broadcast:
+    """The runs that go on in this process, and who watches them."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, list[Event]] = {}
+        self._watchers: dict[str, list[asyncio.Queue[Event]]] = {}
+        self._root_of: dict[str, str] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Take the next event of any run. Those of nested runs belong to the run at the root."""
+        if isinstance(event, RunStarted):
+            parent = event.parent
+            root = event.run_id if parent is None else self._root_of.get(parent[0], parent[0])
+            self._root_of[event.run_id] = root
+            if parent is None:
+                self._told[root] = []
+        root = self._root_of.get(event.run_id, event.run_id)
+        told = self._told.get(root)
+        if told is None:
+            return
+        told.append(event)
+        for queue in self._watchers.get(root, ()):
+            queue.put_nowait(event)
+        if isinstance(event, RunDone):
+            del self._root_of[event.run_id]
+            if event.run_id == root:
+                del self._told[root]
+
+    def goes_on(self, run_id: str) -> bool:
+        """Whether that run goes on in this process."""
+        return run_id in self._told
+
+    def begun(self, run_id: str) -> Run | None:
+        """A run that goes on in this process, as it began."""
+        told = self._told.get(run_id)
+        return told[0].run if told and isinstance(told[0], RunStarted) else None
+
+    async def watch(
+        self, run_id: str, load: Callable[[], Awaitable[Run]]
+    ) -> AsyncIterator[Happening]:
+        """Everything that has happened and will happen in a run, to its end. `load` gives the run
+        as it is on record."""
+        if self.goes_on(run_id):
+            async for event in self._live(run_id):
+                for happening in happenings(event):
+                    yield happening
+            return
+        told = 0
+        while True:
+            run = await load()
+            so_far = list(recorded(run))
+            for happening in so_far[told:]:
+                yield happening
+            told = len(so_far)
+            if run.status != "running":
+                return
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+
+    async def _live(self, run_id: str) -> AsyncIterator[Event]:
+        queue: asyncio.Queue[Event] = asyncio.Queue()
+        for event in self._told[run_id]:
+            queue.put_nowait(event)
+        watchers = self._watchers.setdefault(run_id, [])
+        watchers.append(queue)
+        try:
+            while True:
+                event = await queue.get()
+                yield event
+                if isinstance(event, RunDone) and event.run_id == run_id:
+                    return
+        finally:
+            watchers.remove(queue)
+            if not watchers:
+                self._watchers.pop(run_id, None)
+
+
+def happenings(event: Event) -> Iterator[Happening]:
+    """An event as clients see it; some are for the engine alone."""
+    run = {"run_id": event.run_id}
+    match event:
+        case RunStarted(run=started, parent=parent):
+            nested = {"parent": {"run_id": parent[0], "step": parent[1]}} if parent else {}
+            yield Happening("run_started", {**run, "question": started.question, **nested})
+        case Planned(round=round_):
+            yield _planned(event.run_id, round_)
+        case StepStarted(round=number, index=index, worker=worker):
+            place = {"round": number, "index": index, "worker": worker}
+            yield Happening("step_started", {**run, **place})
+        case StepRetried(round=number, index=index, worker=worker, error=error):
+            place = {"round": number, "index": index, "worker": worker}
+            yield Happening("step_retried", {**run, **place, "error": error})
+        case StepDelta(round=number, index=index, text=text, thinking=thinking):
+            place = {"round": number, "index": index}
+            yield Happening("step_delta", {**run, **place, "text": text, "thinking": thinking})
+        case StepDone(step=step):
+            yield Happening("step_done", {**run, **step_document(step)})
+        case RoundDone(round=round_):
+            yield Happening("round_done", {**run, "round": round_.index})
+        case RunDone(run=ended):
+            yield Happening("run_done", run_document(ended))
+        case _:
+            return
+
+
+def recorded(run: Run) -> Iterator[Happening]:
+    """What had happened in a run, from its record; a run that goes on has no end yet."""
+    yield from happenings(RunStarted(run))
+    for round_ in run.rounds:
+        if round_.workflow is not None or round_.accepted:
+            yield _planned(run.id, round_)
+        for step in round_.steps:
+            yield from happenings(StepDone(run.id, step))
+    if run.status != "running":
+        yield from happenings(RunDone(run))
+
+
+def _planned(run_id: str, round_: Round) -> Happening:
+    workflow = workflow_document(round_.workflow) if round_.workflow is not None else None
+    return Happening(
+        "planned",
+        {
+            "run_id": run_id,
+            "round": round_.index,
+            "accepted": round_.accepted,
+            "workflow": workflow,
+            "warnings": list(round_.warnings),
+        },
+    )

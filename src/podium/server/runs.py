@@ -1,0 +1,124 @@
+"""The runs on record: list, show, watch and delete them. Everyone sees their own; a key with the
+scope `admin`, and everyone where no keys are asked for, sees all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+
+from podium.document import run_document, summary_document
+from podium.run import Run, RunStatus
+from podium.server.access import Visitor
+from podium.server.answering import retold
+from podium.server.dialects.responses import RESPONSES
+from podium.server.dialects.responses_output import response_id
+from podium.server.dialects.responses_output import run_id as run_of
+from podium.server.exchange import written
+from podium.server.refusal import Refusal
+from podium.server.service import Service
+from podium.server.visiting import Admitted, Serving
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
+
+MOST_LISTED = 100
+
+
+@router.get("")
+async def runs(
+    service: Serving,
+    visitor: Admitted,
+    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
+    status: RunStatus | None = None,
+    text: Annotated[str | None, Query(max_length=1000)] = None,
+    before: Annotated[str | None, Query(max_length=100)] = None,
+) -> dict[str, Any]:
+    """The newest runs first. `text` looks in questions and answers; `before` is the id of the
+    last run of the page before."""
+    visitor.require("runs:read")
+    owner = None if visitor.may("admin") else visitor.key_id
+    found = await service.keeper.list(
+        limit=limit + 1, status=status, text=text, before=before, owner=owner
+    )
+    return {
+        "object": "list",
+        "data": [summary_document(each) for each in found[:limit]],
+        "has_more": len(found) > limit,
+    }
+
+
+@router.get("/{run_id}")
+async def run(run_id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:
+    """A run with everything that was done: plans, steps, replies, tokens, cost."""
+    return run_document(await _seen(run_id, service, visitor))
+
+
+@router.get("/{run_id}/events", response_class=StreamingResponse)
+async def events(run_id: str, service: Serving, visitor: Admitted) -> StreamingResponse:
+    """What happens in a run, as server-sent events: what has happened already first, and then as
+    it goes on, to its end."""
+    await _seen(run_id, service, visitor)
+    return StreamingResponse(_told(run_id, service, visitor), media_type="text/event-stream")
+
+
+@router.delete("/{run_id}", status_code=204)
+async def delete(run_id: str, service: Serving, visitor: Admitted) -> Response:
+    """Forget a run and all that it holds."""
+    await _forget(run_id, service, visitor)
+    return Response(status_code=204)
+
+
+@responses_router.get("/{id}")
+async def response(id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:  # noqa: A002
+    """A response that was given before, from the record of its run."""
+    run = await _seen(run_of(id, "response_id"), service, visitor)
+    return RESPONSES.whole(*retold(run))
+
+
+@responses_router.delete("/{id}")
+async def delete_response(id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:  # noqa: A002
+    """Forget a response, and the run behind it with all that it holds."""
+    run_id = run_of(id, "response_id")
+    await _forget(run_id, service, visitor)
+    return {"id": response_id(run_id), "object": "response", "deleted": True}
+
+
+async def _seen(run_id: str, service: Service, visitor: Visitor) -> Run:
+    visitor.require("runs:read")
+    return await service.answering.run(run_id, visitor)
+
+
+async def _forget(run_id: str, service: Service, visitor: Visitor) -> None:
+    visitor.require("runs:delete")
+    if service.answering.broadcast.goes_on(run_id):
+        raise Refusal("conflict", f"{run_id[:80]} still goes on; delete it when it has ended")
+    await service.answering.run(run_id, visitor)
+    await service.keeper.delete(run_id)
+
+
+async def _told(run_id: str, service: Service, visitor: Visitor) -> AsyncIterator[bytes]:
+    """The events as bytes, with signs of life where nothing happens for a while."""
+
+    async def load() -> Run:
+        return await service.answering.run(run_id, visitor)
+
+    happening = aiter(service.answering.broadcast.watch(run_id, load))
+    seconds = service.settings.keep_alive_seconds
+    upcoming = asyncio.ensure_future(anext(happening, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({upcoming}, timeout=seconds)
+            if not done:
+                yield b": alive\n\n"
+                continue
+            event = upcoming.result()
+            if event is None:
+                return
+            yield b"event: %s\ndata: %s\n\n" % (event.name.encode(), written(event.document))
+            upcoming = asyncio.ensure_future(anext(happening, None))
+    finally:
+        upcoming.cancel()

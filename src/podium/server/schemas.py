@@ -1,0 +1,159 @@
+"""What the OpenAPI page says of bodies that are not FastAPI's to check: the fields that clients
+send most. The dialects know every field, and say what is wrong with one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_TEXT: Final = {"type": "string"}
+_FLAG: Final = {"type": "boolean"}
+_COUNT: Final = {"type": "integer", "minimum": 1}
+_EFFORT: Final = {"enum": ["none", "minimal", "low", "medium", "high", "xhigh"]}
+
+_WISHES: Final = {
+    "type": "object",
+    "description": "What only Podium understands; headers X-Podium-… say the same.",
+    "additionalProperties": False,
+    "properties": {
+        "budget": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "calls": {"type": "integer", "minimum": 0},
+                "tokens": {"type": "integer", "minimum": 0},
+                "usd": {"type": "number", "minimum": 0},
+                "seconds": {"type": "number", "minimum": 0},
+                "depth": {"type": "integer", "minimum": 0},
+            },
+        },
+        "exclude": {"type": "array", "items": _TEXT},
+        "max_steps": {"type": "integer", "minimum": 1, "maximum": 100},
+        "rounds": {"type": "integer", "minimum": 1, "maximum": 100},
+        "workflow": {"type": "object"},
+    },
+}
+
+_MODEL: Final = {
+    "type": "string",
+    "description": "A tier, a pinned alias of one, or a worker; GET /v1/models lists them.",
+    "examples": ["podium", "podium-mini", "podium-ultra"],
+}
+
+
+def _message(*roles: str) -> dict[str, Any]:
+    content = {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]}
+    return {
+        "type": "object",
+        "required": ["role", "content"],
+        "properties": {"role": {"enum": list(roles)}, "content": content},
+    }
+
+
+def _object(required: list[str], properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": required, "properties": properties}
+
+
+CHAT: Final = _object(
+    ["model", "messages"],
+    {
+        "model": _MODEL,
+        "messages": {
+            "type": "array",
+            "minItems": 1,
+            "items": _message("system", "developer", "user", "assistant", "tool"),
+        },
+        "stream": _FLAG,
+        "max_completion_tokens": _COUNT,
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+        "seed": {"type": "integer"},
+        "stop": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "maxItems": 4}]},
+        "tools": {"type": "array", "items": {"type": "object"}},
+        "response_format": {"type": "object"},
+        "reasoning_effort": _EFFORT,
+        "store": _FLAG,
+        "podium": _WISHES,
+    },
+)
+
+RESPONSES: Final = _object(
+    ["model", "input"],
+    {
+        "model": _MODEL,
+        "input": {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]},
+        "instructions": _TEXT,
+        "previous_response_id": _TEXT,
+        "stream": _FLAG,
+        "store": _FLAG,
+        "max_output_tokens": _COUNT,
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "tools": {"type": "array", "items": {"type": "object"}},
+        "text": {"type": "object"},
+        "reasoning": {"type": "object"},
+        "podium": _WISHES,
+    },
+)
+
+MESSAGES: Final = _object(
+    ["model", "messages", "max_tokens"],
+    {
+        "model": _MODEL,
+        "messages": {"type": "array", "minItems": 1, "items": _message("user", "assistant")},
+        "max_tokens": _COUNT,
+        "system": {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]},
+        "stream": _FLAG,
+        "temperature": {"type": "number", "minimum": 0, "maximum": 1},
+        "stop_sequences": {"type": "array", "items": _TEXT},
+        "tools": {"type": "array", "items": {"type": "object"}},
+        "thinking": {"type": "object"},
+        "podium": _WISHES,
+    },
+)
+
+COUNT: Final = _object(
+    ["model", "messages"],
+    {name: MESSAGES["properties"][name] for name in ("model", "messages", "system", "tools")},
+)
+
+PLAN: Final = _object(
+    ["question"],
+    {"question": {"type": "string", "minLength": 1}, "model": _MODEL, "podium": _WISHES},
+)
+
+ENDPOINTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
+    "/v1/chat/completions": (CHAT, "OpenAI's Chat Completions."),
+    "/v1/responses": (RESPONSES, "OpenAI's Responses."),
+    "/v1/messages": (MESSAGES, "Anthropic's Messages."),
+}
+"""The bodies of the dialects, by their addresses, and what they are."""
+
+
+def body_of(schema: dict[str, Any]) -> dict[str, Any]:
+    """What the page says of an endpoint that takes such a body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def with_dialects(page: dict[str, Any], addresses: list[str]) -> dict[str, Any]:
+    """The page with the endpoints of the dialects, and with how keys are shown."""
+    for address in addresses:
+        schema, summary = ENDPOINTS[address]
+        page["paths"].setdefault(address, {})["post"] = {
+            "tags": [address.split("/")[2]],
+            "summary": summary,
+            "operationId": f"post{address.replace('/', '_')}",
+            **body_of(schema),
+            "responses": {
+                "200": {
+                    "description": "The answer; with `stream`, as server-sent events.",
+                    "content": {"application/json": {}, "text/event-stream": {}},
+                },
+                "default": {
+                    "description": "An error, in the shape of this API's vendor.",
+                    "content": {"application/json": {}},
+                },
+            },
+        }
+    components = page.setdefault("components", {})
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    page["security"] = [{"key": []}, {}]
+    return page

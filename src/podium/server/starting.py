@@ -1,0 +1,130 @@
+"""From settings to a server that listens.
+
+With several processes each makes its application by itself (`from_environment`), told by a
+variable which files to read; nothing but their names passes between them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
+
+from podium.api import AsyncPodium
+from podium.config import ServerSettings, Settings, current_settings
+from podium.local.addresses import is_loopback
+from podium.server.access import Door, Gatekeeper, OpenDoor
+from podium.server.app import create_app
+from podium.server.dialects.base import Dialect
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.messages import MESSAGES
+from podium.server.dialects.responses import RESPONSES
+from podium.server.keeping import Keeper
+from podium.server.logs import log_to_standard_error
+from podium.server.service import Service, opened
+from podium.store import keys_in, open_store
+
+DIALECTS: Final = MappingProxyType[str, Dialect](
+    {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
+)
+
+TOLD: Final = "PODIUM_SERVE"
+"""The variable that tells the processes of a server what to serve."""
+
+BACKLOG: Final = 2048
+"""Connections that the system holds until they are accepted."""
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""How long an idle connection stays open: longer than clients keep theirs, so that it is they
+who close it, and no request meets a closed door."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What the command line says: which files, and what goes before their table `[server]`."""
+
+    config: str | None = None
+    pool: str | None = None
+    server: dict[str, Any]
+
+    async def settings(self) -> Settings:
+        """The settings in force, with what was chosen."""
+        settings = await current_settings(
+            os.environ,
+            config=Path(self.config) if self.config else None,
+            pool=Path(self.pool) if self.pool else None,
+        )
+        return replace(settings, server=replace(settings.server, **self.server))
+
+
+def application(find: Callable[[], Awaitable[Settings]]) -> FastAPI:
+    """The application that serves the settings which `find` finds as it starts."""
+
+    async def opening(stack: AsyncExitStack) -> Service:
+        settings = await find()
+        store = await open_store(settings.store.url or settings.store.path)
+        keeper = Keeper(store)
+        stack.push_async_callback(keeper.close)
+        door: Door = OpenDoor()
+        if settings.server.keys:
+            door = Gatekeeper(keys_in(store), settings.pool, processes=settings.server.workers)
+        stack.push_async_callback(door.close)
+        podium = AsyncPodium(settings=settings, store=keeper)
+        stack.push_async_callback(podium.close)
+        return await opened(podium, keeper, door, settings.server)
+
+    return create_app(opening, DIALECTS)
+
+
+def from_environment() -> FastAPI:
+    """The application of one process among several."""
+    log_to_standard_error()
+    return application(Chosen(**json.loads(os.environ[TOLD])).settings)
+
+
+def listen(chosen: Chosen, server: ServerSettings) -> None:
+    """Serve until told to stop. What is going on then may end first."""
+    log_to_standard_error()
+    if server.workers == 1:
+        uvicorn.Server(_configuration(application(chosen.settings), server)).run()
+        return
+    os.environ[TOLD] = json.dumps(asdict(chosen))
+    configuration = _configuration(
+        "podium.server.starting:from_environment", server, factory=True, workers=server.workers
+    )
+    Multiprocess(configuration, [configuration.bind_socket()]).run()
+
+
+def is_public(host: str) -> bool:
+    """Whether others than this machine can reach a server that listens there."""
+    return not is_loopback(f"http://{f'[{host}]' if ':' in host else host}")
+
+
+def _configuration(app: Any, server: ServerSettings, **more: Any) -> uvicorn.Config:
+    fast_loop = "uvloop" if find_spec("uvloop") is not None else "asyncio"
+    return uvicorn.Config(
+        app,
+        host=server.host,
+        port=server.port,
+        loop=fast_loop,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(server.drain_seconds)),
+        **more,
+    )

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from podium.server.starting import is_public
+
+POOL = """
+[conductor]
+kind = "router"
+
+[store]
+path = "runs.db"
+
+[[worker]]
+name = "echo"
+provider = "scripted"
+options = { reply = "forty two" }
+"""
+
+
+@dataclass
+class Process:
+    process: asyncio.subprocess.Process
+    address: str
+    log: list[str]
+
+
+@asynccontextmanager
+async def podium_serve(directory: Path, *options: str) -> AsyncIterator[Process]:
+    """`podium serve` as a person starts it, on a free port, ready to be asked."""
+    (directory / "podium.toml").write_text(POOL, "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "podium", "serve", "--port", "0", *options),
+        cwd=directory,
+        env={**os.environ, "PODIUM_CONFIG": ""},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    log: list[str] = []
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            address = ""
+            while not address or "startup complete" not in "".join(log):
+                line = (await process.stderr.readline()).decode()
+                assert line, "".join(log)
+                log.append(line)
+                found = re.search(r"running on http://[\d.]+:(\d+)", line)
+                address = f"http://127.0.0.1:{found[1]}" if found else address
+        yield Process(process, address, log)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(30):
+                log.append((await process.stderr.read()).decode())
+                await process.wait()
+
+
+async def test_podium_serve_answers_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    async with (
+        podium_serve(tmp_path) as serving,
+        httpx.AsyncClient(base_url=serving.address) as client,
+    ):
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        body = {"model": "podium-mini", "messages": [{"role": "user", "content": "Why?"}]}
+        response = await client.post("/v1/chat/completions", json=body)
+        assert response.json()["choices"][0]["message"]["content"] == "forty two"
+        run = response.headers["x-podium-run"]
+    assert serving.process.returncode in (0, -signal.SIGTERM)
+    lines = [json.loads(line) for line in "".join(serving.log).splitlines()]
+    request = next(line for line in lines if line["message"] == "request")
+    assert (request["status"], request["run"]) == (200, run)
+    assert "Why?" not in "".join(serving.log)
+
+
+async def test_several_processes_answer_on_one_port_and_share_the_runs(tmp_path: Path) -> None:
+    async with podium_serve(tmp_path, "--workers", "2") as serving:
+        body = {"model": "podium-mini", "messages": [{"role": "user", "content": "Why?"}]}
+        ids = set[str]()
+        for _ in range(4):  # each on a connection of its own, so that both processes have a turn
+            async with httpx.AsyncClient(base_url=serving.address, timeout=30) as client:
+                response = await client.post("/v1/chat/completions", json=body)
+                ids.add(response.headers["x-podium-run"])
+        async with httpx.AsyncClient(base_url=serving.address) as client, asyncio.timeout(20):
+            listed = set[str]()
+            while listed != ids:
+                listed = {run["run_id"] for run in (await client.get("/v1/runs")).json()["data"]}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_this_machine_alone_is_not_the_public(host: str) -> None:
+    assert not is_public(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "podium.example"])
+def test_any_other_address_is_public(host: str) -> None:
+    assert is_public(host)
+
+
+async def test_a_public_address_without_keys_is_warned_of(tmp_path: Path) -> None:
+    async with podium_serve(tmp_path, "--host", "0.0.0.0") as serving:
+        pass
+    assert "spends your money" in serving.log[0]
