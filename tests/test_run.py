@@ -117,7 +117,8 @@ def test_the_final_finish_is_why_the_answer_ended() -> None:
     assert answered.final_finish == "refused"
     assert replace(answered, status="waiting").final_finish == "tool"
     assert run(replace(step(0, CALL), status="cancelled")).final_finish == "length"
-    assert replace(answered, rounds=()).final_finish == "stop"
+    assert run(replace(step(0, CALL), status="failed")).final_finish == "length"
+    assert replace(answered, rounds=(), answer=None).final_finish == "stop"
 
 
 def test_a_run_of_a_newer_podium_is_refused_with_the_remedy() -> None:

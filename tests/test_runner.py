@@ -420,6 +420,19 @@ async def test_a_half_streamed_answer_is_kept_as_the_best_so_far() -> None:
     assert again.answer == "whole"
 
 
+async def test_of_an_answer_that_fails_in_mid_stream_the_reader_keeps_what_came() -> None:
+    class Breaking(Actor):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            yield Delta("half an answer")
+            raise RequestRefused("no more")
+
+    plan = Workflow((Step("a", "x"), Step("breaking", "y", (0,))))
+    stage = runner(Planner(plan), Actor("a", lambda _: "notes"), Breaking("breaking"))
+    run = await stage.run("why?", emit=lambda _: None, stream=True)
+    assert (run.status, run.answer, run.final_finish) == ("partial", "half an answer", "length")
+    assert run.error == "step 1 (breaking) failed: no more"
+
+
 async def test_an_empty_question_is_refused() -> None:
     with pytest.raises(UsageError, match="the question is empty"):
         await runner(Planner(ONE), Actor("a")).run("  ")

@@ -282,11 +282,15 @@ class Performance:
 
     def _best(self) -> StepRecord | None:
         """The step whose reply answers best. Where the answer must fit a schema, only the reply
-        of a final step can."""
-        if self._run.terms.schema is None:
-            return best_so_far(self._rounds)
-        finals = [round_.final for round_ in self._rounds if round_.final is not None]
-        return finals[-1] if finals else None
+        of a final step can; and of a reply that was told already, the reader has that."""
+        best = best_so_far(self._rounds)
+        if best is not None and any(best is round_.final for round_ in self._rounds):
+            return best
+        if self._run.terms.schema is not None:
+            return None
+        steps = [step for round_ in self._rounds for step in round_.steps]
+        told = [step for step in steps if step.reply and step.status in ("failed", "skipped")]
+        return told[-1] if told else best
 
     def _what_went_wrong(self) -> str | None:
         """The first thing that did not go as planned, in the last round that was carried out."""

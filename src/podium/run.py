@@ -229,8 +229,8 @@ class Run:
         if self.status == "waiting":
             return "tool"
         best = best_so_far(self.rounds)
-        if best is None:
-            return "stop"
+        if best is None or best.reply != self.answer:
+            return "stop" if self.answer is None else "length"
         return best.finish if best.status == "done" else "length"
 
 
@@ -262,8 +262,7 @@ def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:
     if finals:
         return finals[-1]
     steps = [step for round_ in rounds for step in round_.steps]
-    cut_off = ("cancelled", "failed", "skipped")
-    begun = [step for step in steps if step.status in cut_off and step.reply]
+    begun = [step for step in steps if step.status == "cancelled" and step.reply]
     done = [step for step in steps if step.status == "done"]
     return begun[-1] if begun else done[-1] if done else None
 

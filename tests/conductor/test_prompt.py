@@ -11,7 +11,7 @@ from podium.conductor.prompt import Form, Length, Prompt, examples
 from podium.conductor.roster import model_list
 from podium.errors import MalformedPlan
 from podium.pool import Pool, WorkerProfile
-from podium.request import assistant, system, user
+from podium.request import Image, assistant, system, user
 from podium.run import Round, StepRecord
 from podium.usage import Price
 from podium.workflow import Shape, Step, Workflow
@@ -384,6 +384,20 @@ def test_the_compact_prompt_is_short_enough_for_a_model_that_reads_slowly() -> N
     messages = Prompt("compact", "grammar").messages(SITUATION)
     characters = sum(len(message.text) for message in messages) - len(QUESTION)
     assert characters < 250 * 3.5
+
+
+@pytest.mark.parametrize("length", ["full", "compact", "trained"])
+def test_a_conductor_is_told_of_images_and_who_can_see_them_and_else_nothing_changes(
+    length: Length,
+) -> None:
+    prompt = Prompt(length)
+    plain = prompt.messages(SITUATION)
+    pictured = prompt.messages(replace(SITUATION, images=(Image(url="https://x/y"),) * 2))
+    assert pictured[:-1] == plain[:-1]
+    told = pictured[-1].text.removeprefix(plain[-1].text)
+    assert told.startswith(
+        "\n\nImages belong to the question: 2. Only these models can see them: 0."
+    )
 
 
 def test_the_hash_tells_prompts_apart_and_changes_with_a_file_in_use(

@@ -6,7 +6,7 @@ from podium.conductor import RouterConductor, Situation
 from podium.conductor.router import cheapest_capable
 from podium.errors import UnknownWorker
 from podium.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
-from podium.request import Image, Message, user
+from podium.request import Image, Message, Terms, Tool, user
 from podium.usage import Price
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
@@ -78,3 +78,29 @@ def test_a_conductor_in_the_pool_is_passed_over() -> None:
 def test_when_nobody_qualifies_the_cheapest_of_all_is_chosen() -> None:
     situation = Situation(question="word " * 2000, pool=Pool((SMALL, STRONG)).without({"strong"}))
     assert cheapest_capable(situation) == "small"
+
+
+def test_an_image_in_the_question_goes_to_the_cheapest_that_can_see() -> None:
+    situation = Situation(question="q", pool=POOL, images=(Image(url="https://x/y"),))
+    assert cheapest_capable(situation) == "seeing"
+
+
+def test_what_is_demanded_of_the_answer_decides_before_the_price() -> None:
+    able = WorkerProfile(
+        name="able", price=Price(input=9, output=90), capabilities=frozenset({"json", "tools"})
+    )
+    pool = Pool((*POOL.workers, able))
+    tools = (Tool("look", "", {"type": "object"}),)
+    for terms in (Terms(schema={}), Terms(tools=tools)):
+        assert cheapest_capable(Situation(question="q", pool=pool, terms=terms)) == "able"
+    unused = Terms(tools=tools, tool_choice="none")
+    assert cheapest_capable(Situation(question="q", pool=pool, terms=unused)) == "small"
+
+
+def test_a_worker_that_can_but_whose_window_is_small_is_better_than_one_that_cannot() -> None:
+    small = WorkerProfile(
+        name="a", limits=Limits(context_window=100), capabilities=frozenset({"json"})
+    )
+    pool = Pool((*POOL.workers, small))
+    situation = Situation(question="word " * 200, pool=pool, terms=Terms(schema={}))
+    assert cheapest_capable(situation) == "a"

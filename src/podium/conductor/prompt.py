@@ -22,6 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 from podium import plan
 from podium.conductor.base import Situation
 from podium.conductor.roster import model_list, on_one_line, short_model_list
+from podium.demands import can
 from podium.errors import MalformedPlan, UsageError
 from podium.pool import Pool, WorkerProfile
 from podium.request import Message, assistant, system, user
@@ -131,8 +132,8 @@ class Prompt:
     @property
     def files(self) -> tuple[str, ...]:
         """The prompt files that this prompt may use, by name."""
-        shared = ("conversation.txt", "reask.txt", self._output_file, self._access_file)
-        return tuple(sorted({*self._own_files, *shared}))
+        shared = {"conversation.txt", "images.txt", "reask.txt"}
+        return tuple(sorted({*self._own_files, *shared, self._output_file, self._access_file}))
 
     @property
     def _own_files(self) -> tuple[str, ...]:
@@ -190,7 +191,7 @@ class Prompt:
         return (system(_text("system.txt")), user(self._question(situation, mark)))
 
     def _question(self, situation: Situation, mark: str) -> str:
-        return _fill(
+        asked = _fill(
             "full.txt",
             question=situation.question,
             mark=mark,
@@ -202,6 +203,7 @@ class Prompt:
             output=self._output,
             examples=self._examples(situation),
         )
+        return asked + _images(situation)
 
     def _compact(self, situation: Situation, mark: str) -> tuple[Message, ...]:
         """The whole task as a conversation that the model only has to go on with."""
@@ -211,13 +213,13 @@ class Prompt:
                 said = self._written(self._taught(workflow), situation.pool, "")
                 turns += (user(question), assistant(said))
         conversation = self._conversation(situation.history, mark)
-        return (*turns, user(conversation + situation.question))
+        return (*turns, user(conversation + situation.question + _images(situation)))
 
     def _trained(self, situation: Situation, mark: str) -> tuple[Message, ...]:
         conversation = self._conversation(situation.history, mark)
         return (
             system(_fill("trained.txt", models=short_model_list(situation.pool))),
-            user(conversation + situation.question),
+            user(conversation + situation.question + _images(situation)),
         )
 
     def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
@@ -314,6 +316,20 @@ def _compact_examples(situation: Situation) -> Iterator[tuple[str, Workflow]]:
     if situation.max_steps > 1 and first != last:
         yield checked, Workflow((Step(first, checked), Step(last, checked, (0,))))
     yield alone, Workflow((Step(first, alone),))
+
+
+def _images(situation: Situation) -> str:
+    """What there is to see and who can see it; nothing where there are no images, so that such a
+    question is asked in the words that conductors were trained with."""
+    if not situation.images:
+        return ""
+    seeing = [
+        str(index)
+        for index, worker in enumerate(situation.pool)
+        if can(worker, frozenset({"vision"}), situation.pool)
+    ]
+    told = _fill("images.txt", count=str(len(situation.images)), models=", ".join(seeing) or "none")
+    return f"\n\n{told}"
 
 
 def _seen(pool: Pool) -> Literal["shared", "withheld"]:

@@ -12,8 +12,9 @@ from typing import Final
 
 from podium.budget import estimated_input_tokens
 from podium.conductor.base import Plan, Situation
+from podium.demands import Needs, needs_of_one
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.request import Image, Request, user
+from podium.request import Image, Message, Request, Text
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
 
@@ -43,21 +44,27 @@ def cheapest_capable(situation: Situation) -> str:
     """The name of the cheapest worker that can take the question.
 
     A worker can take it when the conversation and the question fit its window with some room
-    for an answer, and when it can see, should the conversation hold a picture. A worker that is
-    a conductor itself would plan, so it is passed over. When nobody qualifies, the cheapest of
-    all is as good a choice as any: the provider will say what is wrong.
+    for an answer, when it can do what is demanded of the answer, and when it can see, should the
+    question or the conversation hold an image. A worker that is a conductor itself would plan, so
+    it is passed over. When nobody qualifies, the cheapest of those who can do what is demanded, or
+    else of all, is as good a choice as any: the provider will say what is wrong.
     """
     pool = situation.pool
-    request = Request((*situation.history, user(situation.question)))
-    capable = tuple(replace(worker, fallback=None) for worker in pool if _can_take(worker, request))
-    return (Pool(capable) if capable else pool).cheapest.name
+    asked = Message("user", (*situation.images, Text(situation.question)))
+    request = Request((*situation.history, asked), tools=situation.terms.tools)
+    pictures = tuple(p for turn in request.messages for p in turn.parts if isinstance(p, Image))
+    demanded = needs_of_one(situation.terms, situation.images)
+    able = [worker for worker in pool if _can_do(worker, demanded)]
+    wanted = needs_of_one(situation.terms, pictures)
+    capable = [worker for worker in able if _can_do(worker, wanted) and _fits(worker, request)]
+    candidates = tuple(replace(worker, fallback=None) for worker in capable or able)
+    return (Pool(candidates) if candidates else pool).cheapest.name
 
 
-def _can_take(worker: WorkerProfile, request: Request) -> bool:
-    if worker.provider == CONDUCTOR_PROVIDER:
-        return False
-    pictured = any(isinstance(part, Image) for turn in request.messages for part in turn.parts)
-    if pictured and "vision" not in worker.capabilities:
-        return False
+def _can_do(worker: WorkerProfile, needs: Needs) -> bool:
+    return worker.provider != CONDUCTOR_PROVIDER and needs <= worker.capabilities
+
+
+def _fits(worker: WorkerProfile, request: Request) -> bool:
     window = worker.limits.context_window
     return window is None or estimated_input_tokens(request) + ROOM_FOR_AN_ANSWER <= window

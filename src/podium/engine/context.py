@@ -17,6 +17,9 @@ from podium.tags import unused_mark
 
 TAGS: Final = ("question", "subtask", "reply")
 
+TEXTS: Final = ("step.txt", "final.txt", "go_on.txt", "repair.txt")
+"""What workers are told in Podium's own words, by the names of the files."""
+
 
 class Pair(NamedTuple):
     """An earlier step as later workers see it; `step` says which one it was."""
@@ -65,8 +68,8 @@ def _sections(pairs: Sequence[Pair], mark: str) -> list[str]:
 
 @cache
 def prompt_hash() -> str:
-    """A fingerprint of the texts that every worker's message is built from."""
-    texts = prompt_text("step.txt") + "\0" + prompt_text("final.txt")
+    """A fingerprint of the texts that workers' messages are built from."""
+    texts = "\0".join(prompt_text(name) for name in TEXTS)
     return hashlib.sha256(texts.encode()).hexdigest()[:16]
 
 

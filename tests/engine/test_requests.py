@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podium.budget import estimated_input_tokens
+from podium.engine import Assignment
+from podium.engine.requests import request_for, tools_for, turn_of
+from podium.pool import Capability, Limits, Pool, WorkerProfile
+from podium.request import (
+    Image,
+    Message,
+    Reply,
+    Request,
+    Terms,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+    assistant,
+    system,
+    user,
+)
+from podium.workflow import Step, Workflow
+
+LOOK = Tool("look", "", {"type": "object"})
+WORDS = "word " * 60  # about a hundred tokens
+
+
+def profile(*can: Capability, window: int | None = None, model: str = "m") -> WorkerProfile:
+    return WorkerProfile(
+        name="a",
+        model=model,
+        capabilities=frozenset(can),
+        limits=Limits(context_window=window, max_output_tokens=100),
+    )
+
+
+def asked(
+    worker: WorkerProfile,
+    *history: Message,
+    turns: tuple[Message, ...] = (),
+    tools: tuple[Tool, ...] = (),
+) -> tuple[Message, ...]:
+    assignment = Assignment(
+        workflow=Workflow((Step("a", "x"),)), question="q", pool=Pool((worker,)), history=history
+    )
+    request = request_for(worker, "prompt", assignment, turns, tools, is_final=True)
+    return request.messages
+
+
+def used(call_id: str) -> tuple[Message, Message]:
+    """A tool called, and what it said."""
+    call = ToolCall(call_id, "look", "{}")
+    return Message("assistant", (call,)), Message("tool", (ToolResult(call_id, WORDS),))
+
+
+def test_without_a_window_the_whole_conversation_is_told() -> None:
+    history = (user("hello"), assistant("hi"))
+    assert asked(profile(), *history) == (*history, user("prompt"))
+
+
+def test_the_oldest_turns_are_dropped_first_and_system_messages_stay() -> None:
+    rules = system("Be brief.")
+    old, new = (user(f"old {WORDS}"), assistant(WORDS)), (user(f"new {WORDS}"), assistant(WORDS))
+    assert asked(profile(window=450), *old, rules, *new) == (rules, *new, user("prompt"))
+    assert asked(profile(window=200), *old, rules, *new) == (rules, user("prompt"))
+
+
+def test_a_tools_result_is_never_without_its_call() -> None:
+    turn = (user("look it up"), *used("1"), assistant("found"))
+    last = (user("thanks"), assistant("welcome"))
+    narrow = profile("tools", window=130)
+    assert asked(narrow, *turn, *last, tools=(LOOK,)) == (*last, user("prompt"))
+    whole = profile("tools", window=2000)
+    assert asked(whole, *turn, *last, tools=(LOOK,)) == (*turn, *last, user("prompt"))
+
+
+def test_a_step_keeps_its_own_turns_whatever_they_take() -> None:
+    turns = used("1")
+    told = asked(profile("tools", window=60), user(WORDS), turns=turns, tools=(LOOK,))
+    assert told == (user("prompt"), *turns)
+
+
+@given(
+    st.lists(st.sampled_from(["user", "assistant", "system", "tool"]), max_size=12),
+    st.integers(0, 900),
+)
+def test_what_is_told_fits_and_is_the_end_of_the_conversation(
+    roles: list[str], window: int
+) -> None:
+    history: list[Message] = []
+    for place, role in enumerate(roles):
+        if role == "tool":
+            history += used(str(place))
+        else:
+            history.append(Message(role, (Text(f"{place} {WORDS}"),)))  # type: ignore[arg-type]
+    told = asked(profile("tools", window=window), *history, tools=(LOOK,))[:-1]
+    said = [message for message in told if message.role != "system"]
+    before = [message for message in history if message.role != "system"]
+    assert said == before[len(before) - len(said) :]
+    assert [m for m in told if m.role == "system"] == [m for m in history if m.role == "system"]
+    if said:
+        assert said[0].role == "user" or said == before
+        assert estimated_input_tokens(Request(told)) <= window
+
+
+def test_thinking_goes_only_to_the_model_that_did_it() -> None:
+    thought = Message("assistant", (Thinking("hm", "sealed", "m"), Text("yes")))
+    alone = Message("assistant", (Thinking("hm", "sealed", "other"),))
+    history = (user("is it?"), thought, alone)
+    assert asked(profile(), *history) == (user("is it?"), thought, user("prompt"))
+    other = asked(profile(model="other"), *history)
+    assert other == (user("is it?"), assistant("yes"), alone, user("prompt"))
+
+
+def test_who_cannot_see_is_told_that_there_was_an_image() -> None:
+    shown = Message("user", (Text("look: "), Image(url="https://x/y")))
+    assert asked(profile("vision"), shown)[0] == shown
+    assert asked(profile(), shown)[0].text == "look: [an image that you cannot see]"
+
+
+def test_who_has_no_tools_is_told_in_words_what_was_done_with_them() -> None:
+    call, result = used("1")
+    failed = Message("tool", (ToolResult("1", "no such page", is_error=True),))
+    told = asked(profile(), user("look"), call, result, failed)
+    assert [message.role for message in told] == ["user", "assistant", "user", "user", "user"]
+    assert told[1].text == "[called the tool look with {}]"
+    assert told[2].text == f"[the tool look answered: {WORDS}]"
+    assert told[3].text == "[the tool look failed: no such page]"
+
+
+def test_a_turn_is_handed_back_with_thinking_first_and_calls_last() -> None:
+    call, thought = ToolCall("1", "look", "{}"), Thinking("hm", "sealed", "m")
+    reply = Reply("Let me see.", tool_calls=(call,), thinking=(thought,))
+    assert turn_of(reply, (call,)).parts == (thought, Text("Let me see."), call)
+    assert turn_of(Reply("", tool_calls=(call,)), (call,)).parts == (call,)
+
+
+def test_tools_that_are_not_to_be_called_are_told_to_the_final_step_alone() -> None:
+    terms = Terms(tools=(LOOK,), tool_choice="none")
+    assert tools_for(profile("tools"), terms, None, is_final=True) == (LOOK,)
+    assert tools_for(profile("tools"), terms, None, is_final=False) == ()
+    assert tools_for(profile(), Terms(tools=(LOOK,)), None, is_final=True) == ()
