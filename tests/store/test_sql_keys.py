@@ -180,3 +180,8 @@ def test_a_rate_is_a_number_from_1_up() -> None:
 def test_an_unknown_scope_is_refused() -> None:
     with pytest.raises(ConfigError, match="no scope 'write'; there is ask, plan, "):
         Rules(scopes=frozenset({"ask", "write"}))  # type: ignore[arg-type]
+
+
+def test_an_unknown_tier_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no tier 'huge'; there is mini, podium, ultra"):
+        Rules(tiers=frozenset({"mini", "huge"}))  # type: ignore[arg-type]

@@ -7,13 +7,14 @@ how a key's rules are held to, is the server's business.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, Protocol, get_args
 
 from pydantic import ConfigDict
 
 from podium.errors import ConfigError
+from podium.run import Tier
 
 Scope = Literal["ask", "plan", "runs:read", "runs:delete", "gateway", "admin"]
 """What a key may be used for. `ask`: have questions answered. `plan`: see plans, carried out or
@@ -60,7 +61,7 @@ class Rules:
     __pydantic_config__: ClassVar[ConfigDict] = _AS_WRITTEN
 
     scopes: frozenset[Scope] = USUAL_SCOPES
-    tiers: frozenset[str] | None = None
+    tiers: frozenset[Tier] | None = None
     workers: frozenset[str] | None = None
     exclude: frozenset[str] = frozenset()
     per_request: Allowance = NO_CAP
@@ -75,8 +76,13 @@ class Rules:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name} is {value}; a rate is a number from 1 up")
-        for scope in sorted(self.scopes - set(SCOPES)):
-            raise ConfigError(f"there is no scope {scope!r}; there is {', '.join(SCOPES)}")
+        _check_known("scope", self.scopes, SCOPES)
+        _check_known("tier", self.tiers or (), get_args(Tier))
+
+
+def _check_known(what: str, given: Iterable[str], known: tuple[str, ...]) -> None:
+    for name in sorted(set(given) - set(known)):
+        raise ConfigError(f"there is no {what} {name!r}; there is {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

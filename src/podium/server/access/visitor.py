@@ -39,7 +39,7 @@ class Visitor:
     key_id: str = ""
     name: str = ""
     scopes: frozenset[Scope] = frozenset(SCOPES)
-    tiers: frozenset[str] | None = None
+    tiers: frozenset[Tier] | None = None
     workers: frozenset[str] | None = None
     exclude: frozenset[str] = frozenset()
     per_request: Allowance = NO_CAP

@@ -1,0 +1,201 @@
+"""What a key excludes sees nothing of what is asked with it: through the whole server, in every
+step of every round, in nested runs, and however a conductor, a fallback or a client tries."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from podium.conductor import Conductor, ModelConductor
+from podium.conductor.base import Plan, Situation
+from podium.errors import Unavailable
+from podium.pool import Pool, WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.run import Run
+from podium.runner import ConductorWorker, Options
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
+from podium.store.keys import Rules
+from podium.store.sql import SqlRunStore
+from podium.worker import Caller, Worker
+from podium.workflow import Step, Workflow
+from support.serving import Served, application, serving
+
+EXCLUDING = Rules(exclude=frozenset({"anthropic", "grok"}))
+ROUNDS = 3
+
+
+def cast(failing: bool = False) -> dict[str, ScriptedWorker]:
+    """Two who may be asked, two of an excluded provider, and one who is excluded by name."""
+    profiles = (
+        WorkerProfile(name="gpt", provider="openai", fallback="claude"),
+        WorkerProfile(name="llama", provider="ollama", fallback="grok"),
+        WorkerProfile(name="claude", provider="anthropic"),
+        WorkerProfile(name="haiku", provider="anthropic"),
+        WorkerProfile(name="grok", provider="xai"),
+    )
+    script = Unavailable("down") if failing else "said"
+    return {profile.name: ScriptedWorker(profile, script) for profile in profiles}
+
+
+FORBIDDEN = ("claude", "haiku", "grok")
+
+
+class Restless:
+    """Plans at random for whoever is in the pool, nests where it may, and never accepts."""
+
+    name = "restless"
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        names = situation.pool.names
+        steps = (Step(self.dice.choice(names), "do it", "all") for _ in range(4))
+        return Plan(Workflow(tuple(steps)))
+
+
+class Insisting:
+    """Plans for one worker, whatever the pool is."""
+
+    name = "insisting"
+
+    def __init__(self, wanted: str) -> None:
+        self.wanted = wanted
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        return Plan(Workflow((Step(self.wanted, "do it", ()),)))
+
+
+@asynccontextmanager
+async def served_to(
+    rules: Rules,
+    workers: list[Worker],
+    conductor: Conductor,
+    directory: Path,
+    rounds: int = 1,
+) -> AsyncIterator[tuple[Served, SqlRunStore]]:
+    """A server whose only client has a key of those rules."""
+    store = await SqlRunStore.open(directory / "podium.db")
+    made = make_key("Ada", rules)
+    await store.keys.add(made.key)
+    pool = Pool(tuple(worker.profile for worker in workers))
+    door = Gatekeeper(store.keys, pool)
+    app = application(
+        workers, conductor=conductor, options=Options(rounds=rounds), store=store, door=door
+    )
+    async with serving(app) as served:
+        served.client.headers["Authorization"] = f"Bearer {made.token}"
+        yield served, store
+        await door.close()
+
+
+def asked(run: Run) -> Iterator[str]:
+    """Everyone who was called for a run, nested runs included."""
+    yield from (attempt.worker for attempt in run.calls)
+
+
+def nested(run: Run) -> list[Run]:
+    return [inner for step in run.steps for inner in step.nested]
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_no_step_of_any_round_or_nested_run_is_given_to_who_is_excluded(
+    tmp_path: Path, seed: int
+) -> None:
+    actors = cast()
+    workers: list[Worker] = [*actors.values(), ConductorWorker()]
+    async with served_to(EXCLUDING, workers, Restless(seed), tmp_path, ROUNDS) as (served, store):
+        response = await served.ask("Compare tea and coffee", model="podium-ultra")
+        assert response.status_code == 200
+        run = await _kept(served, store)
+    assert len(run.rounds) == ROUNDS
+    assert not set(asked(run)) & set(FORBIDDEN)
+    assert {name: actors[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
+    assert actors["gpt"].calls + actors["llama"].calls > 0
+    for each in (run, *nested(run)):
+        assert set(each.exclude) == EXCLUDING.exclude
+        assert set(each.pool.names) <= {"gpt", "llama", "conductor"}
+
+
+async def test_without_the_rule_the_same_runs_do_ask_them_and_nest(tmp_path: Path) -> None:
+    actors = cast()
+    workers: list[Worker] = [*actors.values(), ConductorWorker()]
+    runs = []
+    for seed in range(8):
+        directory = tmp_path / str(seed)
+        async with served_to(Rules(), workers, Restless(seed), directory, ROUNDS) as (
+            served,
+            store,
+        ):
+            await served.ask("Compare tea and coffee", model="podium-ultra")
+            runs.append(await _kept(served, store))
+    assert all(actors[name].calls for name in FORBIDDEN)
+    assert any(nested(run) for run in runs)
+
+
+@pytest.mark.parametrize("wanted", FORBIDDEN)
+async def test_a_plan_that_names_who_is_excluded_is_not_carried_out(
+    tmp_path: Path, wanted: str
+) -> None:
+    actors = cast()
+    async with served_to(EXCLUDING, [*actors.values()], Insisting(wanted), tmp_path) as (served, _):
+        response = await served.ask("Why?", model="podium-ultra")
+    assert response.status_code >= 400
+    assert actors[wanted].calls == 0
+
+
+async def test_nobody_falls_back_on_who_is_excluded(tmp_path: Path) -> None:
+    actors = cast(failing=True)
+    async with served_to(EXCLUDING, [*actors.values()], Restless(0), tmp_path) as (served, _):
+        response = await served.ask("Why?", model="podium-ultra")
+    assert response.status_code == 502
+    assert actors["gpt"].calls + actors["llama"].calls > 0
+    assert {name: actors[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
+
+
+async def test_a_planner_that_is_excluded_does_not_read_the_question(tmp_path: Path) -> None:
+    actors = cast()
+    planner = ModelConductor(actors["claude"])
+    async with served_to(EXCLUDING, [*actors.values()], planner, tmp_path) as (served, _):
+        await served.ask("Why?", model="podium-ultra")
+    assert actors["claude"].calls == 0
+
+
+@pytest.mark.parametrize("wanted", FORBIDDEN)
+async def test_who_is_excluded_is_not_called_by_name_either(tmp_path: Path, wanted: str) -> None:
+    actors = cast()
+    async with served_to(EXCLUDING, [*actors.values()], Restless(0), tmp_path) as (served, _):
+        response = await served.ask("Why?", model=wanted)
+        listed = [each["id"] for each in (await served.client.get("/v1/models")).json()["data"]]
+    assert (response.status_code, response.json()["field"]) == (403, "model")
+    assert actors[wanted].calls == 0
+    assert wanted not in listed
+    assert "gpt" in listed
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"exclude": []},
+        {"exclude": ["llama"]},
+        {"workflow": {"steps": [{"worker": "claude", "subtask": "do it", "access": []}]}},
+    ],
+)
+async def test_a_client_can_wish_for_less_and_never_for_more(
+    tmp_path: Path, wish: dict[str, object]
+) -> None:
+    actors = cast()
+    async with served_to(EXCLUDING, [*actors.values()], Restless(1), tmp_path) as (served, _):
+        await served.ask("Why?", model="podium-ultra", podium=wish)
+    assert {name: actors[name].calls for name in FORBIDDEN} == dict.fromkeys(FORBIDDEN, 0)
+
+
+async def _kept(served: Served, store: SqlRunStore) -> Run:
+    """The one run that there is, written."""
+    await served.service.keeper.list()
+    return await store.load("last")
