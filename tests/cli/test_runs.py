@@ -12,7 +12,7 @@ import pytest
 from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor
 from podium.errors import StoreError
 from podium.process import this_process
-from podium.run import load
+from podium.run import RUN_VERSION, load
 from podium.store.sql import SqlRunStore
 
 QUESTION = "Compare tea and coffee"
@@ -110,7 +110,7 @@ def test_an_exported_run_loads_again(podium: Podium, asked: str, tmp_path: Path)
     ended = podium("runs", "export", asked, "--output", file)
     assert (ended.code, ended.out) == (0, "")
     run = load(json.loads(file.read_text("utf-8")))
-    assert (run.id, run.question, run.version) == (asked, QUESTION, 1)
+    assert (run.id, run.question, run.version) == (asked, QUESTION, RUN_VERSION)
     assert podium("runs", "export", asked).json["id"] == asked
 
 

@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, Place]] = {
         "podium.cli.serve", "Serve the pool as one model, to clients of OpenAI and of Anthropic."
     ),
     "runs": Place("podium.cli.runs", "List, show, export, compare, resume and delete runs."),
+    "keys": Place("podium.cli.keys", "Make, list and revoke keys to the server; see their usage."),
     "pool": Place("podium.cli.pool", "List the workers, and reach each of them once."),
     "models": Place("podium.cli.models", "List and fetch the weights of local models."),
     "doctor": Place("podium.cli.doctor", "Say what is configured, what is missing, what it costs."),

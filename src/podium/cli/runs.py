@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,20 +16,17 @@ from podium.cli.app import NounGroup
 from podium.cli.comparison import compare, say_differences
 from podium.cli.document import comparison_document
 from podium.cli.export import as_json, as_markdown
+from podium.cli.kept import Result, with_store
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice, conductor_of, configuration_file, settings_for
+from podium.cli.settings import Caps, Choice, conductor_of, settings_for
 from podium.cli.showing import deliver, onlooker
 from podium.cli.text import local_time, money, seconds, shortened, tokens
-from podium.config.files import read
-from podium.config.schema import ConfigFile
 from podium.document import run_document, summary_document
 from podium.errors import StoreError, UsageError
 from podium.process import is_alive
 from podium.run import Run, RunStatus
-from podium.store import RunStore, RunSummary, open_store
-
-Result = TypeVar("Result")
+from podium.store import RunStore, RunSummary
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -153,7 +150,7 @@ def resume(
     pool that the run had: give --pool again where it was given before. Exit codes are those of
     podium ask.
     """
-    found = _from_store(config, lambda store: store.load(run_id), pool)
+    found = with_store(config, lambda store: store.load(run_id), pool)
     if found.status != "answered":
         _check_pool(found, Choice(pool=pool, config=config, offline=offline))
     planner = conductor or conductor_of(found)
@@ -182,7 +179,7 @@ def delete(
     config: options.Config = None,
 ) -> None:
     """Forget a run for good. One that is still being performed is not deleted."""
-    say(f"deleted {_from_store(config, lambda store: _delete(store, run_id))}")
+    say(f"deleted {with_store(config, lambda store: _delete(store, run_id))}")
 
 
 def _check_pool(run: Run, choice: Choice) -> None:
@@ -217,30 +214,7 @@ def _load(run_id: str, config: Path | None) -> Run:
 
 
 def _read(config: Path | None, work: Callable[[RunStore], Awaitable[Result]]) -> Result:
-    return _from_store(config, work, to_read=True)
-
-
-def _from_store(
-    config: Path | None,
-    work: Callable[[RunStore], Awaitable[Result]],
-    pool: Path | None = None,
-    *,
-    to_read: bool = False,
-) -> Result:
-    """Do something with the store that the files name; their workers are not looked at."""
-    tables = ConfigFile()
-    for file in (configuration_file(os.environ, config), pool):
-        if file is not None:
-            tables = tables.overlaid(read(file))
-
-    async def opened() -> Result:
-        store = await open_store(tables.store.url or tables.store.path, to_read=to_read)
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(opened())
+    return with_store(config, work, to_read=True)
 
 
 def _summary_line(summary: RunSummary) -> str:
