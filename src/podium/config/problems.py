@@ -10,7 +10,7 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -99,7 +99,7 @@ def _said(details: ErrorDetails, form: type[BaseModel]) -> str:
         return f"unknown key {path}; {nearest(last, keys)}"
     if details["type"] == "missing":
         return f"{path} is missing, and it is required"
-    if last == "key_env":
+    if last == "key_env" or details["loc"][-2:-1] == ("env",):
         return f"{path}: expected the name of an environment variable, such as OPENAI_API_KEY"
     return f"{path}: expected {_expected(details)}, got {shown(details['input'])}"
 
@@ -121,8 +121,10 @@ def _expected(details: ErrorDetails) -> str:
             return "true or false"
         case "model_type" | "dict_type":
             return "a table"
-        case "tuple_type":
+        case "tuple_type" if len(details["loc"]) == 1:
             return f"tables written [[{_path(details['loc'])}]]"
+        case "tuple_type":
+            return "a list"
         case "frozen_set_type":
             return "a list"
         case "greater_than":
@@ -145,11 +147,14 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _keys_at(form: type[BaseModel], location: tuple[int | str, ...]) -> Iterable[str]:
     """The keys that the table at that place may have."""
-    for part in location:
-        if isinstance(part, str):
-            table = table_in(form.model_fields[part].annotation)
-            assert table is not None, "only a table can have a key too many"
-            form = table
+    parts = iter(part for part in location if isinstance(part, str))
+    for part in parts:
+        annotation = form.model_fields[part].annotation
+        table = table_in(annotation)
+        assert table is not None, "only a table can have a key too many"
+        form = table
+        if get_origin(annotation) is dict:
+            next(parts)  # the name that the file gives to such a table
     return form.model_fields
 
 

@@ -69,7 +69,8 @@ def _variable_row(known: KnownEndpoint) -> str:
 def _section(name: str, field: FieldInfo) -> Iterator[str]:
     table = table_in(field.annotation)
     assert table is not None, "a file consists of tables"
-    heading = f"[[{name}]]" if get_origin(field.annotation) is tuple else f"[{name}]"
+    headings: dict[Any, str] = {tuple: f"[[{name}]]", dict: f"[{name}.NAME]"}
+    heading = headings.get(get_origin(field.annotation), f"[{name}]")
     yield from (f"### `{heading}`", "", f"{table.__doc__}", "")
     yield from ("| key | type | default | meaning |", "|---|---|---|---|")
     yield from (_row(key, field) for key, field in _keys(table))
@@ -117,7 +118,7 @@ def _type(annotation: Any) -> str:
     if origin is frozenset:
         return f"list of {_type(parts[0])}"
     if origin is tuple:
-        return "tables"
+        return f"list of {_type(parts[0])}" if table_in(annotation) is None else "tables"
     if origin is dict or table_in(annotation) is not None:
         return "table"
     if len(parts) > 1 and type(None) in parts:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from podium.budget import Budget
 from podium.catalogue import Catalogue, CatalogueEntry
+from podium.config.mcp import mcp_settings
 from podium.config.problems import nearest, secret_in, secret_problem
 from podium.config.schema import (
     WEIGHTS_PROVIDER,
@@ -98,6 +99,7 @@ class _Resolver:
             retry=RetryPolicy(**config.retry.model_dump()),
             store=_store(config.store),
             server=ServerSettings(**config.server.model_dump()),
+            mcp=mcp_settings(config.mcp),
             warnings=self._retired(workers),
         )
         conductor = self._conductor(config.conductor, settings.pool, workers)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import BaseModel, Field
 
 from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
+from podium.config.mcp import McpTable
 from podium.workflow import DEFAULT_MAX_STEPS
 
 WEIGHTS_PROVIDER: Final = "llamacpp"
@@ -264,6 +265,7 @@ class ConfigFile(Table):
     retry: RetryTable = RetryTable()
     store: StoreTable = StoreTable()
     server: ServerTable = ServerTable()
+    mcp: dict[str, McpTable] = Field(default={})
     worker: tuple[WorkerTable, ...] = Field(default=(), strict=False)
 
     @property
@@ -277,20 +279,22 @@ class ConfigFile(Table):
 
     def completed(self, pool: ConfigFile) -> ConfigFile:
         """This file with a pool file's workers, and with its values for every key left out."""
-        tables = {name: getattr(self, name) for name in self.model_fields_set - {"worker"}}
+        written = self.model_fields_set - {"worker", "mcp"}
+        tables = {name: getattr(self, name) for name in written}
         said = {
             name: getattr(pool, name).model_copy(
                 update={key: getattr(table, key) for key in table.model_fields_set}
             )
             for name, table in tables.items()
         }
-        return pool.model_copy(update=said)
+        return pool.model_copy(update={**said, "mcp": {**pool.mcp, **self.mcp}})
 
     def anchored(self, directory: Path) -> ConfigFile:
         """This file with the paths in it counted from the directory it lies in."""
         changed = {
             "conductor": self.conductor.anchored(directory),
             "store": self.store.anchored(directory),
+            "mcp": {name: table.anchored(directory) for name, table in self.mcp.items()},
             "worker": tuple(worker.anchored(directory) for worker in self.worker),
         }
         written = {name: table for name, table in changed.items() if name in self.model_fields_set}

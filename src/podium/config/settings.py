@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from podium.budget import Budget
+from podium.config.mcp import McpSettings
 from podium.config.schema import ConductorKind, PromptLength
 from podium.engine.retry import RetryPolicy
 from podium.errors import ConfigError, UnknownWorker
@@ -104,6 +105,7 @@ class Settings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     store: StoreSettings = StoreSettings()
     server: ServerSettings = ServerSettings()
+    mcp: tuple[McpSettings, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
