@@ -272,7 +272,10 @@ def _thinking(run: Run) -> tuple[Thinking, ...]:
 def _answered(asked: Asked, run: Run, bill: Bill) -> Answered:
     if run.status == "exhausted":
         raise Refusal("out_of_budget", run.error or "the budget of this run is spent")
-    if run.answer is None and run.status != "waiting":
+    broken = run.status == "partial" and any(
+        step.status == "failed" and step.reply for step in run.rounds[-1].steps
+    )
+    if broken or (run.answer is None and run.status != "waiting"):
         raise Refusal("upstream", run.error or "no worker answered")
     answer = replace(
         answer_of(run, asked.model), usage=bill.usage, orchestration=bill.orchestration

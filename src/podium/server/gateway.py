@@ -4,11 +4,16 @@ budget as in any run."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from podium.budget import Budget, Ledger
+from podium.demands import check_terms, needs_in_words, needs_of_one
 from podium.engine import Calls, Switchboard
+from podium.engine.context import prompt_text
+from podium.engine.words import Words
 from podium.errors import WorkerError
-from podium.request import Delta, Image, Request
+from podium.pool import WorkerProfile
+from podium.request import Delta, Image, Request, assistant, user
 from podium.run import new_run_id, total_cost, total_usage
 from podium.server.access import Door, Visitor
 from podium.server.answering import Answered, Bill, refusals, tightened
@@ -36,7 +41,8 @@ class Gateway:
         teller: Teller | None = None,
     ) -> Answered:
         """The worker's reply; raises `Refusal`. `bill` is filled in however it ends."""
-        _check(asked, worker)
+        with refusals():
+            _check(asked, worker.profile)
         request = _request(asked)
         budget = self._door.budget_for(visitor, tightened(self._budget, asked.wished.budget))
         board = self._board
@@ -49,12 +55,11 @@ class Gateway:
         try:
             with refusals():
                 budget.check((worker.profile,))
-                reply = await calls.make(
-                    worker,
-                    request,
-                    listener.delta if listener else None,
-                    listener.retried if listener else None,
-                )
+                if listener is None:
+                    reply = await calls.make(worker, request)
+                else:
+                    reply = await calls.make(worker, request, listener.delta, listener.retried)
+                    reply = replace(reply, text=listener.whole(reply.text))
         finally:
             bill.usage = total_usage(iter(calls.attempts))
             bill.cost_usd = total_cost(iter(calls.attempts))
@@ -73,21 +78,30 @@ class Gateway:
 
 
 class _Listener:
-    """Tells what a worker streams; after a retry it begins anew."""
+    """Tells what a worker streams. Where a call breaks off, the next is asked to go on from what
+    was told already."""
 
     def __init__(self, teller: Teller, request: Request) -> None:
         self._teller = teller
         self._request = request
+        self._words = Words()
 
     def delta(self, delta: Delta) -> None:
         if delta.kind == "thinking":
             self._teller.thinking(delta.text)
-        else:
-            self._teller.text(delta.text)
+        elif text := self._words.hear(delta.text):
+            self._teller.text(text)
 
     def retried(self, worker: str, error: WorkerError, wait: float) -> Request:
-        self._teller.anew()
-        return self._request
+        self._words.break_off()
+        if not self._words.kept:
+            return self._request
+        again = (assistant(self._words.kept), user(prompt_text("go_on.txt")))
+        return replace(self._request, messages=(*self._request.messages, *again))
+
+    def whole(self, text: str) -> str:
+        """The whole reply, where `text` is the last call's."""
+        return self._words.whole(text)
 
 
 def _request(asked: Asked) -> Request:
@@ -106,9 +120,9 @@ def _request(asked: Asked) -> Request:
     )
 
 
-def _check(asked: Asked, worker: Worker) -> None:
+def _check(asked: Asked, profile: WorkerProfile) -> None:
     """Refuse what one worker cannot do, rather than let it be lost on the way."""
-    profile, wished = worker.profile, asked.wished
+    wished = asked.wished
     for name in ("workflow", "max_steps", "rounds"):
         if getattr(wished, name) is not None:
             raise invalid(
@@ -125,11 +139,8 @@ def _check(asked: Asked, worker: Worker) -> None:
     for name in (profile.name, profile.provider):
         if name and name in wished.exclude:
             raise Refusal("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
-    capabilities = profile.capabilities
-    if not capabilities:  # nobody said what it can do; its provider will
-        return
-    if asked.terms.tools and "tools" not in capabilities:
-        raise invalid("tools", f"{profile.name!r} cannot call tools; ask another")
-    pictured = any(isinstance(part, Image) for turn in asked.messages for part in turn.parts)
-    if pictured and "vision" not in capabilities:
-        raise invalid("messages", f"{profile.name!r} cannot see pictures; ask another")
+    check_terms(asked.terms)
+    pictures = (part for turn in asked.messages for part in turn.parts if isinstance(part, Image))
+    missing = needs_of_one(asked.terms, tuple(pictures)) - profile.capabilities
+    if missing:
+        raise Refusal("invalid", f"{profile.name!r} cannot {needs_in_words(missing)}; ask another")
