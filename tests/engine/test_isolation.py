@@ -9,24 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.run import Round, StepRecord
-from podium.workflow import Access, Step, Workflow
+from podium.workflow import Workflow
 from support.stage import Actor, Stage
-
-
-@st.composite
-def workflows(draw: st.DrawFn, longest: int = 7) -> Workflow:
-    steps = []
-    for index in range(draw(st.integers(1, longest))):
-        access: Access = draw(
-            st.one_of(
-                st.just("all"),
-                st.sets(st.integers(0, max(0, index - 1))).map(lambda s: tuple(sorted(s))),
-            )
-            if index
-            else st.sampled_from(["all", ()])
-        )
-        steps.append(Step(draw(st.sampled_from("abc")), f"subtask-{index}", access))
-    return Workflow(tuple(steps))
+from support.workflows import workflows
 
 
 def secret(round_: int, index: int) -> str:
