@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, Protocol, get_args
+from typing import ClassVar, Final, Literal, Protocol, final, get_args
 
 from pydantic import ConfigDict
 
 from podium.errors import ConfigError
+from podium.quick import quick
 from podium.run import Tier
 
 Scope = Literal["ask", "plan", "runs:read", "runs:delete", "gateway", "admin"]
@@ -124,6 +125,8 @@ class KeyUsage:
     assumed_usd: float = 0.0
 
 
+@final
+@quick
 @dataclass(frozen=True, slots=True)
 class Charged:
     """What a budget was charged: what was used, and what was assumed where that is unknown."""

@@ -76,6 +76,11 @@ def test_a_cost_beyond_belief_is_unknown(cost: float | None) -> None:
     assert used.charged == Charged(9.0, 2)
 
 
+def test_a_cost_that_lacks_a_crumb_of_nothing_is_nothing() -> None:
+    used = used_of(Usage(1, 1, 0, 0, 0), NO_USAGE, -1e-17, Charged(9.0, 900))
+    assert used.charged == Charged(0.0, 2)
+
+
 async def test_lines_are_written_together_a_while_later(
     keys: MemoryKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

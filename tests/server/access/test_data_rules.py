@@ -4,26 +4,24 @@ step of every round, in nested runs, and however a conductor, a fallback or a cl
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from podium.conductor import Conductor, ModelConductor
+from podium.conductor import ModelConductor
 from podium.conductor.base import Plan, Situation
 from podium.errors import Unavailable
-from podium.pool import Pool, WorkerProfile
+from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.run import Run
-from podium.runner import ConductorWorker, Options
-from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.runner import ConductorWorker
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
 from podium.worker import Caller, Worker
 from podium.workflow import Step, Workflow
-from support.serving import Served, application, serving
+from server.access.keyed import served_to
+from support.serving import Served
 
 EXCLUDING = Rules(exclude=frozenset({"anthropic", "grok"}))
 ROUNDS = 3
@@ -69,29 +67,6 @@ class Insisting:
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
         return Plan(Workflow((Step(self.wanted, "do it", ()),)))
-
-
-@asynccontextmanager
-async def served_to(
-    rules: Rules,
-    workers: list[Worker],
-    conductor: Conductor,
-    directory: Path,
-    rounds: int = 1,
-) -> AsyncIterator[tuple[Served, SqlRunStore]]:
-    """A server whose only client has a key of those rules."""
-    store = await SqlRunStore.open(directory / "podium.db")
-    made = make_key("Ada", rules)
-    await store.keys.add(made.key)
-    pool = Pool(tuple(worker.profile for worker in workers))
-    door = Gatekeeper(store.keys, pool)
-    app = application(
-        workers, conductor=conductor, options=Options(rounds=rounds), store=store, door=door
-    )
-    async with serving(app) as served:
-        served.client.headers["Authorization"] = f"Bearer {made.token}"
-        yield served, store
-        await door.close()
 
 
 def asked(run: Run) -> Iterator[str]:

@@ -11,9 +11,10 @@ import asyncio
 import logging
 import math
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 from podium.errors import StoreError
+from podium.quick import quick
 from podium.store.keys import Charged, KeyStore, KeyUsage, Standing
 from podium.usage import Usage
 
@@ -26,6 +27,10 @@ LARGEST_COUNT: Final = 10**12
 """More tokens than any request can have used. A provider that claims more is not believed."""
 
 
+CRUMB: Final = 1e-9
+"""What a difference of sums may lack of nothing, as fractions of a dollar are counted."""
+
+
 class Tokens(NamedTuple):
     """Tokens that are known."""
 
@@ -33,6 +38,8 @@ class Tokens(NamedTuple):
     output: int
 
 
+@final
+@quick
 @dataclass(frozen=True, slots=True)
 class Used:
     """What a request used. What is unknown of it is None, and `assumed` is what its key is
@@ -48,14 +55,14 @@ class Used:
         """What the key's budget is charged."""
         return Charged(
             self.assumed.usd if self.cost_usd is None else self.cost_usd,
-            self.assumed.tokens if self.tokens is None else sum(self.tokens),
+            self.assumed.tokens if self.tokens is None else self.tokens.input + self.tokens.output,
         )
 
 
 def used_of(usage: Usage, orchestration: Usage, cost_usd: float | None, assumed: Charged) -> Used:
     """What was used, of which nothing is believed that cannot be."""
-    if cost_usd is not None and not 0.0 <= cost_usd < math.inf:
-        cost_usd = None
+    if cost_usd is not None:
+        cost_usd = max(0.0, cost_usd) if -CRUMB <= cost_usd < math.inf else None
     return Used(_tokens(usage), _tokens(orchestration), cost_usd, assumed)
 
 

@@ -14,16 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Final, Protocol
+from typing import Final, Protocol, final
 
 from podium.budget import Budget
 from podium.errors import StoreError
 from podium.pool import Pool
+from podium.quick import quick
 from podium.server.access.book import Book, used_of
 from podium.server.access.keys import fits, read_token
 from podium.server.access.purse import Exhausted, Experience, Purse
 from podium.server.access.rates import Rates
-from podium.server.access.visitor import Visitor, tier_of, within
+from podium.server.access.visitor import Visitor, scope_of, within
 from podium.server.refusal import Refusal
 from podium.store.keys import Charged, Key, KeyStore, Scope
 from podium.usage import Usage
@@ -120,6 +121,8 @@ class _Account:
     day: str
 
 
+@final
+@quick
 @dataclass(frozen=True, slots=True)
 class _Begun:
     """A request in flight: what it was expected and estimated to use, and what is held for it."""
@@ -187,7 +190,7 @@ class Gatekeeper:
     ) -> None:
         """A request of about so many tokens begins; raises `Refusal` forbidden, out_of_budget or
         rate_limited. Every request that has begun must be settled, however it ends."""
-        visitor.require(scope or ("ask" if tier_of(tier_or_worker) else "gateway"))
+        visitor.require(scope or scope_of(tier_or_worker))
         visitor.check_model(tier_or_worker, self._providers.get(tier_or_worker, ""))
         account = self._accounts[visitor.key_id]
         exhausted = account.purse.exhausted()

@@ -24,6 +24,11 @@ def tier_of(model: str) -> Tier | None:
     return TIERS.get(model.partition("@")[0])
 
 
+def scope_of(model: str) -> Scope:
+    """The scope that asking for a model takes."""
+    return "gateway" if tier_of(model) is None else "ask"
+
+
 @final
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +89,7 @@ class Visitor:
     def lists(self, model: str, provider: str = "") -> bool:
         """Whether that tier, or that worker of that provider, is one to show them: they may ask
         for it, and have the scope to."""
-        return self.may("ask" if tier_of(model) else "gateway") and self.allows(model, provider)
+        return self.may(scope_of(model)) and self.allows(model, provider)
 
     def capped(self, budget: Budget) -> Budget:
         """That budget, cut down to what one request of theirs may use."""

@@ -1,0 +1,40 @@
+"""A whole server that asks for keys, and one client of it that has one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from podium.conductor import Conductor
+from podium.pool import Pool
+from podium.runner import Options
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
+from podium.store.keys import Rules
+from podium.store.sql import SqlRunStore
+from podium.worker import Worker
+from support.serving import Served, application, serving
+
+
+@asynccontextmanager
+async def served_to(
+    rules: Rules,
+    workers: Sequence[Worker],
+    conductor: Conductor | None,
+    directory: Path,
+    rounds: int = 1,
+) -> AsyncIterator[tuple[Served, SqlRunStore]]:
+    """A server whose only client has a key of those rules."""
+    store = await SqlRunStore.open(directory / "podium.db")
+    made = make_key("Ada", rules)
+    await store.keys.add(made.key)
+    pool = Pool(tuple(worker.profile for worker in workers))
+    door = Gatekeeper(store.keys, pool)
+    app = application(
+        workers, conductor=conductor, options=Options(rounds=rounds), store=store, door=door
+    )
+    async with serving(app) as served:
+        served.client.headers["Authorization"] = f"Bearer {made.token}"
+        yield served, store
+        await door.close()

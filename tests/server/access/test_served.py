@@ -1,0 +1,107 @@
+"""Keys as clients meet them: what is answered, and what is written down of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podium.providers import ScriptedWorker
+from podium.store.keys import Allowance, Rules
+from podium.usage import Price, Usage
+from server.access.keyed import served_to
+
+PRICE = Price(input=1.0, output=2.0)
+
+
+def worker() -> ScriptedWorker:
+    """A tenth of a dollar a call."""
+    return ScriptedWorker("solo", "yes", price=PRICE, usage=Usage(40_000, 30_000, 0, 0, 0))
+
+
+@pytest.mark.parametrize("token", [None, "Bearer pk_0123_no", "Basic abc", "Bearer "])
+async def test_without_a_key_there_is_no_answer(tmp_path: Path, token: str | None) -> None:
+    solo = worker()
+    async with served_to(Rules(), [solo], None, tmp_path) as (served, _):
+        del served.client.headers["Authorization"]
+        if token:
+            served.client.headers["Authorization"] = token
+        response = await served.ask(model="solo")
+        listed = await served.client.get("/v1/runs")
+        alive = await served.client.get("/healthz")
+    assert (response.status_code, response.json()["refused"]) == (401, "unauthenticated")
+    assert listed.status_code == 401
+    assert alive.status_code == 200
+    assert solo.calls == 0
+
+
+async def test_a_spent_budget_is_402_and_names_the_cap(tmp_path: Path) -> None:
+    solo = worker()
+    rules = Rules(per_day=Allowance(usd=0.1))
+    async with served_to(rules, [solo], None, tmp_path) as (served, _):
+        first = await served.ask(model="podium-ultra")
+        second = await served.ask(model="podium-ultra")
+        gateway = await served.ask(model="solo")
+    assert first.status_code == 200
+    assert (second.status_code, gateway.status_code) == (402, 402)
+    assert "$0.1 that the key 'Ada' may spend today is spent" in second.json()["message"]
+    assert solo.calls == 1
+
+
+async def test_too_many_requests_are_429_with_the_time_to_come_back(tmp_path: Path) -> None:
+    async with served_to(Rules(requests_per_minute=1), [worker()], None, tmp_path) as (served, _):
+        assert (await served.ask(model="solo")).status_code == 200
+        response = await served.ask(model="solo")
+    assert response.status_code == 429
+    assert 50 < float(response.headers["retry-after"]) <= 60
+
+
+@pytest.mark.parametrize(
+    ("rules", "model"),
+    [
+        (Rules(scopes=frozenset({"ask"})), "solo"),
+        (Rules(scopes=frozenset({"gateway"})), "podium"),
+        (Rules(tiers=frozenset({"mini"})), "podium-ultra"),
+        (Rules(workers=frozenset({"other"})), "solo"),
+    ],
+)
+async def test_what_a_key_does_not_allow_is_403(tmp_path: Path, rules: Rules, model: str) -> None:
+    solo = worker()
+    async with served_to(rules, [solo], None, tmp_path) as (served, _):
+        response = await served.ask(model=model)
+    assert (response.status_code, response.json()["refused"]) == (403, "forbidden")
+    assert solo.calls == 0
+
+
+async def test_what_was_used_is_written_by_model_and_is_what_the_worker_said(
+    tmp_path: Path,
+) -> None:
+    async with served_to(Rules(), [worker()], None, tmp_path) as (served, store):
+        for model in ("podium-ultra", "podium-ultra", "solo"):
+            await served.ask(model=model)
+        await served.service.door.close()
+        rows = {row.model: row for row in await store.keys.usage()}
+    assert set(rows) == {"podium-ultra", "solo"}
+    assert (rows["podium-ultra"].requests, rows["solo"].requests) == (2, 1)
+    assert (rows["solo"].input_tokens, rows["solo"].output_tokens) == (40_000, 30_000)
+    assert rows["podium-ultra"].cost_usd == pytest.approx(0.2)
+    assert rows["solo"].unknown_cost == 0
+
+
+async def test_a_request_that_comes_to_nothing_gives_its_hold_back(tmp_path: Path) -> None:
+    rules = Rules(per_day=Allowance(tokens=1000))
+    async with served_to(rules, [worker()], None, tmp_path) as (served, store):
+        for _ in range(5):
+            response = await served.ask("word " * 700, model="podium-ultra", podium={"rounds": 0})
+            assert response.status_code == 400
+        await served.service.door.close()
+        assert sum(row.assumed_tokens for row in await store.keys.usage()) == 0
+
+
+async def test_a_run_belongs_to_the_key_that_asked(tmp_path: Path) -> None:
+    async with served_to(Rules(), [worker()], None, tmp_path) as (served, store):
+        run_id = (await served.ask(model="podium-ultra")).json()["id"]
+        (key,) = await store.keys.keys()
+        assert (await served.client.get(f"/v1/runs/{run_id}")).status_code == 200
+        run = await store.load(run_id)
+    assert run.owner == key.id
