@@ -39,7 +39,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
             service = holder.service = await opening(stack)
             if service.settings.keep_days is not None:
                 tidying = forget_old_runs(service.keeper, service.settings.keep_days)
-                stack.callback(asyncio.create_task(tidying).cancel)
+                stack.push_async_callback(_stopped, asyncio.create_task(tidying))
             try:
                 yield
             finally:
@@ -76,3 +76,9 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
     app.openapi = whole_page  # type: ignore[method-assign]
     word_refusals(app, dialects)
     return app
+
+
+async def _stopped(task: asyncio.Task[None]) -> None:
+    """The task is over: what it was doing with the store must not outlive that."""
+    task.cancel()
+    await asyncio.wait({task})

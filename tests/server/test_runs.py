@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.config import ServerSettings
+from podium.pool import Pool
+from podium.providers import ScriptedWorker
+from podium.request import Reply, Request
+from podium.server import retention
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
+from podium.store import keys_in, open_store
+from podium.store.keys import Rules, Scope
+from support.serving import PLAIN, Served, application, serving
+
+
+@asynccontextmanager
+async def with_runs(
+    directory: Path, worker: ScriptedWorker | None = None, **settings: Any
+) -> AsyncIterator[Served]:
+    store = await open_store(directory / "runs.db")
+    app = application(
+        [worker or ScriptedWorker("solo", "yes")],
+        store=store,
+        settings=ServerSettings(**settings),
+    )
+    async with serving(app) as served:
+        yield served
+
+
+def events_in(text: str) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for block in text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def everything_in(directory: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in directory.iterdir())
+
+
+async def test_runs_are_listed_newest_first_in_pages(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        ids = [(await served.ask(f"Question {n}?")).headers["x-podium-run"] for n in range(3)]
+        page = (await served.client.get("/v1/runs", params={"limit": 2})).json()
+        assert [run["run_id"] for run in page["data"]] == ids[:0:-1]
+        assert page["has_more"]
+        rest = await served.client.get("/v1/runs", params={"before": ids[1]})
+        assert [run["run_id"] for run in rest.json()["data"]] == ids[:1]
+        assert not rest.json()["has_more"]
+        found = await served.client.get("/v1/runs", params={"text": "question 1"})
+        assert [run["run_id"] for run in found.json()["data"]] == [ids[1]]
+        assert not (await served.client.get("/v1/runs?status=failed")).json()["data"]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=x", "status=odd", "before=run_none"])
+async def test_a_list_that_cannot_be_is_refused(query: str, tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        response = await served.client.get(f"/v1/runs?{query}")
+        assert response.status_code in (400, 404)
+        assert response.json()["refused"] in ("invalid", "not_found")
+
+
+async def test_a_run_is_shown_with_its_steps_and_forgotten_when_deleted(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask(model="podium-ultra")).headers["x-podium-run"]
+        shown = (await served.client.get(f"/v1/runs/{run_id}")).json()
+        assert shown["steps"][0]["reply"] == "yes"
+        assert (await served.client.delete(f"/v1/runs/{run_id}")).status_code == 204
+        for method in ("GET", "DELETE"):
+            gone = await served.client.request(method, f"/v1/runs/{run_id}")
+            assert (gone.status_code, gone.json()["refused"]) == (404, "not_found")
+
+
+async def test_the_beginning_of_an_id_is_not_enough(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask()).headers["x-podium-run"]
+        for short in (run_id[:-2], "last"):
+            assert (await served.client.get(f"/v1/runs/{short}")).status_code == 404
+
+
+async def test_the_events_of_a_run_that_has_ended_are_told_from_its_record(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask("Compare!")).headers["x-podium-run"]
+        response = await served.client.get(f"/v1/runs/{run_id}/events")
+    told = events_in(response.text)
+    assert [name for name, _ in told] == [
+        "run_started",
+        "planned",
+        *["step_done"] * 3,
+        "run_done",
+    ]
+    assert told[-1][1]["answer"] == "yes"
+
+
+async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path: Path) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedWorker):
+        async def reply(self, request: Request) -> Reply:
+            begun.set()
+            await go_on.wait()
+            return await super().reply(request)
+
+    async with with_runs(tmp_path, Slow("solo", "yes")) as served:
+        asking = asyncio.create_task(served.ask(model="podium-ultra", stream=True))
+        await begun.wait()
+        (run_id,) = served.service.answering.broadcast._told
+        shown = await served.client.get(f"/v1/runs/{run_id}")
+        assert shown.json()["status"] == "running"
+        refused = await served.client.delete(f"/v1/runs/{run_id}")
+        assert refused.status_code == 409
+        watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
+        await asyncio.sleep(0.01)
+        go_on.set()
+        told = events_in((await watching).text)
+        await asking
+        assert not served.service.answering.broadcast._told, "what has ended is not held"
+        assert not served.service.answering.broadcast._root_of
+    names = [name for name, _ in told]
+    assert names[:3] == ["run_started", "planned", "step_started"]
+    assert names[-3:] == ["step_done", "round_done", "run_done"]
+    assert ("step_delta", "yes") in [(name, event.get("text")) for name, event in told]
+
+
+async def test_a_run_of_which_nothing_is_to_be_kept_is_nowhere(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        response = await served.ask(store=False)
+        assert response.json()["text"] == "yes"
+        assert "x-podium-run" not in response.headers
+        assert not (await served.client.get("/v1/runs")).json()["data"]
+    assert b"Why?" not in everything_in(tmp_path)
+
+
+async def test_a_response_is_told_again_and_forgotten(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask()).headers["x-podium-run"]
+        id_ = run_id.replace("run_", "resp_")
+        again = (await served.client.get(f"/v1/responses/{id_}")).json()
+        assert again["id"] == id_
+        assert again["output"][0]["content"][0]["text"] == "yes"
+        deleted = await served.client.delete(f"/v1/responses/{id_}")
+        assert deleted.json() == {"id": id_, "object": "response", "deleted": True}
+        assert (await served.client.get(f"/v1/responses/{id_}")).status_code == 404
+        assert (await served.client.get("/v1/responses/what")).status_code == 400
+
+
+async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    scopes: dict[str, tuple[Scope, ...]] = {
+        "ada": ("ask", "runs:read"),
+        "bob": ("ask", "runs:read", "runs:delete"),
+        "eve": ("ask",),
+        "root": ("admin",),
+    }
+    keys = {name: make_key(name, Rules(scopes=frozenset(each))) for name, each in scopes.items()}
+    for made in keys.values():
+        await keys_in(store).add(made.key)
+    worker = ScriptedWorker("solo", "yes")
+    door = Gatekeeper(keys_in(store), Pool((worker.profile,)))
+    async with serving(application([worker], store=store, door=door)) as served:
+
+        async def ask(name: str, method: str, path: str, **more: Any) -> Any:
+            headers = {"authorization": f"Bearer {keys[name].token}"}
+            return await served.client.request(method, path, headers=headers, **more)
+
+        run_id = (await ask("ada", "POST", PLAIN, json={"ask": "Why?"})).headers["x-podium-run"]
+        path = f"/v1/runs/{run_id}"
+        assert (await ask("ada", "GET", path)).status_code == 200
+        assert (await ask("root", "GET", path)).status_code == 200
+        assert (await ask("bob", "GET", path)).status_code == 404
+        assert (await ask("bob", "GET", f"{path}/events")).status_code == 404
+        assert (await ask("bob", "DELETE", path)).status_code == 404
+        assert (await ask("eve", "GET", path)).status_code == 403
+        assert (await ask("ada", "DELETE", path)).status_code == 403
+        assert len((await ask("ada", "GET", "/v1/runs")).json()["data"]) == 1
+        assert not (await ask("bob", "GET", "/v1/runs")).json()["data"]
+        assert len((await ask("root", "GET", "/v1/runs")).json()["data"]) == 1
+
+
+async def test_old_runs_are_forgotten(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        await served.ask()
+        await retention.forget_runs_of(served.service.keeper, datetime.now(UTC) - timedelta(1))
+        assert len((await served.client.get("/v1/runs")).json()["data"]) == 1
+        await retention.forget_runs_of(served.service.keeper, datetime.now(UTC) + timedelta(1))
+        assert not (await served.client.get("/v1/runs")).json()["data"]
+
+
+async def test_a_server_forgets_old_runs_by_itself(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        await served.ask()
+    async with with_runs(tmp_path, keep_days=1e-9) as served, asyncio.timeout(5):
+        while (await served.client.get("/v1/runs")).json()["data"]:
+            await asyncio.sleep(0.001)
