@@ -63,6 +63,18 @@ async def test_a_run_of_the_first_schema_still_loads(old: Path) -> None:
     assert (summary.cost_usd, summary.total_tokens) == (run.cost_usd, 30)
 
 
+@pytest.mark.parametrize("older", range(1, len(MIGRATIONS)))
+async def test_every_older_schema_is_brought_forward_on_any_database(
+    place: str, make_run: Callable[..., Run], older: int
+) -> None:
+    await (await SqlRunStore.open(place, migrations=MIGRATIONS[:older])).close()
+    store = await SqlRunStore.open(place)
+    await store.finish(make_run())
+    assert await store.load("last") == make_run()
+    assert await store.keys.keys() == []
+    await store.close()
+
+
 async def test_an_older_schema_is_brought_forward_with_its_runs(old: Path) -> None:
     store = await SqlRunStore.open(old, migrations=(*MIGRATIONS, add_a_column))
     run = await store.load("last")
