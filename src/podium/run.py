@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final, Literal, final
@@ -156,6 +156,8 @@ class Round:
         return self.workflow is not None and done < len(self.workflow)
 
 
+@final
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """A question, all its rounds, and how it ended.
@@ -176,8 +178,8 @@ class Run:
     tier: Tier = "ultra"
     max_steps: int = 5
     max_rounds: int = 1
-    budget: Budget = field(default_factory=Budget)
-    spent: Spent = field(default_factory=Spent)
+    budget: Budget = Budget()
+    spent: Spent = Spent()
     history: tuple[Message, ...] = ()
     exclude: tuple[str, ...] = ()
     depth: int = 0

@@ -13,15 +13,18 @@ A conductor is a plain class with a name and one method:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, final, runtime_checkable
 
 from podium.pool import Pool
+from podium.quick import quick
 from podium.request import NO_TERMS, Image, Message, Terms
 from podium.run import Round, best_so_far
 from podium.worker import Caller
 from podium.workflow import DEFAULT_MAX_STEPS, Workflow
 
 
+@final
+@quick
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """All that a conductor may know: the question and its images, the pool, the conversation
