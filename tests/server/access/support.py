@@ -94,10 +94,10 @@ def charge(row: KeyUsage) -> Charged:
 class Server:
     """A gatekeeper, its keys and its clock."""
 
-    def __init__(self, processes: int = 1) -> None:
+    def __init__(self, processes: int = 1, pool: Pool = POOL) -> None:
         self.keys = MemoryKeys()
         self.clock = Clock()
-        self.door = Gatekeeper(self.keys, POOL, processes=processes, clock=self.clock)
+        self.door = Gatekeeper(self.keys, pool, processes=processes, clock=self.clock)
 
     async def token(self, rules: Rules = NO_RULES, expires_at: str | None = None) -> str:
         """The token of a new key."""

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from podium.budget import Budget
+from podium.pool import Pool, WorkerProfile
 from podium.server.access import Gatekeeper, OpenDoor
-from podium.server.access.gatekeeper import KEY_SECONDS
+from podium.server.access.gatekeeper import KEY_SECONDS, STRANGERS_A_MINUTE
 from podium.server.refusal import Reason, Refusal
 from podium.store.keys import SCOPES, Allowance, Rules
-from podium.usage import UNKNOWN_USAGE, Usage
+from podium.usage import UNKNOWN_USAGE, Price, Usage
 from server.access.support import NOON, POOL, Server
 
 DAY = 86_400.0
@@ -98,8 +99,34 @@ async def test_a_store_that_fails_lets_nobody_in_and_says_when_to_come_back(
     server.keys.broken = True
     refusal = await refused(server, token)
     assert (refusal.status, refusal.retry_after) == (503, 1.0)
+    assert "disk" not in str(refusal), "what is wrong with the store is nothing for strangers"
     server.keys.broken = False
     await server.door.admit(token)
+
+
+async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
+    server: Server,
+) -> None:
+    token = await server.token()
+    await server.door.admit(token)
+    reasons = [(await refused(server, f"pk_{n}_x")).reason for n in range(STRANGERS_A_MINUTE + 9)]
+    assert reasons[0] == "unauthenticated"
+    assert reasons[-1] == "rate_limited"
+    assert server.keys.looked_up <= STRANGERS_A_MINUTE
+    server.clock.now += KEY_SECONDS
+    await server.door.admit(token)
+
+
+async def test_a_model_that_was_never_settled_is_held_at_the_dearest_price() -> None:
+    dear = WorkerProfile(name="dear", price=Price(input=1.0, output=1000.0))
+    server = Server(pool=Pool((*POOL, dear)))
+    token = await server.token(Rules(per_day=Allowance(usd=1.0)))
+    first, second = await server.door.admit(token), await server.door.admit(token)
+    await server.door.begin(first, tier_or_worker="podium", tokens=600)
+    await server.door.begin(second, tier_or_worker="podium", tokens=100)
+    assert server.door.budget_for(first, Budget()).usd == pytest.approx(0.9)
+    assert server.door.budget_for(second, Budget()).usd == pytest.approx(0.4)
+    await server.door.close()
 
 
 @pytest.mark.parametrize(

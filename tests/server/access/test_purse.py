@@ -101,15 +101,15 @@ def test_a_new_standing_leaves_the_holds_alone() -> None:
 
 
 def test_what_a_model_comes_to_is_learned_from_what_was_settled() -> None:
-    experience = Experience()
-    assert experience.estimate("podium", 100) == Charged(0.0, 100)
+    experience = Experience(dearest=0.25)
+    assert experience.estimate("podium", 100) == Charged(25.0, 100)
     experience.learn("podium", 100, 0.5, 1000)
     assert experience.estimate("podium", 200) == Charged(1.0, 2000)
-    assert experience.estimate("podium-mini", 200) == Charged(0.0, 200)
+    assert experience.estimate("podium-mini", 200) == Charged(50.0, 200)
 
 
 def test_experience_follows_what_happens_now() -> None:
-    experience = Experience()
+    experience = Experience(dearest=0.25)
     experience.learn("podium", 100, 1.0, 1000)
     for _ in range(60):
         experience.learn("podium", 100, 0.1, 100)
@@ -119,6 +119,6 @@ def test_experience_follows_what_happens_now() -> None:
 
 
 def test_a_request_of_which_nothing_was_expected_teaches_nothing() -> None:
-    experience = Experience()
+    experience = Experience(dearest=0.25)
     experience.learn("podium", 0, 1.0, 1000)
-    assert experience.estimate("podium", 100) == Charged(0.0, 100)
+    assert experience.estimate("podium", 100) == Charged(25.0, 100)

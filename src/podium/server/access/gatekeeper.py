@@ -8,6 +8,7 @@ Rates are kept by this process alone, spent budgets by all that share the store.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -23,19 +24,24 @@ from podium.quick import quick
 from podium.server.access.book import Book, used_of
 from podium.server.access.keys import fits, read_token
 from podium.server.access.purse import Exhausted, Experience, Purse
-from podium.server.access.rates import Rates
+from podium.server.access.rates import Bucket, Rates
 from podium.server.access.visitor import Visitor, scope_of, within
 from podium.server.refusal import Refusal
 from podium.store.keys import Charged, Key, KeyStore, Scope
 from podium.usage import Usage
+
+log = logging.getLogger("podium")
 
 KEY_SECONDS: Final = 5.0
 """How long what was read of a key is relied on."""
 
 DAY_SECONDS: Final = 86_400
 
-HELD_RETRY_SECONDS: Final = 1.0
-"""When to come back where requests in flight hold the rest of a budget."""
+RETRY_SECONDS: Final = 1.0
+"""When to come back where nobody can know how long it takes."""
+
+STRANGERS_A_MINUTE: Final = 3000
+"""How many keys that were never seen are looked up, so that guessing keeps no store busy."""
 
 _NOTHING: Final = Charged()
 
@@ -154,9 +160,10 @@ class Gatekeeper:
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
         self._reading = asyncio.Lock()
+        self._strangers = Bucket(STRANGERS_A_MINUTE, clock())
         self._tickets = count(1)
         self._begun: dict[int, list[_Begun]] = {}
-        self._experience = Experience()
+        self._experience = Experience(_dearest(pool))
         self._book = Book(keys)
         self._day_number, self._day = -1, ""
 
@@ -274,40 +281,52 @@ class Gatekeeper:
             account = self._accounts.get(key_id)
             if account is not None and self._is_fresh(account):
                 return account
+            if account is None:
+                self._slow_down_strangers()
             try:
                 return await self._read(key_id)
             except StoreError as error:
+                log.warning("keys cannot be looked up: %s", error)
                 raise Refusal(
                     "overloaded",
-                    f"keys cannot be looked up now: {error}",
-                    retry_after=HELD_RETRY_SECONDS,
+                    "keys cannot be looked up now; try again",
+                    retry_after=RETRY_SECONDS,
                 ) from error
+
+    def _slow_down_strangers(self) -> None:
+        wait = self._strangers.wait(1, self._clock())
+        if wait:
+            raise Refusal(
+                "rate_limited",
+                "too many keys that this server does not know were tried; try again",
+                retry_after=wait,
+            )
+        self._strangers.take(1)
 
     async def _read(self, key_id: str) -> _Account | None:
         key = await self._keys.key(key_id)
         if key is None:
             return None
+        account = self._accounts.get(key_id) or self._new_account(key)
         day = self._today()
-        standing = await self._book.standing(key_id, day)
-        now = self._clock()
-        account = self._accounts.get(key_id)
-        if account is None:
-            rules = key.rules
-            account = self._accounts[key_id] = _Account(
-                key=key,
-                expires=_seconds(key.expires_at),
-                purse=Purse(rules),
-                rates=Rates(
-                    self._share(rules.requests_per_minute),
-                    self._share(rules.tokens_per_minute),
-                    now,
-                ),
-                read_at=now,
-                day=day,
-            )
-        account.key, account.read_at, account.day = key, now, day
-        account.purse.stand(standing)
+        if account.purse.is_capped:
+            account.purse.stand(await self._book.standing(key_id, day))
+        account.key, account.read_at, account.day = key, self._clock(), day
+        self._accounts[key_id] = account
         return account
+
+    def _new_account(self, key: Key) -> _Account:
+        rules, now = key.rules, self._clock()
+        requests = self._share(rules.requests_per_minute)
+        tokens = self._share(rules.tokens_per_minute)
+        return _Account(
+            key=key,
+            expires=_seconds(key.expires_at),
+            purse=Purse(rules),
+            rates=Rates(requests, tokens, now),
+            read_at=now,
+            day="",
+        )
 
     def _is_fresh(self, account: _Account) -> bool:
         age = self._clock() - account.read_at
@@ -331,7 +350,7 @@ class Gatekeeper:
             return Refusal(
                 "rate_limited",
                 f"requests in flight hold what is left of {whole}; try again when they are done",
-                retry_after=HELD_RETRY_SECONDS,
+                retry_after=RETRY_SECONDS,
             )
         return Refusal("out_of_budget", f"{whole} is spent; {_ADVICE[exhausted.period]}")
 
@@ -341,6 +360,13 @@ _ADVICE: Final = {
     "month": "it begins anew on the first, UTC",
     "total": "ask for another key",
 }
+
+
+def _dearest(pool: Pool) -> float:
+    """The most that a token costs anywhere in the pool, in dollars; unknown prices cost nothing."""
+    prices = (worker.price for worker in pool if worker.price is not None)
+    highest = (max(price.highest_input, price.highest_output) for price in prices)
+    return max(highest, default=0.0) / 1_000_000
 
 
 def _seconds(moment: str | None) -> float:

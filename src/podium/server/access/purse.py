@@ -47,6 +47,11 @@ class Purse:
         self._held = _NOTHING
         self._holds = 0
 
+    @property
+    def is_capped(self) -> bool:
+        """Whether there is any cap, so that it matters what was charged."""
+        return bool(self._caps)
+
     def stand(self, standing: Standing) -> None:
         """So much has been charged; what is held stays held."""
         self._charged = {"day": standing.day, "month": standing.month, "total": standing.total}
@@ -115,16 +120,17 @@ class Experience:
     """What requests for a model come to, for each token that was expected of them.
 
     A tier's plan may take ten calls or one, of workers at any price; how much that is shows only
-    as it happens. A model that has not been settled yet is taken to use what was expected, and to
-    cost nothing.
+    as it happens. A model that has not been settled yet is taken to use what was expected, at
+    `dearest` dollars a token.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dearest: float) -> None:
         self._seen: dict[str, tuple[float, float]] = {}
+        self._dearest = dearest
 
     def estimate(self, model: str, tokens: int) -> Charged:
         """What a request of so many expected tokens will probably come to."""
-        usd, factor = self._seen.get(model, (0.0, 1.0))
+        usd, factor = self._seen.get(model) or (self._dearest, 1.0)
         return Charged(usd * tokens, round(factor * tokens))
 
     def learn(self, model: str, expected: int, usd: float, tokens: int) -> None:
