@@ -202,3 +202,23 @@ async def test_a_server_forgets_old_runs_by_itself(tmp_path: Path) -> None:
     async with with_runs(tmp_path, keep_days=1e-9) as served, asyncio.timeout(5):
         while (await served.client.get("/v1/runs")).json()["data"]:
             await asyncio.sleep(0.001)
+
+
+async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        path = f"/v1/runs/{(await served.ask()).headers['x-podium-run']}/feedback"
+        assert (await served.client.get(path)).status_code == 404
+        for score in (0.25, 1):
+            given = await served.client.post(path, json={"score": score, "comment": "Hm."})
+            assert given.status_code == 200
+        kept = (await served.client.get(path)).json()
+        assert (kept["score"], kept["comment"]) == (1, "Hm.")
+        for wrong, field in (
+            ({"score": 2}, "score"),
+            ({"score": 1, "stars": 5}, "stars"),
+            ({}, "score"),
+        ):
+            refused = await served.client.post(path, json=wrong)
+            assert (refused.status_code, refused.json()["field"]) == (400, field)
+        nowhere = await served.client.post("/v1/runs/run_none/feedback", json={"score": 1})
+        assert nowhere.status_code == 404

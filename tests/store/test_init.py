@@ -25,6 +25,8 @@ def test_importing_the_package_does_not_load_the_database_library() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert podium.store.__all__ == [
+        "Feedback",
+        "FeedbackStore",
         "Journal",
         "KeyStore",
         "NullStore",
@@ -32,6 +34,7 @@ def test_the_public_names_are_these() -> None:
         "RunStore",
         "RunSummary",
         "default_url",
+        "feedback_in",
         "keys_in",
         "open_store",
     ]

@@ -20,7 +20,7 @@ from typing import Final
 
 from podium.errors import PodiumError
 from podium.run import Round, Run, RunStatus, StepRecord
-from podium.store import RunList, RunStore
+from podium.store import Feedback, RunList, RunStore, feedback_in
 
 log = logging.getLogger("podium.server")
 
@@ -63,6 +63,15 @@ class Keeper:
     def keeps(self, run_id: str) -> bool:
         """Whether that run is one of which something is kept."""
         return run_id not in self._left_out and run_id not in self._held
+
+    async def give_feedback(self, feedback: Feedback) -> None:
+        """Write what was thought of a run, once the run itself is written."""
+        await self._drained()
+        await feedback_in(self._store).give(feedback)
+
+    async def feedback_of(self, run_id: str) -> Feedback | None:
+        """What was thought of a run, if anybody said."""
+        return await feedback_in(self._store).of(run_id)
 
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, unless it ends soon."""
@@ -137,6 +146,7 @@ class Keeper:
 
     async def delete_before(self, moment: str) -> int:
         """Forget every run in the store that was begun before that moment, and say how many."""
+        await self._drained()
         return await self._store.delete_before(moment)
 
     async def close(self) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
 from podium.document import run_document, summary_document
-from podium.run import Run, RunStatus
+from podium.run import Run, RunStatus, timestamp
 from podium.server.access import Visitor
 from podium.server.answering import retold
 from podium.server.dialects.responses import RESPONSES
@@ -21,11 +23,13 @@ from podium.server.exchange import written
 from podium.server.refusal import Refusal
 from podium.server.service import Service
 from podium.server.visiting import Admitted, Serving
+from podium.store import Feedback
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
-MOST_LISTED = 100
+MOST_LISTED: Final = 100
+LONGEST_COMMENT: Final = 10_000
 
 
 @router.get("")
@@ -65,6 +69,38 @@ async def events(run_id: str, service: Serving, visitor: Admitted) -> StreamingR
     return StreamingResponse(_told(run_id, service, visitor), media_type="text/event-stream")
 
 
+class Judgement(BaseModel):
+    """What is thought of an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    score: float = Field(ge=0, le=1, description="from 0, useless, to 1, just right")
+    comment: str = Field(default="", max_length=LONGEST_COMMENT)
+
+
+@router.post("/{run_id}/feedback")
+async def feedback(
+    run_id: str, judgement: Judgement, service: Serving, visitor: Admitted
+) -> dict[str, Any]:
+    """Say what you think of a run's answer. The latest word stands, and is kept with the run."""
+    run = await _seen(run_id, service, visitor)
+    given = Feedback(
+        run_id=run.id, score=judgement.score, comment=judgement.comment, given_at=timestamp()
+    )
+    await service.keeper.give_feedback(given)
+    return _feedback_document(given)
+
+
+@router.get("/{run_id}/feedback")
+async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:
+    """What was thought of a run's answer."""
+    run = await _seen(run_id, service, visitor)
+    given = await service.keeper.feedback_of(run.id)
+    if given is None:
+        raise Refusal("not_found", f"nobody has said what they think of {run.id}")
+    return _feedback_document(given)
+
+
 @router.delete("/{run_id}", status_code=204)
 async def delete(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """Forget a run and all that it holds."""
@@ -85,6 +121,10 @@ async def delete_response(id: str, service: Serving, visitor: Admitted) -> dict[
     run_id = run_of(id, "response_id")
     await _forget(run_id, service, visitor)
     return {"id": response_id(run_id), "object": "response", "deleted": True}
+
+
+def _feedback_document(given: Feedback) -> dict[str, Any]:
+    return {"object": "feedback", **asdict(given)}
 
 
 async def _seen(run_id: str, service: Service, visitor: Visitor) -> Run:

@@ -16,10 +16,13 @@ from pathlib import Path
 
 from podium.errors import ConfigError
 from podium.store.base import NullStore, RunList, RunStore, RunSummary
+from podium.store.feedback import Feedback, FeedbackStore
 from podium.store.journal import Journal
 from podium.store.keys import KeyStore
 
 __all__ = [
+    "Feedback",
+    "FeedbackStore",
     "Journal",
     "KeyStore",
     "NullStore",
@@ -27,6 +30,7 @@ __all__ = [
     "RunStore",
     "RunSummary",
     "default_url",
+    "feedback_in",
     "keys_in",
     "open_store",
 ]
@@ -61,3 +65,15 @@ def keys_in(store: RunStore) -> KeyStore:
             "[store] in podium.toml"
         )
     return keys
+
+
+def feedback_in(store: RunStore) -> FeedbackStore:
+    """What was thought of the runs that are kept in that store; raises `ConfigError` where there
+    is no place for it."""
+    feedback: FeedbackStore | None = getattr(store, "feedback", None)
+    if feedback is None:
+        raise ConfigError(
+            "there is nowhere to keep what was thought of runs, for they are not kept in a "
+            "database; name one under [store] in podium.toml"
+        )
+    return feedback

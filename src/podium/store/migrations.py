@@ -137,5 +137,22 @@ def _owners_keys_and_usage(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_runs_rounds_and_steps, _owners_keys_and_usage)
+def _feedback(connection: Connection) -> None:
+    connection.exec_driver_sql(
+        """
+        CREATE TABLE feedback (
+            run_id TEXT NOT NULL PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
+            score DOUBLE PRECISION NOT NULL,
+            comment TEXT NOT NULL,
+            given_at TEXT NOT NULL
+        )
+        """
+    )
+
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    _runs_rounds_and_steps,
+    _owners_keys_and_usage,
+    _feedback,
+)
 """In order; a database's schema version is how many of them it has been through."""

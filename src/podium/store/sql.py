@@ -34,6 +34,7 @@ from podium.store.database import Place, as_it_is, connect, is_only_readable, lo
 from podium.store.documents import OWN, Piece, Row, assemble, plain, round_row, run_row, step_row
 from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
+from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
 from podium.store.tables import ROUNDS, RUNS, STEPS
 from podium.store.upsert import replacing
@@ -86,6 +87,7 @@ class SqlRunStore:
         self._clock = clock
         self._closed = False
         self.keys = SqlKeyStore(self._transaction, clock)
+        self.feedback = SqlFeedbackStore(self._transaction)
 
     @classmethod
     async def open(

@@ -102,3 +102,12 @@ KEY_USAGE: Final = Table(
     Column("assumed_tokens", BigInteger, nullable=False),
     Column("assumed_usd", Double, nullable=False),
 )
+
+FEEDBACK: Final = Table(
+    "feedback",
+    METADATA,
+    Column("run_id", Text, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("score", Double, nullable=False),
+    Column("comment", Text, nullable=False),
+    Column("given_at", Text, nullable=False),
+)
