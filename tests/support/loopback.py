@@ -1,0 +1,231 @@
+"""The server as it is in the world: the real application and uvicorn on a port of this machine,
+runs and keys in a real SQLite file, workers whose lines each test writes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import uvicorn
+from fastapi import FastAPI
+
+from podium.api import AsyncPodium
+from podium.conductor import ModelConductor
+from podium.config import ServerSettings
+from podium.engine import RetryPolicy
+from podium.plan import write
+from podium.pool import Capability, Pool, WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.providers.scripted import Script
+from podium.request import Delta, Reply, Request, ToolCall
+from podium.run import Run
+from podium.runner import Options
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
+from podium.server.app import create_app
+from podium.server.keeping import Keeper
+from podium.server.service import Service, opened
+from podium.server.starting import DIALECTS
+from podium.store.keys import KeyUsage, Rules
+from podium.store.sql import SqlRunStore
+from podium.usage import Price, Usage
+from podium.worker import Worker
+from podium.workflow import Step, Workflow
+
+Result = TypeVar("Result")
+Scene = Callable[[Request], AsyncGenerator[Delta | Reply]]
+
+PATIENCE: Final = 20.0
+"""Seconds within which anything that a test waits for has happened, on however busy a machine."""
+
+USED: Final = Usage(100, 10, 40, 4, 0)
+"""What every reply says that it took."""
+
+
+class Player(Worker):
+    """A worker with a script that can be changed. A scene replaces it for what scripts cannot
+    say: streams that hang or break off. `being_asked` is set when a call of its hangs, and
+    `let_go` when that call was cancelled."""
+
+    def __init__(self, name: str, *can: Capability, price: float, fallback: str | None) -> None:
+        self.profile = WorkerProfile(
+            name=name,
+            provider=f"{name}-works",
+            model=f"{name}-1",
+            description=f"the {name}",
+            price=Price(input=price, output=2 * price, cached=price / 2),
+            capabilities=frozenset(can),
+            fallback=fallback,
+        )
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """As if nothing had been asked yet."""
+        self.being_asked = threading.Event()
+        self.let_go = threading.Event()
+        self.says(f"{self.profile.name} says so")
+
+    def says(self, script: Script) -> None:
+        """These lines from now on."""
+        self._scripted = ScriptedWorker(self.profile, script, usage=USED)
+        self._scene: Scene = self._scripted.stream
+
+    def plays(self, scene: Scene) -> None:
+        """That scene from now on."""
+        self._scene = scene
+
+    def hangs_after(self, *words: str) -> None:
+        """Says these words and then nothing more, until the call is cancelled."""
+
+        async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+            for word in words:
+                yield Delta(word)
+            self.being_asked.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.let_go.set()
+                raise
+
+        self.plays(scene)
+
+    @property
+    def requests(self) -> list[Request]:
+        """What it was asked, in order, by its script."""
+        return list(self._scripted.requests)
+
+    async def reply(self, request: Request) -> Reply:
+        """The end of the scene."""
+        async for piece in self._scene(request):
+            if isinstance(piece, Reply):
+                return piece
+        raise AssertionError("a scene ends with a reply")
+
+    def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """The scene."""
+        return self._scene(request)
+
+
+class House:
+    """A server and its workers. `solver` can do all but see; `seer` sees, too, and costs more;
+    `plain` is the cheapest and can do nothing special; `planner` conducts."""
+
+    def __init__(self, directory: Path, settings: ServerSettings) -> None:
+        self._settings = settings
+        self._path = directory / "podium.db"
+        every: tuple[Capability, ...] = ("tools", "json", "sampling", "reasoning")
+        self.solver = Player("solver", *every, price=2.0, fallback="seer")
+        self.seer = Player("seer", "vision", *every, price=4.0, fallback=None)
+        self.plain = Player("plain", price=1.0, fallback=None)
+        self.planner = Player("planner", *every, price=8.0, fallback=None)
+        self.pool = Pool(tuple(each.profile for each in self.workers))
+        self.app = create_app(self._open, DIALECTS)
+        self.address = ""
+        self.token = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._store: SqlRunStore | None = None
+        self._door: Gatekeeper | None = None
+
+    @property
+    def workers(self) -> tuple[Player, ...]:
+        """Who is in the pool."""
+        return (self.solver, self.seer, self.plain)
+
+    def begin_anew(self) -> None:
+        """Everybody as in the beginning; the planner has the solver answer alone."""
+        for player in (*self.workers, self.planner):
+            player.begin_anew()
+        self.plans(Step("solver", "Answer."))
+
+    def plans(self, *steps: Step) -> None:
+        """The planner plans these steps."""
+        self.planner.says(write(Workflow(steps), self.pool))
+
+    def key(self, rules: Rules | None = None) -> str:
+        """The token of a new key."""
+        made = make_key("a test", rules or Rules())
+        assert self._store is not None, "the server is open"
+        self.wait_for(self._store.keys.add(made.key))
+        return made.token
+
+    def run(self, run_id: str) -> Run:
+        """A run as it is kept."""
+        service: Service = self.app.state.holder()
+        return self.wait_for(service.keeper.load(run_id))
+
+    def used(self, token: str) -> list[KeyUsage]:
+        """What was used with a key, as it is on record."""
+        assert self._store is not None, "the server is open"
+        assert self._door is not None, "the server is open"
+        self.wait_for(self._door.close())
+        return self.wait_for(self._store.keys.usage(key_id=f"key_{token.split('_')[1]}"))
+
+    def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Have something done on the server's own loop."""
+        assert self._loop is not None, "the server is open"
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    async def _open(self, stack: AsyncExitStack) -> Service:
+        self._loop = asyncio.get_running_loop()
+        self._store = await SqlRunStore.open(self._path)
+        keeper = Keeper(self._store)
+        stack.push_async_callback(keeper.close)
+        self._door = Gatekeeper(self._store.keys, self.pool)
+        stack.push_async_callback(self._door.close)
+        podium = AsyncPodium(
+            self.workers,
+            ModelConductor(self.planner, structured="lists"),
+            options=Options(),
+            retry=RetryPolicy(attempts=2, jitter=lambda: 0.0),
+            store=keeper,
+        )
+        stack.push_async_callback(podium.close)
+        return await opened(podium, keeper, self._door, self._settings)
+
+
+@contextmanager
+def open_house(directory: Path, settings: ServerSettings | None = None) -> Iterator[House]:
+    """A house that is open until the block is left."""
+    house = House(directory, settings or ServerSettings(drain_seconds=1.0))
+    with listening(house.app) as address:
+        house.address = address
+        house.token = house.key(Rules(scopes=frozenset({"admin"})))
+        house.begin_anew()
+        yield house
+
+
+@contextmanager
+def listening(app: FastAPI) -> Iterator[str]:
+    """An application on a uvicorn of its own, in a thread of its own; gives its address."""
+    configuration = uvicorn.Config(
+        app, host="127.0.0.1", port=0, loop="uvloop", http="httptools", ws="none", log_config=None
+    )
+    server = uvicorn.Server(configuration)
+    started = threading.Event()
+    startup = server.startup
+
+    async def telling(sockets: Any = None) -> None:
+        await startup(sockets)
+        started.set()
+
+    server.startup = telling  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert started.wait(PATIENCE), "the server did not start"
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(PATIENCE)
+    assert not thread.is_alive(), "the server did not stop"
+
+
+def calling(*calls: tuple[str, str], text: str = "", name: str = "clock") -> Reply:
+    """A reply that calls a tool, by ids and arguments."""
+    asked = tuple(ToolCall(id_, name, arguments) for id_, arguments in calls)
+    return Reply(text, USED, "tool", asked)
