@@ -14,12 +14,19 @@ from podium import (
     Budget,
     ConductorWorker,
     FixedConductor,
+    Image,
     ModelConductor,
     Options,
     PodiumError,
+    Reply,
+    Request,
     RulesConductor,
     ScriptedWorker,
     Step,
+    Terms,
+    Tool,
+    ToolCall,
+    ToolResult,
     Worker,
     WorkerProfile,
     Workflow,
@@ -28,7 +35,6 @@ from podium import (
 from podium.config import load
 from podium.errors import ConfigError, StoreError, UnknownWorker, UsageError
 from podium.events import Event, RunDone, StepDelta
-from podium.request import Image, Reply, Request, Terms
 from podium.run import Run
 from podium.store import NullStore, RunStore
 
@@ -91,6 +97,62 @@ async def test_images_terms_and_owner_are_kept_on_the_run() -> None:
     async with AsyncPodium([seeing], FixedConductor(ALONE)) as podium:
         run = await podium.ask("why?", images=(image,), terms=terms, owner="key_1")
     assert (run.images, run.terms, run.owner) == ((image,), terms, "key_1")
+
+
+LOOK = Tool("look", "looks something up", {"type": "object"})
+
+
+def looking(name: str = "a") -> ScriptedWorker:
+    """Looks something up, and says what it found."""
+
+    def act(request: Request) -> Reply | str:
+        found = [p.text for m in request.messages for p in m.parts if isinstance(p, ToolResult)]
+        called = Reply("", finish="tool", tool_calls=(ToolCall("1", "look", "{}"),))
+        return f"found {found[0]}" if found else called
+
+    profile = WorkerProfile(name=name, capabilities=frozenset({"tools"}))
+    return ScriptedWorker(profile, act)
+
+
+async def test_a_run_that_waits_is_kept_and_goes_on_with_the_results(store: RunStore) -> None:
+    worker = looking()
+    async with AsyncPodium([worker], FixedConductor(ALONE), store=store) as podium:
+        run = await podium.ask("why?", terms=Terms(tools=(LOOK,)), owner="key_1")
+        kept = await store.load(run.id)
+        assert (kept, kept.status) == (run, "waiting")
+        with pytest.raises(UsageError, match=r"waits for the results of 1 \(look\)"):
+            await podium.resume(run.id)
+        results = (ToolResult(run.waiting_for[0].id, "it"),)
+        again = await podium.resume(run.id, results=results)
+        assert await store.load(run.id) == again
+    assert (again.status, again.answer, again.owner) == ("answered", "found it", "key_1")
+    assert (worker.calls, again.spent.calls) == (2, 2)
+
+
+async def test_a_run_is_not_taken_up_twice_at_once() -> None:
+    worker = looking()
+    async with AsyncPodium([worker], FixedConductor(ALONE)) as podium:
+        run = await podium.ask("why?", terms=Terms(tools=(LOOK,)))
+        results = (ToolResult("1", "it"),)
+        ended = await asyncio.gather(
+            podium.resume(run, results=results),
+            podium.resume(run, results=results),
+            return_exceptions=True,
+        )
+    assert sorted(type(end).__name__ for end in ended) == ["Run", "UsageError"]
+    assert worker.calls == 2
+
+
+async def test_tools_in_the_toolbox_are_used_inside_the_step() -> None:
+    class Box:
+        tools = (LOOK,)
+
+        async def call(self, call: ToolCall) -> ToolResult:
+            return ToolResult(call.id, "it")
+
+    async with AsyncPodium([looking()], FixedConductor(ALONE), toolbox=Box()) as podium:
+        run = await podium.ask("why?")
+    assert (run.status, run.answer) == ("answered", "found it")
 
 
 async def test_without_a_conductor_the_best_worker_plans() -> None:
@@ -233,7 +295,7 @@ async def test_a_store_that_fails_costs_a_warning_and_not_the_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Full(NullStore):
-        async def finish(self, run: Run) -> None:
+        async def finish(self, *runs: Run) -> None:
             raise StoreError("the disk is full; free some space")
 
     async with AsyncPodium(workers(), FixedConductor(JOIN), store=Full()) as podium:

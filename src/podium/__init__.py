@@ -21,11 +21,11 @@ from podium.conductor import (
     RulesConductor,
     Situation,
 )
-from podium.engine import RetryPolicy
+from podium.engine import RetryPolicy, Toolbox
 from podium.errors import PodiumError
 from podium.pool import Limits, Pool, WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.request import Delta, Message, Reply, Request
+from podium.request import Delta, Image, Message, Reply, Request, Terms, Tool, ToolCall, ToolResult
 from podium.run import Round, Run, StepRecord
 from podium.runner import ConductorWorker, Options
 from podium.store import RunStore, open_store
@@ -42,6 +42,7 @@ __all__ = [
     "ConductorWorker",
     "Delta",
     "FixedConductor",
+    "Image",
     "Limits",
     "Message",
     "ModelConductor",
@@ -63,6 +64,11 @@ __all__ = [
     "Situation",
     "Step",
     "StepRecord",
+    "Terms",
+    "Tool",
+    "ToolCall",
+    "ToolResult",
+    "Toolbox",
     "Usage",
     "Worker",
     "WorkerProfile",
