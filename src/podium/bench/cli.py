@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,6 +37,37 @@ def engine(
     from podium.bench.engine import measure_engine
 
     figures = asyncio.run(measure_engine(repeat, peers=peers, say=_say))
+    if not as_json:
+        Console().print(figures.as_table())
+    typer.echo(figures.as_json())
+
+
+@app.command()
+def server(
+    quick: Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+    peers: Annotated[
+        bool,
+        typer.Option(
+            "--peers/--no-peers", help="Measure the LiteLLM proxy too, in its own environment."
+        ),
+    ] = True,
+    litellm: Annotated[
+        Path | None,
+        typer.Option(metavar="PYTHON", help="The Python of an environment that has the proxy."),
+    ] = None,
+) -> None:
+    """The server and the LiteLLM proxy, over one upstream on this machine.
+
+    Prints a table, and one JSON object as the last line.
+    """
+    from rich.console import Console
+
+    from podium.bench.server import QUICK, USUAL, measure_server
+    from podium.bench.server_loop import run_on_fast_loop
+
+    extent = QUICK if quick else USUAL
+    figures = run_on_fast_loop(measure_server(extent, peers=peers, litellm=litellm, say=_say))
     if not as_json:
         Console().print(figures.as_table())
     typer.echo(figures.as_json())

@@ -18,7 +18,6 @@ from podium.errors import ConfigError
 from podium.files import exclusive, write_whole, writing
 from podium.paths import cache_dir
 
-NEEDED_BYTES: Final = 200_000_000
 LONGEST_INSTALLATION_SECONDS: Final = 900.0
 MARKER: Final = "podium-ready"
 
@@ -32,15 +31,21 @@ InstallCommands = Callable[[Path, str], tuple[Command, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A package to measure beside Podium, at the one version that figures are quoted for."""
+    """A package to measure beside Podium, at the one version that figures are quoted for.
+
+    `needed_bytes` must be free on the disk before it is installed.
+    """
 
     package: str
     version: str
+    needed_bytes: int
+    extra: str = ""
 
     @property
     def requirement(self) -> str:
         """As an installer takes it."""
-        return f"{self.package}=={self.version}"
+        extra = f"[{self.extra}]" if self.extra else ""
+        return f"{self.package}{extra}=={self.version}"
 
     @property
     def directory(self) -> Path:
@@ -48,7 +53,8 @@ class Peer:
         return cache_dir() / "peers" / f"{self.package}-{self.version}"
 
 
-LANGGRAPH: Final = Peer("langgraph", "1.2.20")
+LANGGRAPH: Final = Peer("langgraph", "1.2.20", needed_bytes=200_000_000)
+LITELLM: Final = Peer("litellm", "1.106.2", needed_bytes=1_200_000_000, extra="proxy")
 
 
 def python_in(directory: Path) -> Path:
@@ -86,7 +92,7 @@ async def prepare(peer: Peer, say: Say, commands: InstallCommands = install_comm
             made_of = f"{peer.requirement} on Python {sys.version}\n"
             if not (marker.is_file() and marker.read_text("utf-8") == made_of):
                 say(f"making an environment with {peer.requirement} in {directory} (only once) …")
-                with writing(directory, NEEDED_BYTES):
+                with writing(directory, peer.needed_bytes):
                     marker.unlink(missing_ok=True)
                     for command in commands(directory, peer.requirement):
                         await _run(command, peer)
