@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
 import sqlite3
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from cli.support import Podium
+from cli.support import REPOSITORY, Podium
 from podium.server.access.keys import fits, read_token
 from podium.store import keys_in, open_store
-from podium.store.keys import Key, KeyUsage
+from podium.store.keys import SCOPES, Key, KeyUsage
 
 NO_CAPS = {"usd": None, "tokens": None}
 
@@ -225,10 +229,20 @@ def test_usage_of_nobody_or_of_no_day_is_refused(
     assert podium("keys", "usage", *arguments).code == 2
 
 
-def test_the_command_loads_nothing_of_the_web_server(podium: Podium) -> None:
-    import subprocess
-    import sys
+def test_every_command_on_the_page_of_keys_works(podium: Podium) -> None:
+    page = (REPOSITORY / "docs" / "keys.md").read_text("utf-8")
+    commands = re.findall(r"^\$ podium (keys .+)$", page, re.M)
+    assert {command.split()[1] for command in commands} == {"create", "list", "usage", "revoke"}
+    for command in commands:
+        assert podium(*shlex.split(command)).code == 0, command
 
+
+def test_every_scope_is_on_the_page_of_keys() -> None:
+    page = (REPOSITORY / "docs" / "keys.md").read_text("utf-8")
+    assert set(re.findall(r"^\| `([\w:]+)` \|", page, re.M)) == set(SCOPES)
+
+
+def test_the_command_loads_nothing_of_the_web_server() -> None:
     script = "import sys, podium.cli.keys; print(*sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, check=True, text=True
