@@ -100,8 +100,9 @@ class Keeper:
             await self._finish(run)
 
     async def _finish(self, run: Run) -> None:
-        if run.id in self._left_out:
+        if not self.keeps(run.id):
             self._left_out.discard(run.id)
+            self._held.pop(run.id, None)  # a run may end before its beginning came by here
             if run.status == "waiting":
                 self._hold(run)
             return
