@@ -55,6 +55,7 @@ BELOW_THE_API: Final = (
     "runner",
     "store",
     "document",
+    "mcp",
 )
 ENTRY_POINTS: Final = ("bench", "server", "evals", "train")
 BELOW_THE_ENTRY_POINTS: Final = (
@@ -94,11 +95,14 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     # What sets a pool and a conductor up.
     "catalogue": (*DOMAIN, "paths", "providers"),
     "config": (*DOMAIN, *CONDUCTOR, *SET_UP, "engine.retry", "paths", "plan"),
+    # Tools of other programs, and Podium as tools of theirs, which is above the library.
+    "mcp": (*DOMAIN, "_version", "providers", "local", "config"),
     # The library, and `podium` itself, which is its front door.
     "assembly": BELOW_THE_API,
     "api": (*BELOW_THE_API, "assembly"),
     "sync": (*BELOW_THE_API, "assembly", "api"),
     "": (*BELOW_THE_API, "assembly", "api", "sync"),
+    "mcp.server": (*BELOW_THE_API, "assembly", "api"),
     # Entry points know everything below, and nothing of each other; only the command line, by
     # which people reach them all, mounts the commands of the others.
     **dict.fromkeys(ENTRY_POINTS, BELOW_THE_ENTRY_POINTS),
