@@ -117,8 +117,8 @@ async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
     await server.door.admit(token)
 
 
-async def test_a_model_that_was_never_settled_is_held_at_the_dearest_price() -> None:
-    dear = WorkerProfile(name="dear", price=Price(input=1.0, output=1000.0))
+async def test_a_model_that_was_never_settled_is_held_at_what_reading_costs_at_most() -> None:
+    dear = WorkerProfile(name="dear", price=Price(input=1000.0, output=1.0))
     server = Server(pool=Pool((*POOL, dear)))
     token = await server.token(Rules(per_day=Allowance(usd=1.0)))
     first, second = await server.door.admit(token), await server.door.admit(token)

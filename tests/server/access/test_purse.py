@@ -100,25 +100,31 @@ def test_a_new_standing_leaves_the_holds_alone() -> None:
     assert purse.left() == Allowance(usd=0.25)
 
 
-def test_what_a_model_comes_to_is_learned_from_what_was_settled() -> None:
-    experience = Experience(dearest=0.25)
-    assert experience.estimate("podium", 100) == Charged(25.0, 100)
-    experience.learn("podium", 100, 0.5, 1000)
-    assert experience.estimate("podium", 200) == Charged(1.0, 2000)
-    assert experience.estimate("podium-mini", 200) == Charged(50.0, 200)
+def test_a_request_is_taken_to_come_to_what_those_before_it_did() -> None:
+    experience = Experience(dearest=0.001)
+    experience.learn("podium", Charged(0.5, 1000))
+    assert experience.estimate("podium", 3) == Charged(0.5, 1000)
+    assert experience.estimate("podium-mini", 3) == Charged(0.003, 3)
+
+
+def test_a_request_is_taken_to_come_to_no_less_than_reading_it() -> None:
+    experience = Experience(dearest=0.001)
+    assert experience.estimate("podium", 2000) == Charged(2.0, 2000)
+    experience.learn("podium", Charged(0.5, 1000))
+    assert experience.estimate("podium", 2000) == Charged(2.0, 2000)
+
+
+def test_a_short_question_does_not_make_a_long_one_seem_dearer_than_it_is() -> None:
+    experience = Experience(dearest=0.000001)
+    experience.learn("podium", Charged(0.5, 1000))
+    assert experience.estimate("podium", 100_000).usd == 0.5
 
 
 def test_experience_follows_what_happens_now() -> None:
-    experience = Experience(dearest=0.25)
-    experience.learn("podium", 100, 1.0, 1000)
+    experience = Experience(dearest=0.0)
+    experience.learn("podium", Charged(1.0, 1000))
     for _ in range(60):
-        experience.learn("podium", 100, 0.1, 100)
-    estimate = experience.estimate("podium", 100)
+        experience.learn("podium", Charged(0.1, 100))
+    estimate = experience.estimate("podium", 1)
     assert estimate.usd == pytest.approx(0.1, rel=0.05)
     assert estimate.tokens == pytest.approx(100, rel=0.05)
-
-
-def test_a_request_of_which_nothing_was_expected_teaches_nothing() -> None:
-    experience = Experience(dearest=0.25)
-    experience.learn("podium", 0, 1.0, 1000)
-    assert experience.estimate("podium", 100) == Charged(25.0, 100)

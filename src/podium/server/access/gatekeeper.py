@@ -131,10 +131,9 @@ class _Account:
 @quick
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A request in flight: what it was expected and estimated to use, and what is held for it."""
+    """A request in flight: what it was estimated to use, and what is held for it."""
 
     model: str
-    expected: int
     estimate: Charged
     held: Charged
 
@@ -214,7 +213,7 @@ class Gatekeeper:
             )
         account.rates.begin(estimate.tokens)
         held = account.purse.hold(estimate)
-        begun = _Begun(tier_or_worker, tokens, estimate, held)
+        begun = _Begun(tier_or_worker, estimate, held)
         self._begun.setdefault(visitor.ticket, []).append(begun)
 
     def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
@@ -247,7 +246,7 @@ class Gatekeeper:
             account.purse.settle(begun.held, charged)
             account.rates.correct(charged.tokens - begun.estimate.tokens)
             if charged.tokens and used.tokens is not None and used.cost_usd is not None:
-                self._experience.learn(begun.model, begun.expected, charged.usd, charged.tokens)
+                self._experience.learn(begun.model, charged)
         self._book.enter(visitor.key_id, self._today(), model, used)
 
     async def close(self) -> None:
@@ -363,10 +362,9 @@ _ADVICE: Final = {
 
 
 def _dearest(pool: Pool) -> float:
-    """The most that a token costs anywhere in the pool, in dollars; unknown prices cost nothing."""
+    """The most that reading a token costs anywhere in the pool, in dollars, as far as known."""
     prices = (worker.price for worker in pool if worker.price is not None)
-    highest = (max(price.highest_input, price.highest_output) for price in prices)
-    return max(highest, default=0.0) / 1_000_000
+    return max((price.highest_input for price in prices), default=0.0) / 1_000_000
 
 
 def _seconds(moment: str | None) -> float:

@@ -117,29 +117,27 @@ NEWEST_COUNTS: Final = 0.1
 
 
 class Experience:
-    """What requests for a model come to, for each token that was expected of them.
+    """What requests for a model come to.
 
     A tier's plan may take ten calls or one, of workers at any price; how much that is shows only
-    as it happens. A model that has not been settled yet is taken to use what was expected, at
-    `dearest` dollars a token.
+    as it happens, and no longer question tells it. So a request is taken to come to what those
+    before it did on average, and to no less than what reading it costs: its tokens, at `dearest`
+    dollars each.
     """
 
     def __init__(self, dearest: float) -> None:
-        self._seen: dict[str, tuple[float, float]] = {}
+        self._means: dict[str, tuple[float, float]] = {}
         self._dearest = dearest
 
     def estimate(self, model: str, tokens: int) -> Charged:
-        """What a request of so many expected tokens will probably come to."""
-        usd, factor = self._seen.get(model) or (self._dearest, 1.0)
-        return Charged(usd * tokens, round(factor * tokens))
+        """What a request of so many tokens will probably come to."""
+        mean_usd, mean_tokens = self._means.get(model, (0.0, 0.0))
+        return Charged(max(mean_usd, tokens * self._dearest), max(round(mean_tokens), tokens))
 
-    def learn(self, model: str, expected: int, usd: float, tokens: int) -> None:
-        """A request of so many expected tokens has come to this."""
-        if expected <= 0:
-            return
-        usd_now, factor_now = usd / expected, tokens / expected
-        before = self._seen.get(model)
-        if before is not None:
-            usd_now = before[0] + NEWEST_COUNTS * (usd_now - before[0])
-            factor_now = before[1] + NEWEST_COUNTS * (factor_now - before[1])
-        self._seen[model] = (usd_now, factor_now)
+    def learn(self, model: str, used: Charged) -> None:
+        """A request has come to this."""
+        usd, tokens = self._means.get(model, (used.usd, float(used.tokens)))
+        self._means[model] = (
+            usd + NEWEST_COUNTS * (used.usd - usd),
+            tokens + NEWEST_COUNTS * (used.tokens - tokens),
+        )
