@@ -111,9 +111,7 @@ async def test_a_request_is_in_anthropics_own_words(
     vendor: Vendor, ada: Worker, plain: Request, fits: Fits
 ) -> None:
     vendor.says(message(text("Yes.")))
-    request = replace(
-        plain, max_tokens=9, stop=("END",), effort="medium", seed=7, schema=ANSWER_SCHEMA
-    )
+    request = replace(plain, max_tokens=9, stop=("END",), effort="medium", schema=ANSWER_SCHEMA)
     assert await ada.reply(request) == Reply("Yes.", COUNTED, model="claude-sonnet-5-20260601")
     received = vendor.received[0]
     assert received.path == "/v1/messages"
@@ -159,10 +157,9 @@ async def test_a_limit_is_always_sent_for_the_api_wants_one(
 
 async def test_sampling_is_sent_only_to_models_that_take_it(vendor: Vendor, hire: Hire) -> None:
     vendor.says(message(text("ok")))
-    request = replace(ASKED, temperature=0.2, top_p=0.9, seed=7)
+    request = replace(ASKED, temperature=0.2, top_p=0.9)
     await hire("anthropic").reply(request)
     assert (vendor.body["temperature"], vendor.body["top_p"]) == (0.2, 0.9)
-    assert "seed" not in vendor.body
     await hire("anthropic", without=("sampling",)).reply(request)
     assert set(vendor.body) == {"model", "max_tokens", "messages"}
 
@@ -355,15 +352,44 @@ async def test_a_forced_tool_leaves_a_model_that_decides_itself_without_thinking
     assert vendor.body["thinking"]["type"] == "adaptive"
 
 
-async def test_a_model_that_thinks_gets_neither_sampling_nor_the_beginning_of_its_reply(
+async def test_a_model_that_thinks_does_not_get_the_beginning_of_its_reply(
     vendor: Vendor, hire: Hire
 ) -> None:
     vendor.says(message(text("ok")))
     worker = hire("anthropic", thinking_style="budget")
-    request = replace(ASKED, effort="low", max_tokens=8000, temperature=0.2, prefill="Sure")
+    request = replace(ASKED, effort="low", max_tokens=8000, temperature=1.0, prefill="Sure")
     assert (await worker.reply(request)).text == "ok"
     assert "temperature" not in vendor.body
     assert len(vendor.body["messages"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("wish", "problem"),
+    [
+        ({"seed": 7}, "takes no seed"),
+        ({"effort": "low", "temperature": 0.2}, "takes no temperature while it thinks"),
+        ({"effort": "low", "top_p": 0.2}, "takes no top_p while it thinks"),
+    ],
+)
+async def test_what_the_api_has_no_place_for_is_refused_and_not_left_out(
+    ada: Worker, wish: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(RequestRefused, match=problem):
+        await ada.reply(replace(ASKED, **wish))
+
+
+async def test_an_older_model_goes_on_without_thinking_where_it_called_without_it(
+    vendor: Vendor, hire: Hire
+) -> None:
+    vendor.says(message(text("ok")))
+    worker = hire("anthropic", thinking_style="budget")
+    call, result = ToolCall("1", "look", "{}"), Message("tool", (ToolResult("1", "42"),))
+    own = Thinking("hm", '{"signature": "s"}', "some-model")
+    for thought, thinks in (((), False), ((own,), True), ((replace(own, model="x"),), False)):
+        called = Message("assistant", (*thought, call))
+        request = Request((*ASKED.messages, called, result), max_tokens=8000, effort="low")
+        await worker.reply(request)
+        assert ("thinking" in vendor.body) is thinks
 
 
 async def test_a_reply_that_podium_began_starts_with_its_words(

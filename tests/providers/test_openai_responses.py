@@ -128,7 +128,6 @@ async def test_a_request_is_in_openais_own_words(
         max_tokens=9,
         temperature=0.2,
         top_p=0.9,
-        seed=7,
         effort="high",
         schema={"type": "object"},
     )
@@ -215,9 +214,11 @@ async def test_tool_calls_and_their_results_are_sent_back(
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
 
 
-async def test_a_stop_sequence_is_refused_for_the_wire_has_none(ada: Worker) -> None:
+async def test_stop_sequences_and_seeds_are_refused_for_the_wire_has_none(ada: Worker) -> None:
     with pytest.raises(RequestRefused, match='leave them out, or set wire = "chat"'):
         await ada.reply(replace(ASKED, stop=("END",)))
+    with pytest.raises(RequestRefused, match="takes no seed"):
+        await ada.reply(replace(ASKED, seed=7))
 
 
 async def test_a_part_without_a_place_is_refused(ada: Worker) -> None:

@@ -95,6 +95,7 @@ class AnthropicWorker(HostedWorker):
 
     def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         parts.refuse_grammar(request, self.profile)
+        parts.refuse_seed(request, self.profile)
         body: dict[str, Any] = {
             "model": self.profile.model,
             "max_tokens": self._max_tokens(request),
@@ -107,9 +108,15 @@ class AnthropicWorker(HostedWorker):
             body["stop_sequences"] = list(request.stop)
         thinking = self._thinking(request)
         body |= thinking
+        sampling = parts.sampling_of(
+            request, self.profile, temperature="temperature", top_p="top_p"
+        )
         if not self._thinks(thinking):
-            body |= parts.sampling_of(
-                request, self.profile, temperature="temperature", top_p="top_p"
+            body |= sampling
+        elif set(sampling.values()) - {1}:
+            raise RequestRefused(
+                f"worker {self.profile.name!r} takes no {' and no '.join(sampling)} while it "
+                f"thinks; leave that out, or the effort"
             )
         body |= _tools(request)
         if request.schema is not None:
@@ -139,11 +146,25 @@ class AnthropicWorker(HostedWorker):
 
     def _thinking_budget(self, request: Request, effort: Effort) -> dict[str, Any]:
         """At most half of the output is thinking. Where that is too little to be accepted, or
-        a tool is forced, there is none."""
+        a tool is forced, or the results answer calls that came of no thinking of this model's,
+        there is none."""
         budget = min(_THINKING_BUDGET[effort], self._max_tokens(request) // 2)
         if budget < LEAST_THINKING_TOKENS or self._forces_tool(request):
             return {}
+        if self._goes_on_without_thinking(request):
+            return {}
         return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+    def _goes_on_without_thinking(self, request: Request) -> bool:
+        """Whether this goes on with a turn that called tools and has no thinking to hand back."""
+        for message in reversed(request.messages):
+            if message.role == "assistant":
+                own = parts.own_thinking(message, self.profile)
+                called = parts.of_kind(message, ToolCall)
+                return bool(called) and not any(thinking.opaque for thinking in own)
+            if not parts.of_kind(message, ToolResult):
+                return False
+        return False
 
     def _thinks(self, thinking: Mapping[str, Any]) -> bool:
         return bool(thinking) and thinking["thinking"]["type"] != "disabled"

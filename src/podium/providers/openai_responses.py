@@ -72,6 +72,7 @@ class ResponsesWorker(HostedWorker):
 
     def _body(self, request: Request, *, stream: bool) -> dict[str, Any]:
         parts.refuse_grammar(request, self.profile)
+        parts.refuse_seed(request, self.profile)
         if request.stop:
             raise RequestRefused(
                 f"worker {self.profile.name!r} has no stop sequences on this wire; leave them "

@@ -74,6 +74,14 @@ def refuse_grammar(request: Request, profile: WorkerProfile) -> None:
         )
 
 
+def refuse_seed(request: Request, profile: WorkerProfile) -> None:
+    """For the protocols that have no seed: one who asks for it must not believe in it."""
+    if request.seed is not None:
+        raise RequestRefused(
+            f"worker {profile.name!r} takes no seed; leave it out, or ask another worker"
+        )
+
+
 def unsupported(part: Part, message: Message, profile: WorkerProfile) -> RequestRefused:
     """The refusal of a part that the vendor has no place for."""
     what = part.kind.replace("_", " ")
