@@ -1,0 +1,510 @@
+"""The anthropic SDK as it is, speaking Messages with the server as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any, Final
+
+import anthropic
+import httpx
+import pytest
+from anthropic.types import Message, ToolParam
+from pydantic import BaseModel
+
+from podium.errors import Unavailable
+from podium.request import Delta, Image, Reply, Request, Thinking, ToolResult
+from podium.store.keys import Allowance, Rules
+from podium.workflow import Step
+from support.loopback import PATIENCE, USED, House, calling
+from support.messages_sdk import events_of
+
+ULTRA: Final = "podium-ultra"
+WHY: Final[Any] = [{"role": "user", "content": "Why?"}]
+PIXEL: Final = base64.b64encode(b"\x89PNG....").decode()
+CLOCK: Final[ToolParam] = {
+    "name": "clock",
+    "description": "what time it is",
+    "input_schema": {"type": "object", "properties": {"zone": {"type": "string"}}},
+}
+TWO_STEPS: Final = (Step("plain", "Think."), Step("solver", "Answer.", (0,)))
+
+
+class Sum(BaseModel):
+    """A sum and how it was found."""
+
+    steps: list[str]
+    total: int
+
+
+@pytest.fixture
+def client(house: House) -> Iterator[anthropic.Anthropic]:
+    with client_of(house, house.token) as made:
+        yield made
+
+
+@pytest.fixture
+async def async_client(house: House) -> AsyncIterator[anthropic.AsyncAnthropic]:
+    async with anthropic.AsyncAnthropic(
+        api_key=house.token, base_url=house.address, max_retries=0, timeout=PATIENCE
+    ) as made:
+        yield made
+
+
+def client_of(house: House, token: str) -> anthropic.Anthropic:
+    return anthropic.Anthropic(
+        api_key=token, base_url=house.address, max_retries=0, timeout=PATIENCE
+    )
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    """What is asked, unless the test says otherwise."""
+    return {"model": ULTRA, "max_tokens": 2000, "messages": WHY} | more
+
+
+def posted(house: House, **more: Any) -> httpx.Response:
+    """What is really sent over the wire, as no SDK would show it."""
+    headers = {"x-api-key": house.token, "anthropic-version": "2023-06-01"}
+    return httpx.post(f"{house.address}/v1/messages", json=asked(**more), headers=headers)
+
+
+def text_of(message: Any) -> str:
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+def results_of(request: Request) -> list[str]:
+    """What tools answered, as a worker was told."""
+    parts = [part for message in request.messages for part in message.parts]
+    return [part.text for part in parts if isinstance(part, ToolResult)]
+
+
+def with_results(messages: list[Any], message: Any, said: str = "12:00") -> list[Any]:
+    """The conversation with the message and the results of all that it calls."""
+    results = [
+        {"type": "tool_result", "tool_use_id": block.id, "content": said}
+        for block in message.content
+        if block.type == "tool_use"
+    ]
+    assistant = {"role": "assistant", "content": message.content}
+    return [*messages, assistant, {"role": "user", "content": results}]
+
+
+@pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
+def test_a_question_is_answered(house: House, client: anthropic.Anthropic, model: str) -> None:
+    for worker in house.workers:
+        worker.says("Because.")
+    told = client.messages.create(**asked(model=model))
+    assert (text_of(told), told.stop_reason, told.model) == ("Because.", "end_turn", model)
+
+
+async def test_a_question_is_answered_to_the_async_client(
+    async_client: anthropic.AsyncAnthropic,
+) -> None:
+    told = await async_client.messages.create(**asked())
+    assert text_of(told) == "solver says so"
+
+
+def test_the_token_is_taken_as_a_bearers_too(house: House) -> None:
+    with anthropic.Anthropic(
+        auth_token=house.token, base_url=house.address, max_retries=0, timeout=PATIENCE
+    ) as client:
+        assert text_of(client.messages.create(**asked())) == "solver says so"
+
+
+def test_a_message_fits_the_sdks_types_to_the_letter(house: House) -> None:
+    document = posted(house).json()
+    message = Message.model_validate(document, strict=True)
+    assert text_of(message) == "solver says so"
+    assert not message.model_extra
+
+
+def test_usage_sums_every_call_and_tells_the_planners_part(
+    house: House, client: anthropic.Anthropic
+) -> None:
+    house.plans(*TWO_STEPS)
+    told = client.messages.create(**asked()).usage.to_dict()
+    assert (told["input_tokens"], told["cache_read_input_tokens"]) == (180, 120)
+    assert told["output_tokens"] == 30
+    assert told["input_tokens_details"] == {
+        "orchestration_input_tokens": 100,
+        "orchestration_input_cached_tokens": 40,
+    }
+    assert told["output_tokens_details"] == {
+        "thinking_tokens": 12,
+        "orchestration_output_tokens": 10,
+    }
+
+
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+def test_a_stream_comes_in_pieces_and_ends_with_usage(
+    house: House, client: anthropic.Anthropic, model: str
+) -> None:
+    house.solver.says("one two three")
+    with client.messages.stream(**asked(model=model)) as stream:
+        assert list(stream.text_stream) == ["one", " two", " three"]
+        final = stream.get_final_message()
+    assert text_of(final) == "one two three"
+    assert final.usage.output_tokens == (20 if model == ULTRA else 10)
+    assert final.usage.input_tokens == (120 if model == ULTRA else 60)
+    assert final.usage.cache_read_input_tokens == (80 if model == ULTRA else 40)
+
+
+async def test_a_stream_is_put_together_by_the_async_client(
+    house: House, async_client: anthropic.AsyncAnthropic
+) -> None:
+    house.solver.says("one two three")
+    async with async_client.messages.stream(**asked()) as stream:
+        assert text_of(await stream.get_final_message()) == "one two three"
+
+
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+def test_the_first_words_come_before_the_last_are_there(
+    house: House, client: anthropic.Anthropic, model: str
+) -> None:
+    house.solver.hangs_after("one", " two")
+    with client.messages.stream(**asked(model=model)) as stream:
+        heard = ""
+        for words in stream.text_stream:
+            heard += words
+            if heard == "one two":
+                break
+    assert house.solver.let_go.wait(PATIENCE), "the call went on though nobody listened"
+
+
+def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
+    house.plans(*TWO_STEPS)
+
+    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+        yield Delta("Hm.", "thinking")
+        yield Delta("It is ")
+        yield Delta("so.")
+        yield Reply("It is so.", USED, thinking=(Thinking("Hm.", "sealed", "solver-1"),))
+
+    house.solver.plays(scene)
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    told = events_of(posted(house, stream=True, thinking=thinking).content)
+    assert told[0]["type"] == "message_start"
+    assert [each["type"] for each in told[-2:]] == ["message_delta", "message_stop"]
+    thought = "".join(
+        each["delta"].get("thinking", "") for each in told if each["type"] == "content_block_delta"
+    )
+    assert "Planned 2 steps for plain, solver." in thought
+    assert "Hm." in thought
+
+
+def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: House) -> None:
+    house.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
+    told = events_of(posted(house, stream=True, tools=[CLOCK]).content)
+    begun = [each["content_block"] for each in told if each["type"] == "content_block_start"]
+    assert [block["type"] for block in begun] == ["text", "tool_use", "tool_use"]
+    assert told[-2]["delta"]["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_tool_is_called_and_its_result_is_read(
+    house: House, client: anthropic.Anthropic, model: str, stream: bool
+) -> None:
+    house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
+    first = message_of(client, stream, model=model, tools=[CLOCK])
+    (call,) = first.content
+    assert (first.stop_reason, call.name, call.input) == ("tool_use", "clock", {"zone": "UTC"})
+    messages = with_results(WHY, first)
+    second = message_of(client, stream, model=model, tools=[CLOCK], messages=messages)
+    assert text_of(second) == "Noon."
+    assert results_of(house.solver.requests[-1]) == ["12:00"]
+    assert len(house.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
+
+
+def message_of(client: anthropic.Anthropic, stream: bool, **more: Any) -> Any:
+    if not stream:
+        return client.messages.create(**asked(**more))
+    with client.messages.stream(**asked(**more)) as heard:
+        return heard.get_final_message()
+
+
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+def test_parallel_calls_come_together_and_are_answered_together(
+    house: House, client: anthropic.Anthropic, model: str
+) -> None:
+    house.solver.says([calling(("a1", "{}"), ("a2", '{"zone": "CET"}'), text="Let me see."), "So."])
+    first = client.messages.create(**asked(model=model, tools=[CLOCK]))
+    assert [block.type for block in first.content] == ["text", "tool_use", "tool_use"]
+    again = asked(model=model, tools=[CLOCK], messages=with_results(WHY, first))
+    assert text_of(client.messages.create(**again)) == "So."
+    assert results_of(house.solver.requests[-1]) == ["12:00", "12:00"]
+
+
+def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
+    house: House, client: anthropic.Anthropic
+) -> None:
+    house.plans(*TWO_STEPS)
+    house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
+    messages, spent = list(WHY), 0
+    for turn in range(3):
+        told = client.messages.create(**asked(tools=[CLOCK], messages=messages))
+        used = told.usage
+        spent += used.input_tokens + (used.cache_read_input_tokens or 0) + used.output_tokens
+        messages = with_results(messages, told, f"turn {turn}")
+    assert text_of(told) == "Done."
+    assert (len(house.planner.requests), len(house.plain.requests)) == (1, 1)
+    assert results_of(house.solver.requests[-1]) == ["turn 0", "turn 1"]
+    assert spent == house.run(told.id.replace("msg_", "run_")).usage.total_tokens
+
+
+def test_the_sdks_tool_runner_runs(house: House, client: anthropic.Anthropic) -> None:
+    house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
+
+    @anthropic.beta_tool
+    def clock(zone: str) -> str:
+        """What time it is.
+
+        Args:
+            zone: where
+        """
+        return f"12:00 {zone}"
+
+    runner = client.beta.messages.tool_runner(
+        model=ULTRA, max_tokens=2000, messages=WHY, tools=[clock]
+    )
+    assert text_of(runner.until_done()) == "Noon."
+    assert results_of(house.solver.requests[-1]) == ["12:00 UTC"]
+
+
+def test_an_error_of_a_tool_is_told_as_one(house: House, client: anthropic.Anthropic) -> None:
+    house.solver.says([calling(("a1", "{}")), "I cannot tell."])
+    first = client.messages.create(**asked(tools=[CLOCK]))
+    messages = with_results(WHY, first)
+    messages[-1]["content"][0]["is_error"] = True
+    client.messages.create(**asked(tools=[CLOCK], messages=messages))
+    parts = [part for turn in house.solver.requests[-1].messages for part in turn.parts]
+    assert [part.is_error for part in parts if isinstance(part, ToolResult)] == [True]
+
+
+def test_another_key_cannot_go_on_with_the_run(house: House, client: anthropic.Anthropic) -> None:
+    house.solver.says([calling(("a1", "{}")), "Noon."])
+    first = client.messages.create(**asked(tools=[CLOCK]))
+    again = asked(tools=[CLOCK], messages=with_results(WHY, first))
+    with client_of(house, house.key()) as other, pytest.raises(anthropic.NotFoundError):
+        other.messages.create(**again)
+    assert text_of(client.messages.create(**again)) == "Noon."
+
+
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+def test_structured_output_is_parsed(house: House, client: anthropic.Anthropic, model: str) -> None:
+    house.solver.says('{"steps": ["2+2"], "total": 4}')
+    told = client.messages.parse(**asked(model=model), output_format=Sum)
+    assert told.parsed_output == Sum(steps=["2+2"], total=4)
+
+
+async def test_structured_output_is_parsed_by_the_async_client(
+    house: House, async_client: anthropic.AsyncAnthropic
+) -> None:
+    house.solver.says('{"steps": [], "total": 4}')
+    told = await async_client.messages.parse(**asked(), output_format=Sum)
+    assert told.parsed_output == Sum(steps=[], total=4)
+
+
+SOURCES: Final[Any] = [
+    {"type": "base64", "media_type": "image/png", "data": PIXEL},
+    {"type": "url", "url": "https://example.org/c.png"},
+]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("model", [ULTRA, "seer"])
+def test_pictures_go_to_who_can_see(
+    house: House, client: anthropic.Anthropic, model: str, source: Any
+) -> None:
+    house.seer.says("A cat.")
+    told = client.messages.create(**asked(model=model, messages=looking_at(source)))
+    assert text_of(told) == "A cat."
+    parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
+    data = Image(media_type="image/png", data=PIXEL)
+    assert [part for part in parts if isinstance(part, Image)] == [
+        Image(url=source["url"]) if "url" in source else data
+    ]
+
+
+def looking_at(source: Any) -> Any:
+    image = {"type": "image", "source": source}
+    return [{"role": "user", "content": [image, {"type": "text", "text": "What is this?"}]}]
+
+
+def test_a_worker_that_cannot_see_refuses_a_picture(client: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError, match="cannot see images"):
+        client.messages.create(**asked(model="solver", messages=looking_at(SOURCES[0])))
+
+
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+def test_terms_reach_the_worker(house: House, client: anthropic.Anthropic, model: str) -> None:
+    client.messages.create(
+        **asked(
+            model=model,
+            max_tokens=77,
+            stop_sequences=["END"],
+            extra_body={"temperature": 0.5},  # the SDK of today has no parameter for it
+            output_config={"effort": "high"},
+            system="Be kind.",
+        )
+    )
+    told = house.solver.requests[-1]
+    assert (told.max_tokens, told.stop, told.temperature) == (77, ("END",), 0.5)
+    assert told.effort == "high"
+    assert "Be kind." in told.text
+
+
+def test_a_budget_for_thinking_is_an_effort(house: House, client: anthropic.Anthropic) -> None:
+    house.plans(*TWO_STEPS, Step("seer", "Judge.", "all"))
+    told = client.messages.with_raw_response.create(
+        **asked(thinking={"type": "enabled", "budget_tokens": 1024})
+    )
+    run = house.run(told.headers["x-podium-run"])
+    assert run.max_steps == 2
+
+
+def test_an_answer_that_was_cut_off_says_so(house: House, client: anthropic.Anthropic) -> None:
+    house.solver.says(Reply("Becau", USED, "length"))
+    assert client.messages.create(**asked(max_tokens=1)).stop_reason == "max_tokens"
+
+
+def test_thinking_comes_back_to_the_model_that_did_it(
+    house: House, client: anthropic.Anthropic
+) -> None:
+    thought = Thinking("Hm.", "sealed", "solver-1")
+    house.solver.says([Reply("One.", USED, thinking=(thought,)), "Two."])
+    wish: Any = {"type": "enabled", "budget_tokens": 1024}
+    first = client.messages.create(**asked(model="solver", thinking=wish))
+    assert first.content[0].type == "thinking"
+    messages = [
+        *WHY,
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": "And?"},
+    ]
+    client.messages.create(**asked(model="solver", thinking=wish, messages=messages))
+    parts = [part for turn in house.solver.requests[-1].messages for part in turn.parts]
+    assert thought in parts
+
+
+def test_tokens_are_counted(house: House, client: anthropic.Anthropic) -> None:
+    short = client.messages.count_tokens(model=ULTRA, messages=WHY).input_tokens
+    long = client.messages.count_tokens(
+        model=ULTRA, messages=WHY, system="Be kind. " * 100, tools=[CLOCK]
+    ).input_tokens
+    assert 0 < short < long
+    assert not house.solver.requests
+    with pytest.raises(anthropic.NotFoundError):
+        client.messages.count_tokens(model="none", messages=WHY)
+
+
+def test_models_are_listed_and_found(client: anthropic.Anthropic) -> None:
+    names = [model.id for model in client.models.list()]
+    assert names[:3] == ["podium-mini", "podium", "podium-ultra"]
+    assert names[-3:] == ["solver", "seer", "plain"]
+    assert client.models.retrieve("solver").display_name == "the solver"
+
+
+def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
+    house: House, client: anthropic.Anthropic
+) -> None:
+    told = client.messages.with_raw_response.create(
+        **asked(), extra_headers={"X-Podium-Trace": "1"}
+    )
+    run_id = told.headers["x-podium-run"]
+    assert told.http_response.json()["podium"]["run_id"] == run_id
+    assert told.parse().id == run_id.replace("run_", "msg_")
+    assert "podium" not in posted(house).json()
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "status"),
+    [
+        (Rules(scopes=frozenset({"gateway"})), anthropic.PermissionDeniedError, 403),
+        (Rules(in_total=Allowance(usd=0.0)), anthropic.APIStatusError, 402),
+        (Rules(requests_per_minute=1), anthropic.RateLimitError, 429),
+    ],
+)
+def test_what_a_key_does_not_allow_is_the_sdks_own_error(
+    house: House, rules: Rules, error: type[anthropic.APIStatusError], status: int
+) -> None:
+    with client_of(house, house.key(rules)) as client:
+        if status == 429:
+            client.messages.create(**asked())
+        with pytest.raises(error) as caught:
+            client.messages.create(**asked())
+    assert caught.value.status_code == status
+
+
+def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
+    with client_of(house, "pk_wrong") as client, pytest.raises(anthropic.AuthenticationError):
+        client.messages.create(**asked())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "named"),
+    [
+        ({"model": "podium-ultar"}, anthropic.NotFoundError, "podium-ultar"),
+        ({"extra_body": {"top_k": 5}}, anthropic.BadRequestError, "top_k"),
+        ({"extra_body": {"temperature": 1.5}}, anthropic.BadRequestError, "temperature"),
+        ({"messages": []}, anthropic.BadRequestError, "messages"),
+        ({"max_tokens": 0}, anthropic.BadRequestError, "max_tokens"),
+        ({"extra_body": {"temprature": 1}}, anthropic.BadRequestError, "temprature"),
+        (
+            {"thinking": {"type": "enabled", "budget_tokens": 5000}},
+            anthropic.BadRequestError,
+            "thinking.budget_tokens",
+        ),
+        (
+            {"messages": [*WHY, {"role": "assistant", "content": "Be"}]},
+            anthropic.BadRequestError,
+            "no prefill",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(
+    client: anthropic.Anthropic,
+    wrong: dict[str, Any],
+    error: type[anthropic.APIStatusError],
+    named: str,
+) -> None:
+    with pytest.raises(error, match=named):
+        client.messages.create(**asked(**wrong))
+
+
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_upstream_that_fails_is_a_server_error(
+    house: House, client: anthropic.Anthropic, model: str, stream: bool
+) -> None:
+    for worker in house.workers:
+        worker.says(Unavailable("no connection"))
+    with pytest.raises(anthropic.InternalServerError, match="no connection") as caught:
+        client.messages.create(**asked(model=model, stream=stream))
+    assert caught.value.status_code == 502
+
+
+def test_a_stream_that_cannot_go_on_ends_with_an_error(
+    house: House, client: anthropic.Anthropic
+) -> None:
+    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+        yield Delta("one two")
+        raise Unavailable("broken off")
+
+    house.solver.plays(scene)
+    stream = client.messages.create(**asked(model="solver", stream=True))
+    with pytest.raises(anthropic.APIStatusError, match="broken off"):
+        list(stream)
+
+
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+async def test_a_client_that_goes_away_stops_the_call(
+    house: House, async_client: anthropic.AsyncAnthropic, model: str
+) -> None:
+    house.solver.hangs_after()
+    asking = asyncio.create_task(async_client.messages.create(**asked(model=model)))
+    async with asyncio.timeout(PATIENCE):
+        assert await asyncio.to_thread(house.solver.being_asked.wait, PATIENCE)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert await asyncio.to_thread(house.solver.let_go.wait, PATIENCE)
