@@ -1,8 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from podium.config import ServerSettings
 from podium.errors import Unavailable
 from podium.providers import ScriptedWorker
-from support.plain_dialect import lines
+from podium.server.dialects.base import Answer, Asked
+from podium.server.logs import JsonLines
+from podium.usage import Price
+from support.plain_dialect import PlainDialect, lines
 from support.serving import PLAIN, application, serving
 
 
@@ -99,3 +107,96 @@ async def test_models_are_listed_in_either_vendors_shape() -> None:
         one = await served.client.get(f"/v1/models/{names[3]}")
         assert one.json()["id"] == names[3]
         assert (await served.client.get("/v1/models/none")).status_code == 404
+
+
+async def test_the_openapi_page_has_every_endpoint_with_its_body() -> None:
+    async with serving(application([ScriptedWorker("solo", "yes")])) as served:
+        page = (await served.client.get("/openapi.json")).json()
+        assert (await served.client.get("/docs")).status_code == 200
+    assert {
+        "/healthz",
+        "/metrics",
+        "/readyz",
+        "/v1/chat/completions",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "/v1/models",
+        "/v1/models/{name}",
+        "/v1/plan",
+        "/v1/responses/{id}",
+        "/v1/runs",
+        "/v1/runs/{run_id}",
+        "/v1/runs/{run_id}/events",
+        "/v1/runs/{run_id}/feedback",
+    } <= set(page["paths"])
+    for path in ("/v1/chat/completions", "/v1/messages", "/v1/plan"):
+        content = page["paths"][path]["post"]["requestBody"]["content"]
+        assert "model" in content["application/json"]["schema"]["properties"]
+
+
+async def test_beyond_the_queue_requests_are_told_to_come_back() -> None:
+    settings = ServerSettings(in_flight=1, queue=0)
+    async with serving(application([ScriptedWorker("solo", "yes")], settings=settings)) as served:
+        await served.service.places.take()
+        refused = await served.ask()
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "2"
+        served.service.places.give_back()
+        assert (await served.ask()).status_code == 200
+
+
+async def test_a_body_that_is_too_large_is_refused() -> None:
+    settings = ServerSettings(body_megabytes=1)
+    async with serving(application([ScriptedWorker("solo", "yes")], settings=settings)) as served:
+        refused = await served.ask("x" * 2**20)
+        assert (refused.status_code, refused.json()["refused"]) == (413, "too_large")
+        plan = await served.client.post("/v1/plan", json={"question": "x" * 2**20})
+        assert plan.status_code == 413
+
+
+async def test_what_breaks_inside_is_told_in_the_dialect_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(PlainDialect):
+        def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+            raise ZeroDivisionError
+
+    dialects = {PLAIN: Broken(), "/v1/messages": PlainDialect()}
+    app = application([ScriptedWorker("solo", "yes")], dialects=dialects)
+    async with serving(app) as served:
+        response = await served.ask()
+        assert (response.status_code, response.json()["refused"]) == (500, "failed")
+        assert "ZeroDivisionError" in caplog.text
+        assert served.service.places.taken == 0
+
+
+async def test_metrics_count_requests_tokens_and_cost() -> None:
+    worker = ScriptedWorker("solo", "forty two", price=Price(input=0, output=1e6))
+    async with serving(application([worker])) as served:
+        await served.ask(model="solo")
+        await served.ask(model="podium-ultra", stream=True)
+        await served.ask(model="none")
+        page = (await served.client.get("/metrics")).text
+    path = f'endpoint="{PLAIN}"'
+    assert f'podium_requests_total{{{path},model="solo",status="200"}} 1' in page
+    assert f'podium_requests_total{{{path},model="",status="404"}} 1' in page
+    assert 'podium_tokens_total{model="podium-ultra",kind="output"} 2' in page
+    assert 'podium_cost_usd_total{model="solo"} 2' in page
+    assert 'podium_runs_total{status="answered"} 1' in page
+    assert "podium_requests_in_flight 0" in page
+
+
+@pytest.mark.parametrize("shown", [False, True])
+async def test_the_log_has_no_words_of_anybody_unless_told_to(
+    shown: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ServerSettings(log_prompts=shown)
+    app = application([ScriptedWorker("solo", "the answer")], settings=settings)
+    with caplog.at_level("INFO", "podium.server"):
+        async with serving(app) as served:
+            await served.ask("the question")
+    (record,) = [each for each in caplog.records if each.message == "request"]
+    line = JsonLines().format(record)
+    assert ("the question" in line) is shown
+    assert ("the answer" in line) is shown
+    assert '"status": 200' in line

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from podium.server.starting import is_public
+from support.serve_process import SlowUpstream, podium_serve_over
 
 POOL = """
 [conductor]
@@ -56,8 +57,8 @@ async def podium_serve(directory: Path, *options: str) -> AsyncIterator[Process]
                 line = (await process.stderr.readline()).decode()
                 assert line, "".join(log)
                 log.append(line)
-                found = re.search(r"running on http://[\d.]+:(\d+)", line)
-                address = f"http://127.0.0.1:{found[1]}" if found else address
+                found = re.search(r"running on (http://[\d.]+:\d+)", line)
+                address = found[1] if found else address
         yield Process(process, address, log)
     finally:
         if process.returncode is None:
@@ -65,6 +66,14 @@ async def podium_serve(directory: Path, *options: str) -> AsyncIterator[Process]
             async with asyncio.timeout(30):
                 log.append((await process.stderr.read()).decode())
                 await process.wait()
+
+
+async def is_answering(address: str) -> bool:
+    async with httpx.AsyncClient() as client:
+        try:
+            return (await client.get(f"{address}/healthz")).status_code == 200
+        except httpx.ConnectError:
+            return False
 
 
 async def test_podium_serve_answers_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
@@ -108,7 +117,22 @@ def test_any_other_address_is_public(host: str) -> None:
     assert is_public(host)
 
 
-async def test_a_public_address_without_keys_is_warned_of(tmp_path: Path) -> None:
-    async with podium_serve(tmp_path, "--host", "0.0.0.0") as serving:
-        pass
-    assert "spends your money" in serving.log[0]
+async def test_a_server_that_is_to_stop_ends_what_goes_on_and_takes_nothing_new(
+    tmp_path: Path,
+) -> None:
+    upstream = SlowUpstream(expected=1)
+    async with podium_serve_over(upstream, tmp_path) as serving:
+        body = {"model": "slow", "messages": [{"role": "user", "content": "Why?"}]}
+        address = f"{serving.address}/v1/chat/completions"
+        async with httpx.AsyncClient(timeout=60) as client:
+            asking = asyncio.create_task(client.post(address, json=body))
+            await upstream.all_there.wait()
+            serving.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(30):
+                while await is_answering(serving.address):
+                    pass
+            upstream.may_answer.set()
+            response = await asking
+        assert response.status_code == 200
+        assert "at last" in response.text
+        assert await serving.end() in (0, -signal.SIGTERM)

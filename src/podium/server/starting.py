@@ -44,6 +44,9 @@ TOLD: Final = "PODIUM_SERVE"
 BACKLOG: Final = 2048
 """Connections that the system holds until they are accepted."""
 
+MOST_CONNECTIONS: Final = 65_536
+"""Connections and files that a process may have open, where the system lets it."""
+
 KEEP_ALIVE_SECONDS: Final = 75
 """How long an idle connection stays open: longer than clients keep theirs, so that it is they
 who close it, and no request meets a closed door."""
@@ -95,6 +98,7 @@ def from_environment() -> FastAPI:
 def listen(chosen: Chosen, server: ServerSettings) -> None:
     """Serve until told to stop. What is going on then may end first."""
     log_to_standard_error()
+    _allow_many_connections()
     if server.workers == 1:
         uvicorn.Server(_configuration(application(chosen.settings), server)).run()
         return
@@ -128,3 +132,16 @@ def _configuration(app: Any, server: ServerSettings, **more: Any) -> uvicorn.Con
         timeout_graceful_shutdown=max(1, round(server.drain_seconds)),
         **more,
     )
+
+
+def _allow_many_connections() -> None:
+    """A request in flight is two connections, the client's and the worker's; the usual limit of a
+    shell is a thousand or less."""
+    try:
+        import resource
+    except ImportError:  # where there is no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, MOST_CONNECTIONS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

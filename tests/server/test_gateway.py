@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podium.budget import Budget
+from podium.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
+from podium.pool import Capability, WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.runner import Options
+from podium.server.dialects.chat import CHAT
+from podium.server.dialects.messages import MESSAGES
+from podium.server.dialects.responses import RESPONSES
+from podium.usage import Price
+from support.serving import PLAIN, application, serving
+
+REAL = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
+WHY = [{"role": "user", "content": "Why?"}]
+
+
+def able() -> ScriptedWorker:
+    capabilities: frozenset[Capability] = frozenset({"tools", "sampling", "json"})
+    return ScriptedWorker(WorkerProfile(name="able", capabilities=capabilities), "yes")
+
+
+async def test_everything_that_is_asked_reaches_the_worker() -> None:
+    worker = able()
+    body = {
+        "model": "able",
+        "messages": [{"role": "system", "content": "Be brief."}, *WHY],
+        "temperature": 0.5,
+        "max_completion_tokens": 77,
+        "stop": ["END"],
+        "seed": 3,
+        "tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}],
+    }
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post(PLAIN, json=body)
+    assert response.status_code == 200
+    request = worker.requests[-1]
+    assert [message.text for message in request.messages] == ["Be brief.", "Why?"]
+    assert (request.temperature, request.max_tokens, request.seed) == (0.5, 77, 3)
+    assert (request.stop, [tool.name for tool in request.tools]) == (("END",), ["look"])
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RateLimited("slow down", retry_after=70), 429),
+        (RequestRefused("too long"), 400),
+        (AuthenticationFailed("the key is wrong"), 502),
+        (Unavailable("no connection"), 502),
+    ],
+)
+async def test_a_workers_fault_has_a_status_of_its_own(error: Exception, status: int) -> None:
+    async with serving(application([ScriptedWorker("solo", error)])) as served:  # type: ignore[arg-type]
+        response = await served.ask(model="solo")
+    assert response.status_code == status
+    if status == 429:
+        assert response.headers["retry-after"] == "70"
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"podium": {"rounds": 2}}, "podium.rounds"),
+        ({"podium": {"workflow": {"steps": []}}}, "podium.workflow"),
+        ({"podium": {"exclude": ["solo"]}}, "podium.exclude"),
+        ({"temperature": 0.5}, None),
+        ({"tools": [{"type": "function", "function": {"name": "look"}}]}, None),
+    ],
+)
+async def test_what_one_worker_cannot_do_is_refused(more: dict[str, Any], field: str) -> None:
+    worker = ScriptedWorker("solo", "yes")
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post(PLAIN, json={"model": "solo", "messages": WHY, **more})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == field
+    assert worker.calls == 0
+
+
+async def test_a_conversation_that_is_not_kept_cannot_be_gone_on_from() -> None:
+    async with serving(application([ScriptedWorker("solo", "yes")], dialects=REAL)) as served:
+        body = {"model": "solo", "input": "Why?", "previous_response_id": "resp_0123456789abcdef"}
+        response = await served.client.post("/v1/responses", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "previous_response_id"
+
+
+async def test_a_cap_on_money_needs_a_price() -> None:
+    priced = ScriptedWorker("priced", "yes", price=Price(input=1, output=1))
+    workers = [ScriptedWorker("unpriced", "yes"), priced]
+    options = Options(budget=Budget(usd=1.0))
+    async with serving(application(workers, options=options)) as served:
+        assert (await served.ask(model="priced")).status_code == 200
+        refused = await served.ask(model="unpriced")
+    assert refused.status_code == 400
+    assert "no price is known for unpriced" in refused.json()["message"]
