@@ -26,10 +26,11 @@ from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
 from podium.assembly import Assembly, assemble, usual_options
 from podium.budget import Budget
 from podium.conductor import Conductor, FixedConductor, ModelConductor, for_tier
-from podium.config import Settings, current_settings
+from podium.config import McpSettings, Settings, current_settings
 from podium.engine import RetryPolicy, Switchboard, Toolbox
 from podium.errors import ConfigError, UsageError
 from podium.events import Emit, Event
+from podium.mcp.client import McpToolbox
 from podium.pool import Pool
 from podium.process import is_alive
 from podium.providers import Http
@@ -78,7 +79,8 @@ class AsyncPodium:
     runs are kept only if you give a `store` (a file, a database's address, or a store of your
     own, which stays yours to close). Without workers everything comes from `settings`, or else
     from what the machine offers, and runs are kept in the store that is named there. `toolbox`
-    holds tools that workers may use inside their steps.
+    holds tools that workers may use inside their steps, in place of those of the servers that
+    the settings name.
     """
 
     def __init__(
@@ -243,7 +245,16 @@ class AsyncPodium:
             retry = self._retry or settings.retry
         store = await self._open_store(settings)
         self._to_close.push_async_callback(assembly.close)
-        return _Opened(assembly, store, options, Switchboard(retry), self._toolbox)
+        toolbox = self._toolbox
+        if toolbox is None and settings is not None and settings.mcp:
+            toolbox = await self._open_tools(settings.mcp)
+        return _Opened(assembly, store, options, Switchboard(retry), toolbox)
+
+    async def _open_tools(self, servers: Sequence[McpSettings]) -> Toolbox:
+        toolbox = McpToolbox(servers, os.environ)
+        self._to_close.push_async_callback(toolbox.close)
+        await toolbox.open()
+        return toolbox
 
     async def _open_store(self, settings: Settings | None) -> RunStore:
         where = self._store

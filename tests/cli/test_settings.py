@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
-from podium.cli.settings import conductor_of
+from podium.cli.settings import Choice, conductor_of, settings_for
 from podium.pool import Pool, WorkerProfile
 from podium.run import Run
 
@@ -140,3 +140,21 @@ def test_a_run_goes_on_with_the_conductor_it_had(conductor: str, named: str | No
         created_at="2026-11-15T00:00:00.000+00:00",
     )
     assert conductor_of(run) == named
+
+
+async def test_offline_no_server_of_tools_is_used_that_may_reach_others(
+    make_pool: MakePool,
+) -> None:
+    head = """
+    [mcp.program]
+    command = "npx"
+    [mcp.far]
+    url = "https://example.com/mcp"
+    [mcp.near]
+    url = "http://127.0.0.1:9/mcp"
+    """
+    pool = make_pool({"a": "42"}, head=head)
+    online = await settings_for(Choice(pool=pool), {})
+    offline = await settings_for(Choice(pool=pool, offline=True), {})
+    assert [server.name for server in online.mcp] == ["program", "far", "near"]
+    assert [server.name for server in offline.mcp] == ["near"]

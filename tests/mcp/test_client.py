@@ -13,12 +13,21 @@ from typing import Any
 
 import pytest
 
+from podium.api import AsyncPodium
 from podium.budget import Budget
 from podium.conductor import FixedConductor
-from podium.config import McpSettings
+from podium.config import (
+    ConductorSettings,
+    McpSettings,
+    Settings,
+    StoreSettings,
+    WorkerSettings,
+)
 from podium.mcp import client as client_module
 from podium.mcp import session as session_module
 from podium.mcp.client import LONGEST_NAME, McpToolbox, name_for_workers
+from podium.pool import WorkerProfile
+from podium.providers import ScriptedWorker
 from podium.request import Reply, ToolCall, ToolResult
 from podium.runner import Options, Runner
 from podium.usage import Usage
@@ -221,6 +230,26 @@ async def test_the_seconds_of_a_run_end_a_use_of_a_tool(tmp_path: Path) -> None:
             "what?", options=Options(budget=Budget(seconds=0.3))
         )
     assert run.status == "exhausted"
+
+
+async def test_a_podium_offers_the_tools_of_the_servers_in_its_settings(tmp_path: Path) -> None:
+    server = odd_server(tmp_path)
+    profile = WorkerProfile(name="a", provider="scripted", capabilities=frozenset({"tools"}))
+    worker = WorkerSettings(profile=profile, options={"reply": "yes"})
+    settings = Settings(
+        source="test",
+        workers=(worker,),
+        conductor=ConductorSettings(kind="router"),
+        mcp=(server,),
+        store=StoreSettings(path=tmp_path / "runs.db"),
+    )
+    async with AsyncPodium(settings=settings) as podium:
+        assert (await podium.ask("why?")).answer == "yes"
+        (scripted,) = await podium.workers()
+        assert isinstance(scripted, ScriptedWorker)
+        (tool,) = scripted.requests[0].tools
+    assert tool.name == "odd__echo"
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_nothing_is_left_to_be_tried_again_once_it_is_closed(

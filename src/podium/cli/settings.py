@@ -141,7 +141,8 @@ def conductor_of(run: Run) -> str | None:
 
 
 def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """The settings less every worker elsewhere, and with a planner that is here."""
+    """The settings less every worker and every server of tools elsewhere, and with a planner that
+    is here. What a program with tools reaches cannot be known, so it is left out too."""
     here = [worker for worker in settings.workers if is_local(worker, environment)]
     if all(worker.profile.provider == CONDUCTOR_PROVIDER for worker in here):
         raise ConfigError(
@@ -149,6 +150,7 @@ def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Sett
             f'one with provider = "llamacpp"'
         )
     kept = without(settings, [w.profile.name for w in settings.workers if w not in here])
+    kept = replace(kept, mcp=tuple(s for s in kept.mcp if s.url and is_loopback(s.url)))
     planner = kept.conductor.worker
     if planner is None or is_local(planner, environment):
         return kept
