@@ -13,7 +13,6 @@ from typing import get_args
 
 import pytest
 from hypothesis import strategies as st
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from podium.budget import Budget, Spent
@@ -22,6 +21,7 @@ from podium.request import Finish, Image, Message, Role, Text, Thinking, ToolCal
 from podium.run import Attempt, Round, Run, RunStatus, StepRecord, StepStatus, Tier
 from podium.store.base import RunStore
 from podium.store.sql import SqlRunStore
+from podium.store.tables import METADATA
 from podium.usage import Price, Usage
 from podium.workflow import Access, Step, Workflow
 
@@ -83,11 +83,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return str(tmp_path / "data" / "podium.db")
     database = create_async_engine(POSTGRES.replace("postgresql://", "postgresql+asyncpg://"))
     async with database.begin() as connection:
-        await connection.execute(
-            text(
-                "DROP TABLE IF EXISTS steps, rounds, runs, key_usage, keys, schema_version CASCADE"
-            )
-        )
+        await connection.run_sync(METADATA.drop_all)
     await database.dispose()
     return POSTGRES
 
