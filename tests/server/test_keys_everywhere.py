@@ -1,0 +1,78 @@
+"""Where keys are on, nothing but health is told to whoever has none. The addresses are the
+application's own, so that a new one cannot be forgotten."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+import httpx
+import pytest
+from _pytest.mark import ParameterSet
+from fastapi.routing import iter_route_contexts
+from starlette.routing import BaseRoute
+
+from podium.server.app import create_app
+from podium.server.service import Service
+from podium.server.starting import DIALECTS
+from support.loopback import House
+
+OPEN: Final = {"/healthz", "/readyz"}
+TOLD_TO_ALL: Final = {"/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc"}
+WHY_TOLD: Final = "FastAPI's own pages are routes without dependencies, so nobody asks for a key"
+NOT_KEYS: Final = {
+    "nothing": {},
+    "an empty one": {"Authorization": "Bearer"},
+    "a wrong one": {"Authorization": "Bearer pk_0123456789ab_wrong"},
+    "somebody else's": {"x-api-key": "sk-ant-somebody"},
+}
+
+
+def addresses(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str]]:
+    """Every method and path that is served."""
+    for each in iter_route_contexts(routes):
+        assert each.path, f"{each.original_route!r} has no path: say how it asks for keys"
+        for method in sorted(each.methods or ()):
+            yield method, re.sub(r"\{[^}]*\}", "run_0123456789abcdef", each.path)
+
+
+async def _never(stack: AsyncExitStack) -> Service:
+    raise AssertionError("only the routes are looked at")
+
+
+EVERY: Final = list(addresses(create_app(_never, DIALECTS).routes))
+
+
+def closed() -> Iterator[ParameterSet]:
+    """Every address that is to ask for a key."""
+    for method, path in EVERY:
+        if path not in OPEN:
+            told = pytest.mark.xfail(path in TOLD_TO_ALL, reason=WHY_TOLD, strict=True)
+            yield pytest.param(method, path, id=f"{method} {path}", marks=told)
+
+
+def test_there_is_something_to_ask_for() -> None:
+    assert {path for _, path in EVERY} >= {*DIALECTS, *OPEN, "/v1/models", "/v1/runs", "/metrics"}
+
+
+@pytest.mark.parametrize(("method", "path"), list(closed()))
+@pytest.mark.parametrize("shown", NOT_KEYS)
+def test_without_a_key_the_answer_is_401(house: House, method: str, path: str, shown: str) -> None:
+    response = httpx.request(method, house.address + path, headers=NOT_KEYS[shown])
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    if method != "HEAD":
+        assert response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("path", sorted(OPEN))
+def test_health_asks_for_no_key(house: House, path: str) -> None:
+    assert httpx.get(house.address + path).status_code == 200
+
+
+@pytest.mark.parametrize("path", sorted({path for _, path in EVERY}))
+def test_with_a_key_nothing_is_401(house: House, path: str) -> None:
+    headers = {"Authorization": f"Bearer {house.token}"}
+    assert httpx.get(house.address + path, headers=headers).status_code != 401
