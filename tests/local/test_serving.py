@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,13 @@ import pytest
 
 from podium.errors import RequestRefused, Unavailable
 from podium.local import serving
-from podium.local.serving import ModelServer, ModelSettings, SharedModel, shared_model
+from podium.local.serving import (
+    SMALL_MODEL_BYTES,
+    ModelServer,
+    ModelSettings,
+    SharedModel,
+    shared_model,
+)
 
 READY = """
 import json, os, sys
@@ -41,6 +48,36 @@ def test_the_same_settings_are_the_same_model_and_others_another() -> None:
     assert shared_model(settings()) is one
     assert shared_model(settings("b.gguf")) is not one
     assert shared_model(settings(slots=1)) is not one
+
+
+THREADS = """
+import json, sys
+settings = json.loads(sys.stdin.readline())
+address = f"{settings['threads']} and {settings['reading_threads']}"
+print(json.dumps({"address": address}), flush=True)
+sys.stdin.read()
+"""
+
+
+@running(THREADS)
+@pytest.mark.usefixtures("child")
+@pytest.mark.parametrize(
+    ("size", "threads", "told"),
+    [
+        (SMALL_MODEL_BYTES - 1, -1, f"1 and {os.cpu_count()}"),
+        (SMALL_MODEL_BYTES - 1, 3, "3 and 3"),
+        (SMALL_MODEL_BYTES, -1, "-1 and -1"),
+    ],
+)
+async def test_one_thread_generates_with_a_small_model_unless_somebody_says_how_many(
+    size: int, threads: int, told: str, tmp_path: Path
+) -> None:
+    weights = tmp_path / "a.gguf"
+    with weights.open("wb") as file:
+        file.truncate(size)  # a hole, which takes no room
+    model = SharedModel(ModelSettings(path=str(weights), threads=threads))
+    assert (await model.serving()).address == told
+    await model.close()
 
 
 @pytest.mark.usefixtures("child")

@@ -70,6 +70,7 @@ def _load(settings: dict[str, Any]) -> Any:
     parameters.chat_template = settings["template"]
     parameters.n_gpu_layers = settings["gpu_layers"]
     parameters.cpuparams.n_threads = settings["threads"]
+    parameters.cpuparams_batch.n_threads = settings["reading_threads"]
     parameters.lora_init_without_apply = True
     parameters.lora_adapters = [
         # A scale of nothing: requests that name no adapter get none.

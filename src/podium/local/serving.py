@@ -30,10 +30,16 @@ SHORT_WAITS: Final = {"GOMP_SPINCOUNT": "1000"}
 """Threads that wait for each other soon go to sleep. As they spin by default, another program on
 the same cores makes each token twenty times slower; this costs nothing on an idle machine."""
 
+SMALL_MODEL_BYTES: Final = 200_000_000
+"""Below this size one thread generates, where nobody says how many: its threads would wait for each
+other more often than they compute, and with another program on the same cores each token would
+still take four times as long as with one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """A base model and how it is loaded. -1 leaves the choice to llama.cpp.
+    """A base model and how it is loaded. -1 leaves the choice to llama.cpp; of threads, to
+    `_threads`.
 
     `context` is the number of tokens that all of the `slots`, the requests which run at once,
     hold together. `template` is how a conversation becomes one text: a Jinja template, or the
@@ -179,7 +185,8 @@ def _start(settings: ModelSettings, adapters: tuple[str, ...], child: _Child) ->
     key = secrets.token_urlsafe(24)
     process = child.start()
     try:
-        answer = _ask(process, asdict(settings) | {"adapters": adapters, "key": key})
+        told = asdict(settings) | _threads(settings) | {"adapters": adapters, "key": key}
+        answer = _ask(process, told)
         child.keep()
     except BaseException:
         _end(process)
@@ -187,6 +194,14 @@ def _start(settings: ModelSettings, adapters: tuple[str, ...], child: _Child) ->
     server = ModelServer(answer, key, adapters, process)
     weakref.finalize(server, _end, process)
     return server
+
+
+def _threads(settings: ModelSettings) -> dict[str, int]:
+    """How many threads generate, and how many read prompts, which is worth all cores."""
+    path = Path(settings.path)
+    if settings.threads == -1 and path.is_file() and path.stat().st_size < SMALL_MODEL_BYTES:
+        return {"threads": 1, "reading_threads": os.cpu_count() or 1}
+    return {"threads": settings.threads, "reading_threads": settings.threads}
 
 
 def _ask(process: subprocess.Popen[str], settings: dict[str, object]) -> str:
