@@ -1,0 +1,35 @@
+"""Shipping an adapter: its file, and what the manifest tells of it."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from podium.files import sha256_of
+from podium.local.adapters import checked, shipped_adapter, shipped_adapters
+from podium.train import export
+from support.shipped import Ship, ship
+
+__all__ = ["ship"]
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "ship.py"
+
+
+def test_an_adapter_takes_the_place_of_the_one_of_its_name_and_the_others_stay(
+    ship: Ship, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exported(trained: Path, output: Path, *, base: str) -> None:
+        output.write_text(f"GGUF of {trained} over {base}", "utf-8")
+
+    monkeypatch.setattr(export, "export_adapter", exported)
+    for name in ("first", "second", "third"):
+        ship(name, description=f'the "{name}"')
+    first, second, third = shipped_adapters()
+    runpy.run_path(str(SCRIPT))["ship"]("second", Path("trained/second"), "recipes/études.toml")
+    assert shipped_adapters()[::2] == (first, third)
+    now = shipped_adapter("embedded/second")
+    assert checked(now).read_text("utf-8") == f"GGUF of trained/second over {second.base}"
+    assert (now.bytes, now.sha256) == (now.path.stat().st_size, sha256_of(now.path))
+    assert (now.trained_by, now.description) == ("recipes/études.toml", second.description)
