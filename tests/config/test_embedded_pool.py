@@ -9,15 +9,19 @@ from pathlib import Path
 import pytest
 
 from podium.assembly import Assembly, assemble
-from podium.config import Settings, load
+from podium.config import Settings, WorkerSettings, load
 from podium.config.current import EMBEDDED_POOL
+from podium.errors import ConfigError
+from podium.etudes import FAMILIES, ROLES, descriptions
 from podium.local import weights
 from podium.providers import Http
 from podium.request import Request, user
+from podium.train.cast import MISLEADING_SYSTEM
 from podium.usage import FREE
 from support.local_weights import MODEL, smollm2
+from support.shipped import Ship, ship
 
-__all__ = ["smollm2"]
+__all__ = ["ship", "smollm2"]
 
 
 @pytest.fixture
@@ -25,46 +29,81 @@ def settings() -> Settings:
     return load(EMBEDDED_POOL)
 
 
-def test_every_worker_and_the_conductor_run_on_weights_that_podium_can_fetch(
-    settings: Settings,
-) -> None:
+def everyone(settings: Settings) -> tuple[WorkerSettings, ...]:
     assert settings.conductor.worker is not None
-    for worker in (*settings.workers, settings.conductor.worker):
+    return (*settings.workers, settings.conductor.worker)
+
+
+def test_without_its_adapters_the_pool_says_which_is_missing(ship: Ship) -> None:
+    with pytest.raises(ConfigError, match="ships no adapter named 'embedded/etude-conductor'"):
+        load(EMBEDDED_POOL)
+
+
+def test_all_run_in_one_process_over_weights_that_podium_can_fetch(settings: Settings) -> None:
+    for worker in everyone(settings):
         assert worker.profile.provider == "llamacpp"
         assert weights.find(worker.profile.model).name == MODEL
+        loading = {"context", "slots", "threads", "gpu_layers", "template"} & set(worker.options)
+        assert loading == {"template"}
+        assert worker.options["template"] == "chatml"
 
 
-def test_the_pool_is_free_and_says_that_it_is_small(settings: Settings) -> None:
-    for worker in settings.workers:
-        assert worker.profile.price == FREE
-        assert worker.profile.description.startswith("very small")
-        assert worker.profile.limits.max_output_tokens is not None
-        assert worker.profile.limits.context_window == 8192
+def test_the_conductor_is_an_adapter_that_is_asked_as_it_was_trained(settings: Settings) -> None:
+    conductor = settings.conductor
+    assert conductor.worker is not None
+    assert conductor.worker.options["adapter"] == "embedded/etude-conductor"
+    assert conductor.worker.profile not in settings.pool.workers
+    assert (conductor.prompt, conductor.temperature, conductor.max_steps) == ("trained", 0.0, 5)
+    assert conductor.fallback == "generalist"
 
 
-def test_workers_differ_in_what_they_are_told(settings: Settings) -> None:
-    told = [worker.options["system"] for worker in settings.workers]
-    assert len(set(told)) == len(told) == 3
+def test_each_family_has_its_specialist_with_no_system_prompt(settings: Settings) -> None:
+    for family in FAMILIES:
+        options = settings[family.value].options
+        assert options["adapter"] == f"embedded/etude-{family.value}"
+        assert "system" not in options
+        assert options["temperature"] == 0
 
 
-def test_workers_see_their_subtask_and_not_the_question(settings: Settings) -> None:
+def test_workers_are_the_roles_of_the_etudes_in_words_that_are_not_trained_on(
+    settings: Settings,
+) -> None:
+    assert set(settings.pool.names) == set(ROLES)
+    for profile in settings.pool:
+        assert profile.description in descriptions(profile.name, "test")
+        assert profile.price == FREE
+        assert profile.limits.max_output_tokens is not None
+    assert settings.pool.mask_names
     assert not settings.pool.share_question
+
+
+def test_who_answers_without_a_plan_is_the_generalist(settings: Settings) -> None:
+    assert settings.pool.best.name == "generalist"
+    assert "adapter" not in settings["generalist"].options
+
+
+def test_the_misleading_worker_is_the_one_of_the_training(settings: Settings) -> None:
+    assert settings["misleading"].options["system"] == MISLEADING_SYSTEM
+    assert "adapter" not in settings["misleading"].options
 
 
 @pytest.fixture
 async def assembled(settings: Settings, smollm2: Path) -> AsyncIterator[Assembly]:
-    """The pool, connected, on one thread so that tests beside these do not slow it down."""
+    """The pool, connected."""
     http = Http()
-    one_thread = tuple(
-        replace(worker, options={**worker.options, "threads": 1}) for worker in settings.workers
-    )
-    yield assemble(replace(settings, workers=one_thread), {}, http)
+    assembly = assemble(settings, {}, http)
+    yield assembly
+    await assembly.close()
     await http.close()
 
 
 @pytest.mark.weights
-async def test_each_worker_knows_the_capital_of_japan(assembled: Assembly) -> None:
-    for worker in assembled.workers:
-        reply = await worker.reply(Request((user("What is the capital of Japan?"),)))
-        assert "Tokyo" in reply.text, worker.profile.name
-        assert reply.finish == "stop"
+async def test_the_generalist_knows_the_capital_of_japan_whoever_was_asked_before(
+    assembled: Assembly,
+) -> None:
+    question = Request((user("What is the capital of Japan?"),))
+    for worker in (*assembled.workers, assembled.planner):
+        assert worker is not None
+        await worker.reply(replace(question, max_tokens=4))
+    generalist = next(w for w in assembled.workers if w.profile.name == "generalist")
+    assert "Tokyo" in (await generalist.reply(question)).text

@@ -135,7 +135,7 @@ def test_the_frontier_is_three_vendors_and_a_planner_of_its_own() -> None:
 
 def test_the_trained_etudes_are_the_embedded_pool_over_what_training_wrote() -> None:
     trained = loaded("etudes-transformers")
-    embedded = read(EMBEDDED_POOL.with_name("embedded_etudes.toml"))
+    embedded = read(EMBEDDED_POOL)
     directory = POOLS.parent / "trained"
     assert trained.conductor.worker is not None
     assert trained.conductor.worker.profile.provider == "transformers"

@@ -64,7 +64,7 @@ def run(
     The same command again asks no worker what it has answered before, and goes on where it was
     cut off. The études are unseen ones, over pools described in words that no training has seen.
     Name their workers by --pool, or take perfect ones by --oracle; else they are the embedded
-    pool's, where it has specialists. Runs are not kept in the store.
+    pool's. Runs are not kept in the store.
     """
     from podium.evals.recorded import is_recorded
     from podium.evals.report import Wanted, reported
