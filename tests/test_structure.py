@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from podium.errors import UsageError
 from podium.structure import misfit, require_sound
@@ -48,6 +51,9 @@ def test_a_long_value_does_not_make_a_long_problem() -> None:
         ({"properties": []}, "expected a JSON Schema, but at properties:"),
         ({"$ref": "https://example.org/person.json"}, "which is not in it.*nothing is fetched"),
         ({"$ref": "#/$defs/none"}, "which is not in it"),
+        ({"$dynamicRef": "#none"}, "which is not in it"),
+        ({"pattern": "("}, "at pattern: '\\(' is not a 'regex'"),
+        ({"patternProperties": {"[": {}}}, "is not a 'regex'"),
     ],
 )
 def test_what_is_no_schema_is_refused(schema: dict[str, Any], problem: str) -> None:
@@ -57,3 +63,42 @@ def test_what_is_no_schema_is_refused(schema: dict[str, Any], problem: str) -> N
 
 def test_a_schema_that_refers_to_itself_without_end_is_a_misfit_and_no_crash() -> None:
     assert "without end" in (misfit("1", {"$ref": "#"}) or "")
+
+
+KEYWORDS = st.sampled_from(
+    [
+        "type",
+        "properties",
+        "items",
+        "$ref",
+        "anyOf",
+        "not",
+        "pattern",
+        "multipleOf",
+        "enum",
+        "const",
+    ]
+)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers()
+    | st.sampled_from(["object", "string", "#", "#/properties", "a*", "("]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(KEYWORDS | st.text(max_size=2), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(KEYWORDS, VALUES, max_size=4), VALUES)
+@settings(max_examples=200, deadline=None)
+def test_whatever_passes_for_a_schema_can_be_held_against_whatever_is_said(
+    schema: dict[str, Any], value: object
+) -> None:
+    try:
+        require_sound(schema)
+    except UsageError:
+        return
+    assert misfit(json.dumps(value), schema) != ""

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from podium.errors import UsageError
 
+_REFERENCES: Final = ("$ref", "$dynamicRef")
+
 LONGEST_PROBLEM: Final = 300
 """Characters of what is wrong with a text; the value at fault may be of any length."""
 
@@ -27,8 +29,9 @@ def require_sound(schema: Mapping[str, Any]) -> None:
         form, _ = _validator(schema)
         form.check_schema(schema)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
-        for reference in _references(schema):
-            resolver.lookup(reference)
+        for keyword, value in _keywords(schema):
+            if keyword in _REFERENCES and isinstance(value, str):
+                resolver.lookup(value)
     except SchemaError as error:
         raise UsageError(
             f"expected a JSON Schema, but {_place(error.absolute_path)} {_cut(error.message)}"
@@ -40,6 +43,11 @@ def require_sound(schema: Mapping[str, Any]) -> None:
         ) from error
     except RecursionError as error:
         raise UsageError("the schema is nested too deep to be read; flatten it") from error
+
+
+def fits(value: object, schema: Mapping[str, Any]) -> bool:
+    """Whether a value fits the sound schema."""
+    return bool(_validator(schema)[1].is_valid(value))
 
 
 def misfit(text: str, schema: Mapping[str, Any]) -> str | None:
@@ -68,16 +76,16 @@ def _validator(schema: Mapping[str, Any]) -> tuple[Any, Any]:
     return form, form(schema, registry=Registry())
 
 
-def _references(schema: object) -> Iterator[str]:
+def _keywords(schema: object) -> Iterator[tuple[str, object]]:
+    """Every keyword anywhere in the schema, and what it says. What only looks like one, in an
+    example say, is among them."""
     if isinstance(schema, Mapping):
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            yield reference
-        for inner in schema.values():
-            yield from _references(inner)
+        for keyword, value in schema.items():
+            yield keyword, value
+            yield from _keywords(value)
     elif isinstance(schema, list):
         for inner in schema:
-            yield from _references(inner)
+            yield from _keywords(inner)
 
 
 def _place(path: Any) -> str:

@@ -332,7 +332,9 @@ class StepWork:
             return None
         if nested.answer is None:
             raise WorkerError(nested.error or "the nested run gave no answer")
-        return Reply(nested.answer, finish=nested.final_finish)
+        final = nested.rounds[-1].final
+        thinking = final.thinking if final is not None else ()
+        return Reply(nested.answer, finish=nested.final_finish, thinking=thinking)
 
     def _keep(self, run: Run) -> None:
         """Take a nested run as it stands now, in place of what it was before."""

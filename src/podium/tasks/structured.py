@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict
 
-from podium.errors import ConfigError, installing
+from podium.errors import ConfigError, UsageError, installing
+from podium.structure import fits, require_sound
 from podium.tasks.answers import final_answer, without_fence
 
 JSON_SCHEMA: Final = "json-schema"
@@ -36,7 +37,10 @@ class JsonSchema:
                 f"the grader `{JSON_SCHEMA}` needs the package jsonschema, which is not "
                 f"installed: {installing('eval')}"
             )
-        _require_sound(self.schema)
+        try:
+            require_sound(self.schema)
+        except UsageError as error:
+            raise ConfigError(str(error)) from error
         if self.answer.strip():
             self._require_fitting_answer()
 
@@ -45,7 +49,7 @@ class JsonSchema:
             wanted = json.loads(self.answer)
         except ValueError as error:
             raise ConfigError(f"the answer must be JSON: {error}") from error
-        if not self._fits(wanted):
+        if not fits(wanted, self.schema):
             raise ConfigError("the answer does not fit its own schema")
 
     async def __call__(self, answer: str) -> bool:
@@ -55,54 +59,8 @@ class JsonSchema:
             return False
         try:
             given = json.loads(without_fence(text))
-            return self._fits(given) and (
+            return fits(given, self.schema) and (
                 not self.answer.strip() or bool(given == json.loads(self.answer))
             )
         except (ValueError, RecursionError):
             return False
-
-    def _fits(self, value: object) -> bool:
-        return bool(_validator_of(self.schema).is_valid(value))
-
-
-def _require_sound(schema: Mapping[str, Any]) -> None:
-    """A schema is valid, and refers to nothing that is not in it."""
-    from jsonschema.exceptions import SchemaError
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
-
-    try:
-        _validator_of(schema)
-        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
-        for reference in _references(schema):
-            resolver.lookup(reference)
-    except SchemaError as error:
-        raise ConfigError(f"the schema is not valid: {error.message}") from error
-    except Unresolvable as error:
-        raise ConfigError(
-            f"the schema refers to {error.ref!r}, which is not in it; nothing is fetched"
-        ) from error
-
-
-def _references(schema: object) -> Iterator[str]:
-    if isinstance(schema, Mapping):
-        reference = schema.get("$ref")
-        if isinstance(reference, str):
-            yield reference
-        for inner in schema.values():
-            yield from _references(inner)
-    elif isinstance(schema, list):
-        for inner in schema:
-            yield from _references(inner)
-
-
-def _validator_of(schema: Mapping[str, Any]) -> Any:
-    """A validator that looks nothing up outside the schema."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-
-    form = validator_for(schema, Draft202012Validator)
-    form.check_schema(schema)
-    return form(schema, registry=Registry())
