@@ -102,11 +102,12 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "api": (*BELOW_THE_API, "assembly"),
     "sync": (*BELOW_THE_API, "assembly", "api"),
     "": (*BELOW_THE_API, "assembly", "api", "sync"),
-    "mcp.server": (*BELOW_THE_API, "assembly", "api"),
+    "mcp.offer": (*BELOW_THE_API, "assembly", "api"),
+    "mcp.server": (*BELOW_THE_API, "assembly", "api", "mcp.offer"),
     # Entry points know everything below, and nothing of each other; only the command line, by
     # which people reach them all, mounts the commands of the others.
     **dict.fromkeys(ENTRY_POINTS, BELOW_THE_ENTRY_POINTS),
-    "cli": (*BELOW_THE_ENTRY_POINTS, *ENTRY_POINTS),
+    "cli": (*BELOW_THE_ENTRY_POINTS, *ENTRY_POINTS, "mcp.server"),
 }
 
 LEFT_TO_THOSE_WHO_NEED_IT: Final = {
