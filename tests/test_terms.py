@@ -203,6 +203,16 @@ async def test_images_are_seen_in_nested_runs_too() -> None:
     assert seeing.requests[0].messages[0].parts[0] == PICTURE
 
 
+async def test_a_substitute_for_one_who_sees_must_see_too() -> None:
+    eyes = Actor("eyes", lambda _: UsageError("no"), fallback="blind", can=("vision",))
+    blind = Actor("blind", fallback="other")
+    other = Actor("other", lambda _: "a square", can=("vision",))
+    plan = Workflow((Step("eyes", "look"), Step("blind", "say", (0,))))
+    run = await runner(plan, eyes, blind, other).run("what is it?", images=(PICTURE,))
+    assert run.steps[0].answered_by == "other"
+    assert len(blind.asked) == 1, "for its own step alone"
+
+
 async def test_a_pool_that_cannot_see_refuses_images() -> None:
     with pytest.raises(UsageError, match="no worker of the pool can see images"):
         await runner(ALONE, Actor("a")).run("what is it?", images=(PICTURE,))

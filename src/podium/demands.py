@@ -13,7 +13,7 @@ from typing import Final
 
 from podium.errors import PlanError, UsageError
 from podium.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
-from podium.request import TOOL_CHOICES, Image, Terms
+from podium.request import NO_TERMS, TOOL_CHOICES, Image, Terms
 from podium.workflow import Workflow
 
 Needs = frozenset[Capability]
@@ -55,6 +55,13 @@ def needs_of_one(terms: Terms, images: tuple[Image, ...]) -> Needs:
 def offers_tools(terms: Terms) -> bool:
     """Whether the client's tools may be called."""
     return bool(terms.tools) and terms.tool_choice != "none"
+
+
+def before_the_end(terms: Terms) -> Terms:
+    """What of the terms holds for a step that does not give the answer."""
+    if terms is NO_TERMS:
+        return terms
+    return Terms(tools=terms.tools if offers_tools(terms) else (), effort=terms.effort)
 
 
 def _forces_a_tool(terms: Terms) -> bool:

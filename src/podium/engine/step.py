@@ -13,7 +13,14 @@ from dataclasses import replace
 from string import Template
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.demands import Needs, can, final_needs, needs_in_words, offers_tools
+from podium.demands import (
+    Needs,
+    before_the_end,
+    can,
+    final_needs,
+    needs_in_words,
+    needs_of_one,
+)
 from podium.engine.assignment import Delegation
 from podium.engine.calls import Calls
 from podium.engine.context import compose, prompt_text
@@ -28,7 +35,6 @@ from podium.request import (
     Message,
     Reply,
     Request,
-    Terms,
     Tool,
     assistant,
     unanswered,
@@ -179,12 +185,9 @@ class StepWork:
         if self._execution.is_plain:
             return frozenset()
         assignment = self._execution.assignment
-        needs = set(final_needs(assignment.terms)) if self._is_final else set()
-        if assignment.images:
-            needs |= profile.capabilities & {"vision"}
-        if offers_tools(assignment.terms):
-            needs |= profile.capabilities & {"tools"}
-        return frozenset(needs)
+        terms = assignment.terms if self._is_final else before_the_end(assignment.terms)
+        used = profile.capabilities & needs_of_one(terms, assignment.images)
+        return used | final_needs(terms)
 
     async def _ask(self, name: str) -> Reply | None:
         """The worker's reply; None where it called tools of the client."""
@@ -220,10 +223,11 @@ class StepWork:
 
     def _begin_with(self, profile: WorkerProfile) -> None:
         """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
-        needs = final_needs(self._execution.assignment.terms) if self._is_final else frozenset()
-        if not needs <= profile.capabilities:
-            missing = needs_in_words(needs - profile.capabilities)
-            raise RequestRefused(f"{profile.name} cannot {missing}, which the answer needs")
+        if self._is_final:
+            missing = final_needs(self._execution.assignment.terms) - profile.capabilities
+            if missing:
+                what = needs_in_words(missing)
+                raise RequestRefused(f"{profile.name} cannot {what}, which the answer needs")
         if self._first_repair is not None:
             self._turns = self._turns[: self._first_repair]
             self._first_repair = None
@@ -312,8 +316,7 @@ class StepWork:
             begun = None
         terms = execution.assignment.terms
         if not self._is_final:
-            offered = terms.tools if offers_tools(terms) else ()
-            terms = Terms(tools=offered, effort=terms.effort)
+            terms = before_the_end(terms)
         await execution.scope.nest(
             Delegation(
                 self._step.subtask,
