@@ -28,10 +28,10 @@ def mcp(
     offline: options.Offline = False,
     no_store: options.NoStore = False,
 ) -> None:
-    """Offer ask and plan to an MCP client, which starts this command by itself.
+    """Offer ask and plan to an MCP client.
 
-    The budget holds for each call. Standard output is the client's; complaints go to standard
-    error.
+    The client starts this command by itself, and speaks to it over standard input and output. The
+    budget holds for each call. Complaints go to standard error.
     """
     from podium.mcp.server import claim_standard_output, serve_standard_streams
 
