@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from podium._version import __version__
-from podium.server import health, models, previews, runs
+from podium.server import health, models, pages, previews, runs
 from podium.server.dialects.base import Dialect
 from podium.server.endpoint import Endpoint
 from podium.server.logs import LOGGER
@@ -52,6 +52,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         version=__version__,
         description="An open conductor for language models, behind the APIs that tools speak.",
         lifespan=lifespan,
+        openapi_url=None,  # FastAPI's own pages ask for no key
     )
     app.state.holder = holder
     app.router.routes[:0] = [
@@ -64,6 +65,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         runs.router,
         runs.responses_router,
         health.router,
+        pages.router,
     ):
         app.include_router(router)
     plain_page = app.openapi
