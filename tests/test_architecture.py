@@ -56,6 +56,7 @@ BELOW_THE_API: Final = (
     "store",
     "document",
     "mcp",
+    "watchers",
 )
 ENTRY_POINTS: Final = ("bench", "server", "evals", "train")
 BELOW_THE_ENTRY_POINTS: Final = (
@@ -91,6 +92,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "etudes": (*DOMAIN, "conductor.base", "engine", "engine.retry", "plan"),
     "tasks": (*DOMAIN, "files", "paths", "etudes"),
     "store": (*DOMAIN, "paths"),
+    "watchers": (*DOMAIN, "store"),
     "document": (*DOMAIN, "plan", "store"),
     # What sets a pool and a conductor up.
     "catalogue": (*DOMAIN, "paths", "providers"),

@@ -14,10 +14,9 @@ code that already runs on an event loop; `Podium` only waits for it on a loop of
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -37,11 +36,10 @@ from podium.providers import Http
 from podium.request import Image, Message, Terms, ToolResult
 from podium.run import Round, Run, Tier
 from podium.runner import Options, Runner
-from podium.store import Journal, NullStore, RunStore, open_store
+from podium.store import NullStore, RunStore, open_store
+from podium.watchers import journalled, telling
 from podium.worker import Worker
 from podium.workflow import Workflow
-
-log = logging.getLogger("podium")
 
 Result = TypeVar("Result")
 
@@ -318,7 +316,7 @@ class _Opened:
         runner = self._runner(_conductor_of(run, self.assembly.conductor), run.tier)
         self.taken_up.add(run.id)
         try:
-            async with _journalled(self.store, emit) as told:
+            async with journalled(self.store, emit) as told:
                 return await runner.resume(
                     run, results=results, terms=terms, budget=budget, emit=told, stream=stream
                 )
@@ -329,7 +327,7 @@ class _Opened:
         self, question: str, conductor: Conductor, options: Options, wishes: Wishes
     ) -> Run:
         """Answer with that conductor, and keep the run."""
-        async with _journalled(self.store, wishes.get("emit")) as told:
+        async with journalled(self.store, wishes.get("emit")) as told:
             return await self._runner(conductor, options.tier).run(
                 question,
                 history=wishes.get("history", ()),
@@ -380,50 +378,6 @@ class _Opened:
                 f"there is {', '.join(sorted(known))}"
             )
         return excluded
-
-
-@asynccontextmanager
-async def _journalled(store: RunStore, emit: Emit | None) -> AsyncIterator[Emit]:
-    """Where a run's events go: into the store, and to whoever watches."""
-    journal = Journal(store)
-    watched = telling(emit)
-
-    def both(event: Event) -> None:
-        journal.emit(event)
-        watched(event)
-
-    try:
-        yield both
-    finally:
-        await _to_the_end(journal.close())
-        if journal.error is not None:
-            log.warning("this run was not stored: %s", journal.error)
-
-
-def telling(*watchers: Emit | None) -> Emit:
-    """Tell each of these watchers. One that fails is told nothing more: the run and the other
-    watchers must not suffer for it."""
-    listening = [watcher for watcher in watchers if watcher is not None]
-
-    def tell(event: Event) -> None:
-        for watcher in tuple(listening):
-            try:
-                watcher(event)
-            except Exception as error:  # noqa: BLE001 - the watcher is anyone's
-                listening.remove(watcher)
-                log.warning("the watcher of this run failed: %r", error)
-
-    return tell
-
-
-async def _to_the_end(work: Coroutine[None, None, None]) -> None:
-    """Finish the work even when cancelled meanwhile, and be cancelled only then."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
 
 
 def _assembled(

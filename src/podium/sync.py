@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from podium.api import CLOSED, AsyncPodium, Wishes, telling
+from podium.api import CLOSED, AsyncPodium, Wishes
 from podium.budget import Budget
 from podium.conductor import Conductor
 from podium.config import Settings
@@ -28,6 +28,7 @@ from podium.request import Terms, ToolResult
 from podium.run import Round, Run
 from podium.runner import Options
 from podium.store import RunStore
+from podium.watchers import telling
 from podium.worker import Worker
 from podium.workflow import Workflow
 
