@@ -8,10 +8,8 @@ step ends as waiting, and a resumed run takes it up where it stood.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
 from string import Template
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from podium.demands import (
     Needs,
@@ -25,13 +23,12 @@ from podium.engine.assignment import Delegation
 from podium.engine.calls import Calls
 from podium.engine.context import compose, prompt_text
 from podium.engine.requests import request_for, tools_for, turn_of
+from podium.engine.telling import Telling
 from podium.engine.uses import carry_out, with_own_ids
-from podium.engine.words import Words
 from podium.errors import BadReply, BudgetExhausted, PodiumError, RequestRefused, WorkerError
-from podium.events import StepDelta, StepRetried, StepStarted
+from podium.events import StepRetried, StepStarted
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.request import (
-    Delta,
     Message,
     Reply,
     Request,
@@ -68,11 +65,10 @@ class StepWork:
         "_is_final",
         "_nested",
         "_prompt",
-        "_spoken",
         "_started",
         "_step",
+        "_telling",
         "_turns",
-        "_words",
     )
 
     def __init__(self, execution: Execution, index: int) -> None:
@@ -84,14 +80,23 @@ class StepWork:
         self._prompt = ""
         self._nested: list[Run] = []
         self._turns: tuple[Message, ...] = ()
-        self._spoken: tuple[str, ...] = ()
-        self._words = Words() if execution.stream and self._is_final else None
+        self._telling = self._begin_telling() if self._is_final else None
         self._first_repair: int | None = None
         self._started = execution.board.clock()
         self._calls = Calls(execution.board, execution.scope.ledger, execution.scope.started)
         before = execution.cut_off.get(index)
         if before is not None:
             self._take_up(before)
+
+    def _begin_telling(self) -> Telling:
+        execution = self._execution
+        return Telling(
+            execution.scope,
+            execution.assignment.round,
+            self._index,
+            streams=execution.stream,
+            must_fit=execution.assignment.terms.schema is not None,
+        )
 
     def _take_up(self, before: StepRecord) -> None:
         """Go on from where the step stood."""
@@ -112,16 +117,16 @@ class StepWork:
             self._brief()
             worker, reply = await self._ask_with_fallbacks()
             if reply is None:
-                self._end("waiting", Reply(self._told(), finish="tool"), answered_by=worker)
+                self._end("waiting", Reply(self._said(), finish="tool"), answered_by=worker)
             else:
                 self._end("done", reply, answered_by=worker)
         except BudgetExhausted as error:
             self._execution.exhausted = self._execution.exhausted or error
-            self._end("skipped", Reply(self._told()), error=str(error))
+            self._end("skipped", Reply(self._said()), error=str(error))
         except PodiumError as error:
-            self._end("failed", Reply(self._told()), error=str(error))
+            self._end("failed", Reply(self._said()), error=str(error))
         except asyncio.CancelledError:
-            self._end("cancelled", Reply(self._told()), error="stopped before it was done")
+            self._end("cancelled", Reply(self._said()), error="stopped before it was done")
             raise
 
     def _end(
@@ -133,6 +138,10 @@ class StepWork:
         answered_by: str = "",
     ) -> None:
         self._execution.done(self._record(status, reply, error=error, answered_by=answered_by))
+
+    def _said(self) -> str:
+        """What a reader has of a reply that did not come to its end."""
+        return self._telling.so_far if self._telling is not None else ""
 
     def _brief(self) -> None:
         """Write the worker's message."""
@@ -198,6 +207,7 @@ class StepWork:
         if not execution.is_plain:
             self._begin_with(worker.profile)
         self._calls.share = execution.remaining
+        telling = self._telling
         uses = 0
         while True:
             if self._turns and not await self._tools_have_answered():
@@ -205,11 +215,11 @@ class StepWork:
             reply = await self._calls.make(
                 worker,
                 self._request(worker.profile),
-                None if self._words is None else self._delta,
+                telling.hear if telling is not None and telling.streams else None,
                 self._retried,
             )
-            if self._words is not None:
-                reply = self._completed(reply, self._words)
+            if telling is not None:
+                reply = telling.completed(reply)
             if reply.tool_calls:
                 uses += 1
                 if uses > MOST_TURNS:
@@ -219,7 +229,7 @@ class StepWork:
                 what = "refused to answer" if reply.finish == "refused" else "replied"
                 raise WorkerError(f"{name} {what} without a word")
             elif self._fits(reply, name):
-                return replace(reply, text=self._joined(reply.text)) if self._spoken else reply
+                return reply if telling is None else telling.concluded(reply)
 
     def _begin_with(self, profile: WorkerProfile) -> None:
         """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
@@ -233,7 +243,7 @@ class StepWork:
             self._first_repair = None
 
     def _request(self, profile: WorkerProfile) -> Request:
-        kept = self._words.kept if self._words is not None else ""
+        kept = self._telling.kept if self._telling is not None else ""
         if self._execution.is_plain and not self._turns and not kept:
             return Request((user(self._prompt),))
         return request_for(
@@ -258,10 +268,8 @@ class StepWork:
             raise BadReply(f"{profile.name} called {called}, but was offered no tools")
         calls = with_own_ids(reply.tool_calls, self._execution.scope.call_ids)
         self._turns += (turn_of(reply, calls),)
-        if reply.text and self._is_final and self._schema is None:
-            self._spoken += (reply.text,)
-        if self._words is not None:
-            self._words = Words()
+        if self._telling is not None:
+            self._telling.say_before_tools(reply.text)
 
     async def _tools_have_answered(self) -> bool:
         """Have Podium's own tools answer what is asked of them; whether nothing is left that the
@@ -279,23 +287,16 @@ class StepWork:
             execution.note(self._record("cancelled", error=GOES_ON))
         return len(ours) == len(calls)
 
-    @property
-    def _schema(self) -> Mapping[str, Any] | None:
-        """What the reply of this step must fit."""
-        return self._execution.assignment.terms.schema if self._is_final else None
-
     def _fits(self, reply: Reply, name: str) -> bool:
         """Whether the reply is what is demanded; where it is not, it is asked for once more.
 
         A refusal, and a reply that was cut off at its length, say so themselves.
         """
-        schema = self._schema
-        if schema is None:
+        schema = self._execution.assignment.terms.schema
+        if schema is None or not self._is_final or reply.finish != "stop":
             return True
-        problem = misfit(reply.text, schema) if reply.finish == "stop" else None
+        problem = misfit(reply.text, schema)
         if problem is None:
-            if self._words is not None:
-                self._tell(reply.text)
             return True
         if self._first_repair is not None:
             raise BadReply(f"{name} was asked twice for JSON that fits the schema: {problem}")
@@ -322,7 +323,7 @@ class StepWork:
                 self._step.subtask,
                 tuple(history),
                 self._index,
-                self._words is not None,
+                execution.stream and self._is_final,
                 begun,
                 terms,
             ),
@@ -330,8 +331,8 @@ class StepWork:
         )
         nested = self._nested[-1]
         if nested.status == "waiting":
-            if nested.answer:
-                self._spoken += (nested.answer,)
+            if nested.answer and self._telling is not None:
+                self._telling.say_before_tools(nested.answer)
             return None
         if nested.answer is None:
             raise WorkerError(nested.error or "the nested run gave no answer")
@@ -348,45 +349,12 @@ class StepWork:
         if run.status == "running":
             self._execution.note(self._record("cancelled", error=GOES_ON))
 
-    def _delta(self, delta: Delta) -> None:
-        """A piece of the reply has come. What must fit a schema is told when it does."""
-        assert self._words is not None, "only a step that streams has deltas"
-        if delta.kind == "thinking":
-            self._tell(delta.text, thinking=True)
-        elif self._schema is None:
-            opening = "\n\n" if self._spoken and not self._words.has_begun else ""
-            if text := self._words.hear(delta.text):
-                self._tell(opening + text)
-
-    def _completed(self, reply: Reply, words: Words) -> Reply:
-        """The reply with what earlier calls said of it; what was held back is told."""
-        if not words.kept:
-            return reply
-        told, whole = words.told, words.whole(reply.text)
-        if len(whole) > len(told):
-            self._tell(whole[len(told) :])
-        return replace(reply, text=whole)
-
-    def _told(self) -> str:
-        """What the step has said since it began or was taken up."""
-        return self._joined(self._words.told if self._words is not None else "")
-
-    def _joined(self, text: str) -> str:
-        """The text after what the final step said before it used tools: its reader had that."""
-        return "\n\n".join(filter(None, (*self._spoken, text)))
-
-    def _tell(self, text: str, *, thinking: bool = False) -> None:
-        scope = self._execution.scope
-        if scope.emit is not None:
-            round_ = self._execution.assignment.round
-            scope.emit(StepDelta(scope.run_id, round_, self._index, text, thinking))
-
     def _retried(self, worker: str, error: WorkerError, wait: float) -> Request:
         """Tell of another try, and say what will be asked."""
         kept = 0
-        if self._words is not None:
-            self._words.break_off()
-            kept = len(self._words.kept)
+        if self._telling is not None:
+            self._telling.break_off()
+            kept = len(self._telling.kept)
         scope = self._execution.scope
         if scope.emit is not None:
             round_ = self._execution.assignment.round

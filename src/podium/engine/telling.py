@@ -1,0 +1,88 @@
+"""What is told of the final step's reply while it comes, and what its reader has of it.
+
+A reply may be made of several calls: one that broke off and the one that went on with it, and in
+between the use of tools. What was told stands, so the step's reply is what the pieces come to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from podium.engine.assignment import Scope
+from podium.engine.words import Words
+from podium.events import StepDelta
+from podium.request import Delta, Reply
+
+GAP: Final = "\n\n"
+"""Stands between what was said before the use of tools and what is said after it."""
+
+
+class Telling:
+    """The reply of one final step. It is told only if it `streams`; if it `must_fit` a schema,
+    then whole, once it does."""
+
+    __slots__ = ("_index", "_must_fit", "_round", "_scope", "_spoken", "_words", "streams")
+
+    def __init__(
+        self, scope: Scope, round_: int, index: int, *, streams: bool, must_fit: bool
+    ) -> None:
+        self._scope = scope
+        self._round = round_
+        self._index = index
+        self._must_fit = must_fit
+        self._words = Words()
+        self._spoken: tuple[str, ...] = ()
+        self.streams = streams
+
+    @property
+    def kept(self) -> str:
+        """How the reply begins, where a call broke off that had told so much of it."""
+        return self._words.kept
+
+    @property
+    def so_far(self) -> str:
+        """What was told since the step began or was taken up."""
+        return GAP.join(filter(None, (*self._spoken, self._words.told)))
+
+    def hear(self, delta: Delta) -> None:
+        """A piece of the reply has come."""
+        if delta.kind == "thinking":
+            self._tell(delta.text, thinking=True)
+        elif not self._must_fit:
+            opening = GAP if self._spoken and not self._words.has_begun else ""
+            if text := self._words.hear(delta.text):
+                self._tell(opening + text)
+
+    def break_off(self) -> None:
+        """The present call has failed; the next one goes on with what was told."""
+        self._words.break_off()
+
+    def completed(self, reply: Reply) -> Reply:
+        """The reply of the last call, with what earlier ones said of it; what was held back of
+        its words is told."""
+        if not self._words.kept:
+            return reply
+        told, whole = self._words.told, self._words.whole(reply.text)
+        if len(whole) > len(told):
+            self._tell(whole[len(told) :])
+        return replace(reply, text=whole)
+
+    def say_before_tools(self, text: str) -> None:
+        """Words that came with a call of tools have been said; others follow."""
+        if text and not self._must_fit:
+            self._spoken += (text,)
+        self._words = Words()
+
+    def concluded(self, reply: Reply) -> Reply:
+        """The reply as its reader has it."""
+        if self._must_fit and self.streams:
+            self._tell(reply.text)
+        if not self._spoken:
+            return reply
+        return replace(reply, text=GAP.join((*self._spoken, reply.text)))
+
+    def _tell(self, text: str, *, thinking: bool = False) -> None:
+        if self._scope.emit is not None:
+            event = StepDelta(self._scope.run_id, self._round, self._index, text, thinking)
+            self._scope.emit(event)
