@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from podium.pool import Pool, WorkerProfile
 from podium.run import Round, Run, StepRecord
 from podium.server import keeping
 from podium.server.keeping import Keeper
-from podium.store import NullStore
+from podium.store import NullStore, open_store
 from podium.workflow import Step, Workflow
 
 WORKFLOW = Workflow((Step("solo", "answer"),))
@@ -186,3 +187,37 @@ async def test_one_run_that_cannot_be_stored_costs_no_other(
         await keeper.close()
     assert store.writes == [("finish", "run_1"), ("finish", "run_3")]
     assert "run_2 was not stored: the disk is full" in caplog.text
+
+
+async def test_where_others_share_the_store_a_run_is_written_before_it_has_ended() -> None:
+    store = Written()
+    store.gate.clear()
+    keeper = Keeper(store, shared=True)
+    ending = [asyncio.create_task(keeper.finish(ended(f"run_{n}"))) for n in range(3)]
+    await asyncio.sleep(0.001)
+    assert not any(task.done() for task in ending)
+    store.gate.set()
+    await asyncio.wait_for(asyncio.gather(*ending), 5)
+    assert sorted(run for _, *runs in store.writes for run in runs) == ["run_0", "run_1", "run_2"]
+
+
+async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    here, there = Keeper(store, shared=True), Keeper(store, shared=True)
+    waiting = replace(a_run(), status="waiting")
+    here.leave_out(waiting)
+    await here.finish(waiting)
+    assert (await there.load("run_1")).status == "waiting"
+    there.leave_out(waiting)
+    await there.begin(a_run())
+    await there.finish(ended())
+    assert await store.list() == []
+    monkeypatch.setattr(keeping, "HELD_SECONDS", 0)
+    here.leave_out(waiting)
+    await here.finish(waiting)
+    async with asyncio.timeout(5):
+        while await store.list():
+            await asyncio.sleep(0.001)
+    await here.close()

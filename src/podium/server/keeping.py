@@ -6,6 +6,10 @@ ended by then is written once, as a whole, together with whatever else has ended
 run of which nothing is to be kept never reaches the store; where it waits for the results of
 tools, it is held in memory for as long as a client may reasonably take.
 
+Where several processes share the store, the next request may come to another than this. So
+whoever ends a run waits until it is written, and a run that is only held while it waits for tools
+is held in the store, and deleted from there when it has ended or nobody came.
+
 What a crash may cost: runs that have just ended, and the beginning of those that have just begun.
 """
 
@@ -16,9 +20,10 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
-from podium.errors import PodiumError
+from podium.errors import NotFound, PodiumError
 from podium.run import Round, Run, RunStatus, StepRecord
 from podium.store import Feedback, RunList, RunStore, feedback_in
 
@@ -41,11 +46,15 @@ Writes = list[Write]
 class Keeper:
     """Keeps runs in a store, later and together. It is a `RunStore` itself, and closes that one.
 
-    `patience` is how long a run goes on before its beginning is written.
+    `patience` is how long a run goes on before its beginning is written; `shared` says that other
+    processes keep runs in the same store.
     """
 
-    def __init__(self, store: RunStore, *, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, store: RunStore, *, patience: float = PATIENCE, shared: bool = False
+    ) -> None:
         self._store = store
+        self._shared = shared
         self._patience = patience
         self._unwritten: dict[str, Writes] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -54,6 +63,8 @@ class Keeper:
         self._held: OrderedDict[str, tuple[float, Run]] = OrderedDict()
         self._ended: dict[str, Run] = {}
         self._being_written: dict[str, Run] = {}
+        self._expiries: dict[str, asyncio.TimerHandle] = {}
+        self._batch_written = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
     def leave_out(self, run: Run) -> None:
@@ -103,7 +114,9 @@ class Keeper:
         if not self.keeps(run.id):
             self._left_out.discard(run.id)
             self._held.pop(run.id, None)  # a run may end before its beginning came by here
-            if run.status == "waiting":
+            if self._shared:
+                await self._hold_in_store(run)
+            elif run.status == "waiting":
                 self._hold(run)
             return
         self._forget_beginning(run.id)
@@ -112,8 +125,8 @@ class Keeper:
         self._ended[run.id] = run
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_ended())
-        if len(self._ended) > BACKLOG:
-            await self._drained()
+        if self._shared or len(self._ended) > BACKLOG:
+            await self._written(run.id)
 
     async def load(self, run_id: str) -> Run:
         """Give back a run, be it written yet or not."""
@@ -152,6 +165,8 @@ class Keeper:
 
     async def close(self) -> None:
         """Write what is still to be written, and close the store."""
+        for timer in self._expiries.values():
+            timer.cancel()
         for run_id in list(self._unwritten):
             self._write_begun(run_id)
         if self._writing:
@@ -194,13 +209,17 @@ class Keeper:
     async def _write_ended(self) -> None:
         while self._ended:
             self._being_written, self._ended = self._ended, {}
-            ended = list(self._being_written.values())
-            try:
-                await self._store.finish(*ended)
-            except PodiumError:  # one that cannot be stored must not cost the others
-                for run in ended:
-                    await self._trying(lambda run=run: self._store.finish(run), run.id)  # type: ignore[misc]
-        self._being_written = {}
+            await self._write_together(tuple(self._being_written.values()))
+            self._being_written = {}
+            self._batch_written.set()
+            self._batch_written = asyncio.Event()
+
+    async def _write_together(self, runs: tuple[Run, ...]) -> None:
+        try:
+            await self._store.finish(*runs)
+        except PodiumError:  # one that cannot be stored must not cost the others
+            for run in runs:
+                await self._trying(partial(self._store.finish, run), run.id)
 
     async def _trying(self, write: Write, run_id: str) -> None:
         try:
@@ -211,6 +230,38 @@ class Keeper:
     async def _drained(self) -> None:
         while self._writer is not None and not self._writer.done():
             await asyncio.wait({self._writer})
+
+    async def _written(self, run_id: str) -> None:
+        """Wait until the run is written, or has failed to be; what came after it may still wait."""
+        while run_id in self._ended or run_id in self._being_written:
+            await self._batch_written.wait()
+
+    async def _hold_in_store(self, run: Run) -> None:
+        """Keep the run only while it waits: for an hour at most."""
+        timer = self._expiries.pop(run.id, None)
+        if timer is not None:
+            timer.cancel()
+        if run.status != "waiting":
+            await self._trying(partial(self._delete_if_there, run.id), run.id)
+            return
+        await self._trying(partial(self._store.finish, run), run.id)
+        loop = asyncio.get_running_loop()
+        self._expiries[run.id] = loop.call_later(HELD_SECONDS, self._expire, run.id)
+
+    def _expire(self, run_id: str) -> None:
+        del self._expiries[run_id]
+        delete = partial(self._delete_if_there, run_id, only_waiting=True)
+        task = asyncio.create_task(self._trying(delete, run_id))
+        self._writing[run_id] = task
+        task.add_done_callback(lambda _: self._writing.pop(run_id, None))
+
+    async def _delete_if_there(self, run_id: str, *, only_waiting: bool = False) -> None:
+        try:
+            if only_waiting and (await self._store.load(run_id)).status != "waiting":
+                return
+            await self._store.delete(run_id)
+        except NotFound:
+            return  # another process was asked to go on with it
 
     def _hold(self, run: Run) -> None:
         self._let_go()

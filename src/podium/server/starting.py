@@ -76,7 +76,8 @@ def application(find: Callable[[], Awaitable[Settings]]) -> FastAPI:
     async def opening(stack: AsyncExitStack) -> Service:
         settings = await find()
         store = await open_store(settings.store.url or settings.store.path)
-        keeper = Keeper(store)
+        shared = settings.server.workers > 1 or bool(settings.store.url)
+        keeper = Keeper(store, shared=shared)
         stack.push_async_callback(keeper.close)
         door: Door = OpenDoor()
         if settings.server.keys:
