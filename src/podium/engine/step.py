@@ -88,8 +88,11 @@ class StepWork:
         if before is not None:
             self._take_up(before)
 
-    def _begin_telling(self) -> Telling:
+    def _begin_telling(self) -> Telling | None:
+        """None where nothing will be told, nor said before the use of tools."""
         execution = self._execution
+        if execution.is_plain and not execution.stream:
+            return None
         return Telling(
             execution.scope,
             execution.assignment.round,
@@ -228,7 +231,7 @@ class StepWork:
             elif not reply.text.strip():
                 what = "refused to answer" if reply.finish == "refused" else "replied"
                 raise WorkerError(f"{name} {what} without a word")
-            elif self._fits(reply, name):
+            elif execution.is_plain or self._fits(reply, name):
                 return reply if telling is None else telling.concluded(reply)
 
     def _begin_with(self, profile: WorkerProfile) -> None:
