@@ -101,7 +101,7 @@ def test_two_steps_of_the_training_on_own_tasks_leave_a_conductor(tmp_path: Path
 def test_a_trainer_of_ones_own_gets_rewards() -> None:
     example = runpy.run_path(str(EXAMPLES / "own_trainer.py"))
     seen = asyncio.run(example["one_step"]())
-    assert seen.rollouts == 64 * example["ROLLOUTS"]
+    assert seen.rollouts == 128 * example["ROLLOUTS"]
     assert seen.valid_rate == 1.0
     assert 0 < seen.accuracy_by_kind["one"] < 0.5
     assert seen.accuracy_by_kind["chain-2"] < 0.05
