@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from podium.server import exchange
 from podium.server.exchange import ClientGone, Exchange, parsed, written
 from podium.server.refusal import Refusal
 
@@ -55,6 +56,12 @@ async def test_a_body_that_becomes_too_much_is_refused_before_it_is_read_whole()
 async def test_a_client_that_leaves_while_it_sends_has_left() -> None:
     with pytest.raises(ClientGone):
         await Wire(body(b"{", more=True), GONE).exchange.json(1)
+
+
+async def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "BODY_SECONDS", 0.001)
+    with pytest.raises(Refusal, match="send it faster"):
+        await Wire(body(b"{", more=True)).exchange.json(1)
 
 
 async def test_work_is_stopped_when_nobody_waits_for_it() -> None:

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
 from podium.conductor import ModelConductor
 from podium.providers import ScriptedWorker
+from podium.request import Reply, Request
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
 from podium.usage import Price
@@ -97,3 +100,40 @@ async def test_tokens_are_counted_as_podium_estimates_them() -> None:
         wrong = await served.client.post(path, json={**body, "model": "none"})
         assert wrong.status_code == 404
         assert wrong.json()["type"] == "error"
+
+
+async def test_a_client_that_goes_away_stops_the_planning() -> None:
+    stopped = asyncio.Event()
+    begun = asyncio.Event()
+
+    class Slow(ScriptedWorker):
+        async def reply(self, request: Request) -> Reply:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+            raise AssertionError("it waits for ever")
+
+    app = application(workers(), conductor=ModelConductor(Slow("planner", "")), dialects=REAL)
+    async with serving(app) as served:
+        sent: list[Message] = [{"type": "http.request", "body": b'{"question": "Why?"}'}]
+        gone = asyncio.Event()
+
+        async def receive() -> Message:
+            if sent:
+                return sent.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            pass
+
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/plan"}
+        scope |= {"headers": [], "query_string": b"", "root_path": ""}
+        asking = asyncio.create_task(served.app(scope, receive, send))
+        async with asyncio.timeout(5):
+            await begun.wait()
+            gone.set()
+            await asking
+    assert stopped.is_set()

@@ -26,6 +26,9 @@ NEVER_SENT: Final = 499
 
 MEGABYTE: Final = 1024 * 1024
 
+BODY_SECONDS: Final = 60.0
+"""How long a client may take to send a body: it has a place meanwhile that others wait for."""
+
 
 class ClientGone(Exception):
     """Nobody waits for the answer any more."""
@@ -86,31 +89,8 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": b""})
 
     async def while_listening(self, work: Awaitable[Result]) -> Result:
-        """Do the work in this task. Should the client go away meanwhile, the work is cancelled
-        and `ClientGone` raised. The body must have been read before."""
-        task = asyncio.current_task()
-        assert task is not None, "a request is served by a task"
-        going_on = True
-
-        def gone(watch: asyncio.Task[None]) -> None:
-            if going_on and not watch.cancelled():
-                task.cancel()
-
-        watch = asyncio.create_task(self._until_gone())
-        watch.add_done_callback(gone)
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if watch.done() and not watch.cancelled() and task.uncancel() <= 0:
-                raise ClientGone from None
-            raise
-        finally:
-            going_on = False
-            watch.cancel()
-
-    async def _until_gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+        """Do the work in this task, and stop it should the client go away meanwhile."""
+        return await while_listening(work, self._receive)
 
     async def _start(
         self, status: int, media_type: bytes, headers: Mapping[str, str], length: int | None = None
@@ -125,11 +105,50 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
 
+async def while_listening(work: Awaitable[Result], receive: Receive) -> Result:
+    """Do the work in this task. Should the client go away meanwhile, the work is cancelled and
+    `ClientGone` raised. The body must have been read before."""
+    task = asyncio.current_task()
+    assert task is not None, "a request is served by a task"
+    going_on = True
+
+    def gone(watch: asyncio.Task[None]) -> None:
+        if going_on and not watch.cancelled():
+            task.cancel()
+
+    watch = asyncio.create_task(_until_gone(receive))
+    watch.add_done_callback(gone)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if watch.done() and not watch.cancelled() and task.uncancel() <= 0:
+            raise ClientGone from None
+        raise
+    finally:
+        going_on = False
+        watch.cancel()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def body_within(megabytes: int, announced: str | None, receive: Receive) -> bytes:
     """The body of a request; one that is too large is refused before it is read whole."""
     limit = megabytes * MEGABYTE
     if announced is not None and announced.isdigit() and int(announced) > limit:
         raise _too_large(megabytes)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _body(limit, megabytes, receive)
+    except TimeoutError:
+        raise Refusal(
+            "invalid", f"the body was not there after {BODY_SECONDS:g} s; send it faster"
+        ) from None
+
+
+async def _body(limit: int, megabytes: int, receive: Receive) -> bytes:
     pieces: list[bytes] = []
     length, more = 0, True
     while more:

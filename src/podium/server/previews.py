@@ -18,7 +18,7 @@ from podium.server.conversation import Turn
 from podium.server.dialects.base import Asked
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
-from podium.server.exchange import body_within, parsed
+from podium.server.exchange import body_within, parsed, while_listening
 from podium.server.refusal import invalid
 from podium.server.schemas import COUNT, PLAN, body_of
 from podium.server.service import Service
@@ -50,7 +50,8 @@ async def plan(request: HttpRequest, service: Serving, visitor: Admitted) -> dic
     try:
         turn, wishes = await service.answering.to_plan(asked, visitor, target.tier)
         with refusals():
-            round_ = await service.podium.plan(turn.question, **wishes)
+            planning = service.podium.plan(turn.question, **wishes)
+            round_ = await while_listening(planning, request.receive)
         bill.usage = bill.orchestration = total_usage(iter(round_.planning))
         bill.cost_usd = total_cost(iter(round_.planning))
     finally:

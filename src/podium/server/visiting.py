@@ -10,13 +10,13 @@ from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from podium.errors import PodiumError
 from podium.server.access import Visitor
 from podium.server.answering import refusals
 from podium.server.dialects.base import Dialect
-from podium.server.exchange import token_in
+from podium.server.exchange import NEVER_SENT, ClientGone, token_in
 from podium.server.logs import LOGGER
 from podium.server.refusal import Reason, Refusal
 from podium.server.service import Service
@@ -60,6 +60,10 @@ def word_refusals(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
     @app.exception_handler(Refusal)
     async def refused(request: Request, refusal: Refusal) -> JSONResponse:
         return worded(request, refusal)
+
+    @app.exception_handler(ClientGone)
+    async def gone(request: Request, error: ClientGone) -> Response:
+        return Response(status_code=NEVER_SENT)  # to nobody
 
     @app.exception_handler(PodiumError)
     async def raised(request: Request, error: PodiumError) -> JSONResponse:
