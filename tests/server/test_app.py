@@ -3,6 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from starlette.middleware.base import RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
 
 from podium.config import ServerSettings
 from podium.errors import Unavailable
@@ -31,6 +34,31 @@ async def test_a_worker_answers_by_its_own_name_without_a_run() -> None:
     assert response.json()["text"] == "second"
     assert response.json()["output"] == 1
     assert "x-podium-run" not in response.headers
+
+
+async def test_a_middleware_of_whoever_embeds_the_application_sees_questions_too() -> None:
+    seen: list[str] = []
+    app = application([ScriptedWorker("solo", "forty two")])
+
+    @app.middleware("http")
+    async def watch(request: Request, go_on: RequestResponseEndpoint) -> Response:
+        seen.append(request.url.path)
+        return await go_on(request)
+
+    async with serving(app) as served:
+        response = await served.ask(model="solo")
+    assert response.json()["text"] == "forty two"
+    assert seen == [PLAIN]
+
+
+async def test_before_the_server_is_ready_a_question_is_refused_in_its_dialect() -> None:
+    app = application([ScriptedWorker("solo", "forty two")])
+    async with serving(app) as served:
+        service, app.state.holder.service = app.state.holder.service, None
+        response = await served.ask(model="solo")
+        app.state.holder.service = service
+    assert response.status_code == 503
+    assert "not ready" in response.text
 
 
 async def test_a_stream_tells_the_words_as_they_come_and_ends_with_usage() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from podium._version import __version__
 from podium.server import health, models, pages, previews, runs
@@ -27,6 +28,24 @@ from podium.server.visiting import word_refusals
 
 Opening = Callable[[AsyncExitStack], Awaitable[Service]]
 """Opens a service, and leaves with the stack what is to be closed."""
+
+
+class _Application(FastAPI):
+    """FastAPI, with a short way in for requests to the dialects: they need nothing of what the
+    framework puts around an endpoint, which would be a tenth of the cost of a plain call."""
+
+    def __init__(self, hot: Mapping[str, Endpoint], **settings: Any) -> None:
+        super().__init__(**settings)
+        self._hot = hot
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a connection. Whoever adds middleware gets to see every request."""
+        if scope["type"] == "http" and scope["method"] == "POST" and not self.user_middleware:
+            endpoint = self._hot.get(scope["path"])
+            if endpoint is not None and self.state.holder.service is not None:
+                await endpoint(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
 
 
 def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
@@ -47,7 +66,9 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
                     LOGGER.warning("%d requests were cut off", service.places.taken)
                 holder.service = None
 
-    app = FastAPI(
+    hot = {path: Endpoint(holder, dialect, path) for path, dialect in dialects.items()}
+    app = _Application(
+        hot,
         title="Podium",
         version=__version__,
         description="An open conductor for language models, behind the APIs that tools speak.",
@@ -56,8 +77,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
     )
     app.state.holder = holder
     app.router.routes[:0] = [
-        Route(path, Endpoint(holder, dialect, path), methods=["POST"])
-        for path, dialect in dialects.items()
+        Route(path, endpoint, methods=["POST"]) for path, endpoint in hot.items()
     ]
     for router in (
         models.router,
