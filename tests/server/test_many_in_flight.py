@@ -129,7 +129,7 @@ async def podium_serve(directory: Path, pool: str) -> AsyncIterator[tuple[int, s
         )
     try:
         async with asyncio.timeout(60):
-            while "startup complete" not in log.read_text("utf-8"):
+            while "running on" not in log.read_text("utf-8"):
                 assert process.returncode is None, log.read_text("utf-8")
                 await asyncio.sleep(0.02)
         found = re.search(r"running on (http://[\d.]+:\d+)", log.read_text("utf-8"))
