@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podium import structure
 from podium.errors import UsageError
 from podium.structure import misfit, require_sound
 
@@ -59,6 +60,28 @@ def test_a_long_value_does_not_make_a_long_problem() -> None:
 def test_what_is_no_schema_is_refused(schema: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         require_sound(schema)
+
+
+def test_a_sound_schema_is_checked_once_and_an_unsound_one_is_refused_every_time() -> None:
+    schema = {"type": "object", "title": "checked once"}
+    require_sound(schema)
+    known = structure._require_sound.cache_info().hits
+    require_sound(dict(schema))
+    assert structure._require_sound.cache_info().hits == known + 1
+    for _ in range(2):
+        with pytest.raises(UsageError):
+            require_sound({"type": 7})
+
+
+def test_a_very_long_schema_is_checked_and_not_remembered() -> None:
+    before = structure._require_sound.cache_info().currsize
+    require_sound({"description": "x" * structure.LONGEST_REMEMBERED})
+    assert structure._require_sound.cache_info().currsize == before
+
+
+def test_what_is_not_even_json_is_no_schema() -> None:
+    with pytest.raises(UsageError, match="it is not JSON"):
+        require_sound({"enum": [object()]})
 
 
 def test_a_schema_that_refers_to_itself_without_end_is_a_misfit_and_no_crash() -> None:

@@ -386,6 +386,36 @@ async def test_words_before_a_tool_of_podiums_own_belong_to_the_answer_as_they_w
     assert run.answer == "".join(pieces) == "Adding.\n\nIt is 6."
 
 
+async def test_a_resumed_stream_tells_only_what_is_new() -> None:
+    actor = user_of_tools("a", calling("1", text="Looking."), "Found.")
+    stage = runner(ALONE, actor)
+    first: list[Event] = []
+    run = await stage.run("why?", options=OPTIONS, emit=first.append, stream=True)
+    then: list[Event] = []
+    run = await stage.resume(run, results=results(run), emit=then.append, stream=True)
+    told = [[e.text for e in events if isinstance(e, StepDelta)] for events in (first, then)]
+    assert told == [["Looking."], ["Found."]]
+    assert run.answer == "Found."
+
+
+async def test_rounds_go_on_after_a_wait() -> None:
+    actor = user_of_tools("a", calling("1"), "done")
+    stage = runner(ALONE, actor)
+    run = await stage.run("why?", options=replace(OPTIONS, rounds=2))
+    assert (run.status, len(run.rounds)) == ("waiting", 1)
+    run = await stage.resume(run, results=results(run))
+    assert (run.answer, [round_.accepted for round_ in run.rounds]) == ("done", [False, True])
+
+
+async def test_the_time_that_the_client_takes_is_not_the_runs() -> None:
+    stage = runner(ALONE, user_of_tools("a", calling("1"), "done"))
+    run = await stage.run("why?", options=replace(OPTIONS, budget=Budget(seconds=60)))
+    late = replace(run, created_at="2020-01-01T00:00:00.000+00:00")
+    assert (await stage.resume(late, results=results(run))).status == "answered"
+    spent = replace(run, spent=replace(run.spent, seconds=61.0))
+    assert (await stage.resume(spent, results=results(run))).status == "exhausted"
+
+
 async def test_a_waiting_step_is_told_as_such() -> None:
     events: list[Event] = []
     stage = runner(ALONE, user_of_tools("a", calling("1")))

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from podium.errors import UsageError
 
 _REFERENCES: Final = ("$ref", "$dynamicRef")
+
+LONGEST_REMEMBERED: Final = 50_000
+"""Characters of a schema that is checked only once."""
 
 LONGEST_PROBLEM: Final = 300
 """Characters of what is wrong with a text; the value at fault may be of any length."""
@@ -20,12 +24,27 @@ LONGEST_PROBLEM: Final = 300
 
 def require_sound(schema: Mapping[str, Any]) -> None:
     """Raise `UsageError` for a schema that is no schema, or that refers to what is not in it."""
+    try:
+        text = json.dumps(schema, default=dict)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"expected a JSON Schema, but it is not JSON: {error}") from error
+    if len(text) <= LONGEST_REMEMBERED:
+        _require_sound(text)
+    else:
+        _require_sound.__wrapped__(text)
+
+
+@lru_cache(maxsize=256)
+def _require_sound(text: str) -> None:
+    """Check a schema. That takes far longer than to hold a reply against it, and programs send
+    the same few schemas over and over: those that were sound are remembered."""
     from jsonschema.exceptions import SchemaError
     from referencing import Registry
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012
 
     try:
+        schema = json.loads(text)
         form, _ = _validator(schema)
         form.check_schema(schema)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
