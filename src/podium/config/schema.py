@@ -184,6 +184,11 @@ class ServerTable(Table):
     log_prompts: bool = Field(
         default=False, description="the log holds questions and answers as well"
     )
+    traces: bool = Field(
+        default=False,
+        description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "
+        "says",
+    )
 
 
 class LimitsTable(Table):

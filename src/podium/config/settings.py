@@ -90,6 +90,7 @@ class ServerSettings:
     drain_seconds: float = 30.0
     keep_days: float | None = None
     log_prompts: bool = False
+    traces: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from podium.document import run_document, step_document
 from podium.events import (
+    Emit,
     Event,
     Planned,
     RoundDone,
@@ -37,12 +38,16 @@ class Broadcast:
     """The runs that go on in this process, and who watches them."""
 
     def __init__(self) -> None:
+        self.listener: Emit | None = None
+        """Gets every event of every run, besides those who watch one."""
         self._told: dict[str, list[Event]] = {}
         self._watchers: dict[str, list[asyncio.Queue[Event]]] = {}
         self._root_of: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
         """Take the next event of any run. Those of nested runs belong to the run at the root."""
+        if self.listener is not None:
+            self.listener(event)
         if isinstance(event, RunStarted):
             parent = event.parent
             root = event.run_id if parent is None else self._root_of.get(parent[0], parent[0])

@@ -41,7 +41,15 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         exchange = Exchange(scope, receive, send)
-        visit = _Visit(self._holder(), self._dialect, self._path, exchange)
+        service = self._holder()
+        if service.traces is None:
+            await self._serve(service, exchange)
+            return
+        with service.traces.request(self._path, exchange):
+            await self._serve(service, exchange)
+
+    async def _serve(self, service: Service, exchange: Exchange) -> None:
+        visit = _Visit(service, self._dialect, self._path, exchange)
         try:
             await visit.serve()
         except ClientGone:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from podium.api import AsyncPodium
 from podium.config import ServerSettings
@@ -18,6 +19,9 @@ from podium.server.metrics import Metrics
 from podium.server.naming import Names, Target
 from podium.server.refusal import Refusal
 from podium.server.watching import Teller
+
+if TYPE_CHECKING:
+    from podium.server.traces import Traces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +39,7 @@ class Service:
     places: Places
     metrics: Metrics
     started: float
+    traces: Traces | None = None
 
     async def answer(
         self,
@@ -65,13 +70,21 @@ class Service:
                 self.metrics.tokens.add(target.name, kind.removesuffix("_tokens"), amount=amount)
         if bill.cost_usd:
             self.metrics.cost.add(target.name, amount=bill.cost_usd)
+        if self.traces is not None:
+            self.traces.settled(target, bill)
 
 
 async def opened(
-    podium: AsyncPodium, keeper: Keeper, door: Door, settings: ServerSettings
+    podium: AsyncPodium,
+    keeper: Keeper,
+    door: Door,
+    settings: ServerSettings,
+    traces: Traces | None = None,
 ) -> Service:
     """The service over a Podium whose store is the keeper."""
     pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
+    answering = Answering(podium, keeper, door, pool=pool, conductor=conductor, options=options)
+    answering.broadcast.listener = traces
     return Service(
         podium=podium,
         settings=settings,
@@ -79,11 +92,12 @@ async def opened(
         names=Names(await podium.workers(), pool, conductor, options),
         door=door,
         keeper=keeper,
-        answering=Answering(podium, keeper, door, pool=pool, conductor=conductor, options=options),
+        answering=answering,
         gateway=Gateway(await podium.switchboard(), door, options.budget),
         places=Places(settings.in_flight, settings.queue),
         metrics=Metrics(),
         started=time.time(),
+        traces=traces,
     )
 
 

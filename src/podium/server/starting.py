@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -22,6 +22,7 @@ from uvicorn.supervisors import Multiprocess
 
 from podium.api import AsyncPodium
 from podium.config import ServerSettings, Settings, current_settings
+from podium.errors import ConfigError, installing
 from podium.local.addresses import is_loopback
 from podium.server.access import Door, Gatekeeper, OpenDoor
 from podium.server.app import create_app
@@ -33,6 +34,9 @@ from podium.server.keeping import Keeper
 from podium.server.logs import log_to_standard_error
 from podium.server.service import Service, opened
 from podium.store import keys_in, open_store
+
+if TYPE_CHECKING:
+    from podium.server.traces import Traces
 
 DIALECTS: Final = MappingProxyType[str, Dialect](
     {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
@@ -83,9 +87,12 @@ def application(find: Callable[[], Awaitable[Settings]]) -> FastAPI:
         if settings.server.keys:
             door = Gatekeeper(keys_in(store), settings.pool, processes=settings.server.workers)
         stack.push_async_callback(door.close)
+        traces = _traces() if settings.server.traces else None
+        if traces is not None:
+            stack.push_async_callback(traces.close)
         podium = AsyncPodium(settings=settings, store=keeper)
         stack.push_async_callback(podium.close)
-        return await opened(podium, keeper, door, settings.server)
+        return await opened(podium, keeper, door, settings.server, traces)
 
     return create_app(opening, DIALECTS)
 
@@ -113,6 +120,16 @@ def listen(chosen: Chosen, server: ServerSettings) -> None:
 def is_public(host: str) -> bool:
     """Whether others than this machine can reach a server that listens there."""
     return not is_loopback(f"http://{f'[{host}]' if ':' in host else host}")
+
+
+def _traces() -> Traces:
+    try:
+        from podium.server.traces import exported
+    except ImportError as error:
+        raise ConfigError(
+            f"server.traces needs the extra otel; install it: {installing('otel')}"
+        ) from error
+    return exported()
 
 
 def _configuration(app: Any, server: ServerSettings, **more: Any) -> uvicorn.Config:
