@@ -17,7 +17,7 @@ from podium.config.settings import Settings
 
 EMBEDDED_POOL: Final = Path(__file__).with_name("embedded.toml")
 """The pool of a machine with no key and no configuration: a pool file like any other, so that a
-better one (a trained conductor, an adapter for each worker) is a matter of data."""
+better one (its conductor trained further, say) is a matter of data."""
 
 
 async def current_settings(
