@@ -105,6 +105,8 @@ async def test_several_processes_answer_on_one_port_and_share_the_runs(tmp_path:
             listed = set[str]()
             while listed != ids:
                 listed = {run["run_id"] for run in (await client.get("/v1/runs")).json()["data"]}
+            while 'runs_total{status="answered"} 4' not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])

@@ -35,7 +35,9 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/metrics", response_class=Response)
 async def metrics(service: Serving, visitor: Admitted) -> Response:
-    """What this process has done so far, as Prometheus reads it."""
+    """What this server has done so far, as Prometheus reads it: all of its processes together,
+    but for what is in flight and waiting, which is this process's alone."""
     places = service.places
-    page = service.metrics.text(requests_in_flight=places.taken, requests_waiting=places.waiting)
+    counted = service.metrics if service.tally is None else service.tally.whole()
+    page = counted.text(requests_in_flight=places.taken, requests_waiting=places.waiting)
     return Response(page, media_type=MEDIA_TYPE)

@@ -1,13 +1,16 @@
 """What a server has done, in numbers, as Prometheus reads them. Nothing here is about anybody's
-words, and nothing is sent anywhere: whoever wants the numbers fetches them."""
+words, and nothing is sent anywhere: whoever wants the numbers fetches them. How the processes of
+one server add theirs up is `tally`."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 Labels = tuple[str, ...]
+Counted = list[tuple[Sequence[str], list[float]]]
+"""Numbers by their labels, as they are written down."""
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 """The bounds of the buckets that durations are counted in."""
@@ -27,6 +30,15 @@ class Counter:
     def add(self, *labels: str, amount: float = 1) -> None:
         """Count."""
         self._values[labels] = self._values.get(labels, 0) + amount
+
+    def counted(self) -> Counted:
+        """What was counted, by labels."""
+        return [(labels, [value]) for labels, value in self._values.items()]
+
+    def take(self, counted: Counted) -> None:
+        """Add what was counted elsewhere."""
+        for labels, (value,) in counted:
+            self.add(*labels, amount=value)
 
     def lines(self) -> Iterator[str]:
         """As Prometheus reads it."""
@@ -53,6 +65,18 @@ class Histogram:
             counts = self._counts[labels] = [0] * (len(SECONDS) + 1)
         counts[bisect_left(SECONDS, seconds)] += 1
         self._sums[labels] = self._sums.get(labels, 0.0) + seconds
+
+    def counted(self) -> Counted:
+        """What was counted, by labels: the sum, and then each bucket."""
+        return [(key, [self._sums[key], *counts]) for key, counts in self._counts.items()]
+
+    def take(self, counted: Counted) -> None:
+        """Add what was counted elsewhere."""
+        for labels, (total, *counts) in counted:
+            key = tuple(labels)
+            own = self._counts.get(key, [0] * (len(SECONDS) + 1))
+            self._counts[key] = [one + int(other) for one, other in zip(own, counts, strict=True)]
+            self._sums[key] = self._sums.get(key, 0.0) + total
 
     def lines(self) -> Iterator[str]:
         """As Prometheus reads it."""
@@ -98,17 +122,22 @@ class Metrics:
         )
         self.runs = Counter("podium_runs_total", "Runs that have ended, by status.", ("status",))
 
+    @property
+    def _all(self) -> tuple[Counter | Histogram, ...]:
+        return (self.requests, self.seconds, self.first_token, self.tokens, self.cost, self.runs)
+
+    def counted(self) -> dict[str, Counted]:
+        """Everything that was counted, by name."""
+        return {each.name: each.counted() for each in self._all}
+
+    def take(self, counted: Mapping[str, Counted]) -> None:
+        """Add what was counted elsewhere."""
+        for each in self._all:
+            each.take(counted[each.name])
+
     def text(self, **now: float) -> bytes:
         """The page; `now` are numbers as they stand at this moment, by their names."""
-        counted = (
-            self.requests,
-            self.seconds,
-            self.first_token,
-            self.tokens,
-            self.cost,
-            self.runs,
-        )
-        lines = [line for each in counted for line in each.lines()]
+        lines = [line for each in self._all for line in each.lines()]
         for name, value in now.items():
             lines += (f"# TYPE podium_{name} gauge", f"podium_{name} {_number(value)}")
         return ("\n".join(lines) + "\n").encode()

@@ -18,6 +18,7 @@ from podium.server.limits import Places
 from podium.server.metrics import Metrics
 from podium.server.naming import Names, Target
 from podium.server.refusal import Refusal
+from podium.server.tally import Tally
 from podium.server.watching import Teller
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Service:
     metrics: Metrics
     started: float
     traces: Traces | None = None
+    tally: Tally | None = None
 
     async def answer(
         self,
