@@ -6,6 +6,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 _TEXT: Final = {"type": "string"}
+_WORDS: Final = {"type": "string", "minLength": 1}
+_NAME: Final = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+_FUNCTION: Final = {"const": "function"}
 _FLAG: Final = {"type": "boolean"}
 _COUNT: Final = {"type": "integer", "minimum": 1}
 _EFFORT: Final = {"enum": ["none", "minimal", "low", "medium", "high", "xhigh"]}
@@ -40,13 +43,37 @@ _MODEL: Final = {
 }
 
 
-def _message(*roles: str) -> dict[str, Any]:
-    content = {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]}
+def _content(kind: str) -> dict[str, Any]:
+    """Words, or parts of them; pictures and the rest are in the vendors' own references."""
+    part = {
+        "type": "object",
+        "required": ["type", "text"],
+        "properties": {"type": {"const": kind}, "text": _WORDS},
+    }
+    return {"anyOf": [_WORDS, {"type": "array", "minItems": 1, "items": part}]}
+
+
+def _message(kind: str, *roles: str) -> dict[str, Any]:
     return {
         "type": "object",
         "required": ["role", "content"],
-        "properties": {"role": {"enum": list(roles)}, "content": content},
+        "properties": {"role": {"enum": list(roles)}, "content": _content(kind)},
     }
+
+
+def _tool(*place: str) -> dict[str, Any]:
+    """A function, described where the vendor has it."""
+    function: dict[str, Any] = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": _NAME, "description": _TEXT, place[-1]: {"type": "object"}},
+    }
+    if place[0] == "function":
+        return _object(["type", "function"], {"type": _FUNCTION, "function": function})
+    if place[0] == "type":
+        function["required"] = ["type", "name"]
+        function["properties"]["type"] = _FUNCTION
+    return function
 
 
 def _object(required: list[str], properties: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +87,7 @@ CHAT: Final = _object(
         "messages": {
             "type": "array",
             "minItems": 1,
-            "items": _message("system", "developer", "user", "assistant", "tool"),
+            "items": _message("text", "system", "developer", "user", "assistant"),
         },
         "stream": _FLAG,
         "max_completion_tokens": _COUNT,
@@ -68,8 +95,12 @@ CHAT: Final = _object(
         "top_p": {"type": "number", "minimum": 0, "maximum": 1},
         "seed": {"type": "integer"},
         "stop": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "maxItems": 4}]},
-        "tools": {"type": "array", "items": {"type": "object"}},
-        "response_format": {"type": "object"},
+        "tools": {"type": "array", "items": _tool("function", "parameters")},
+        "response_format": {
+            "type": "object",
+            "required": ["type"],
+            "properties": {"type": {"enum": ["text", "json_object", "json_schema"]}},
+        },
         "reasoning_effort": _EFFORT,
         "store": _FLAG,
         "podium": _WISHES,
@@ -80,16 +111,28 @@ RESPONSES: Final = _object(
     ["model", "input"],
     {
         "model": _MODEL,
-        "input": {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]},
+        "input": {
+            "anyOf": [
+                _WORDS,
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": _message("input_text", "system", "developer", "user"),
+                },
+            ]
+        },
         "instructions": _TEXT,
-        "previous_response_id": _TEXT,
+        "previous_response_id": {"type": "string", "pattern": "^resp_[0-9a-f]{16}$"},
         "stream": _FLAG,
         "store": _FLAG,
         "max_output_tokens": _COUNT,
         "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-        "tools": {"type": "array", "items": {"type": "object"}},
-        "text": {"type": "object"},
-        "reasoning": {"type": "object"},
+        "tools": {"type": "array", "items": _tool("type", "parameters")},
+        "text": {"type": "object", "properties": {"format": {"type": "object"}}},
+        "reasoning": {
+            "type": "object",
+            "properties": {"effort": _EFFORT, "summary": {"enum": ["auto", "concise", "detailed"]}},
+        },
         "podium": _WISHES,
     },
 )
@@ -98,14 +141,25 @@ MESSAGES: Final = _object(
     ["model", "messages", "max_tokens"],
     {
         "model": _MODEL,
-        "messages": {"type": "array", "minItems": 1, "items": _message("user", "assistant")},
+        "messages": {
+            "type": "array",
+            "minItems": 1,
+            "items": _message("text", "user", "assistant"),
+        },
         "max_tokens": _COUNT,
-        "system": {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]},
+        "system": _content("text"),
         "stream": _FLAG,
         "temperature": {"type": "number", "minimum": 0, "maximum": 1},
         "stop_sequences": {"type": "array", "items": _TEXT},
-        "tools": {"type": "array", "items": {"type": "object"}},
-        "thinking": {"type": "object"},
+        "tools": {"type": "array", "items": _tool("input_schema")},
+        "thinking": {
+            "type": "object",
+            "required": ["type"],
+            "properties": {
+                "type": {"enum": ["enabled", "disabled", "adaptive"]},
+                "budget_tokens": {"type": "integer", "minimum": 1024},
+            },
+        },
         "podium": _WISHES,
     },
 )
@@ -128,6 +182,12 @@ ENDPOINTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
 """The bodies of the dialects, by their addresses, and what they are."""
 
 
+_ERROR: Final = {
+    "description": "An error, in the shape of the vendor whose API this is; else OpenAI's.",
+    "content": {"application/json": {}},
+}
+
+
 def body_of(schema: dict[str, Any]) -> dict[str, Any]:
     """What the page says of an endpoint that takes such a body."""
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
@@ -147,12 +207,12 @@ def with_dialects(page: dict[str, Any], addresses: list[str]) -> dict[str, Any]:
                     "description": "The answer; with `stream`, as server-sent events.",
                     "content": {"application/json": {}, "text/event-stream": {}},
                 },
-                "default": {
-                    "description": "An error, in the shape of this API's vendor.",
-                    "content": {"application/json": {}},
-                },
             },
         }
+    for operations in page["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)  # FastAPI's word for what is a 400 here
+            operation["responses"]["default"] = _ERROR
     components = page.setdefault("components", {})
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     page["security"] = [{"key": []}, {}]

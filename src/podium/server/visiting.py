@@ -77,7 +77,8 @@ def word_refusals(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
     async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"][1:])
-        return worded(request, Refusal("invalid", f"{field}: {first['msg']}", field=field))
+        message = f"{field or 'the body'}: {first['msg']}"
+        return worded(request, Refusal("invalid", message, field=field or None))
 
     @app.exception_handler(HTTPException)
     async def not_served(request: Request, error: HTTPException) -> JSONResponse:
