@@ -8,8 +8,6 @@ import pytest
 from podium.errors import ConfigError
 from podium.tasks.graders import make_grader
 
-pytest.importorskip("jsonschema")
-
 PERSON: dict[str, Any] = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"$ref": "#/$defs/years"}},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import ConfigDict
 
-from podium.errors import ConfigError, UsageError, installing
+from podium.errors import ConfigError, UsageError
 from podium.structure import fits, require_sound
 from podium.tasks.answers import final_answer, without_fence
 
@@ -32,11 +31,6 @@ class JsonSchema:
     tagged: bool = False
 
     def __post_init__(self) -> None:
-        if importlib.util.find_spec("jsonschema") is None:
-            raise ConfigError(
-                f"the grader `{JSON_SCHEMA}` needs the package jsonschema, which is not "
-                f"installed: {installing('eval')}"
-            )
         try:
             require_sound(self.schema)
         except UsageError as error:
