@@ -4,7 +4,8 @@ worker's thinking, and lines on what is being done. How it is sent is `streaming
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from textwrap import shorten
+from typing import Final, Protocol
 
 from podium.events import (
     Emit,
@@ -18,6 +19,10 @@ from podium.events import (
     StepStarted,
 )
 from podium.run import Run
+from podium.workflow import Workflow
+
+LONGEST_SUBTASK: Final = 160
+"""Characters of a subtask that a line tells."""
 
 
 class Teller(Protocol):
@@ -47,7 +52,8 @@ class Teller(Protocol):
 class Watch:
     """Follows one run. `run` is the run as it ended, once it has; `begun` gets it as it begins.
 
-    Only what will be the answer is told. A round that the conductor may still improve upon is
+    Only what will be the answer is told, and only the run itself is reported on, not the runs
+    nested in it. A round that the conductor may still improve upon is
     held back until the run has ended: its words could not be taken back.
     """
 
@@ -65,6 +71,7 @@ class Watch:
         self._started: dict[str, RunStarted] = {}
         self._last_rounds: set[str] = set()
         self._speaker: tuple[str, int, int] | None = None
+        self._root = ""
 
     def __call__(self, event: Event) -> None:
         """Take the next event."""
@@ -83,12 +90,13 @@ class Watch:
                 self._last_rounds.add(event.run_id)
             case StepRetried() if not event.kept and self._speaks(event):
                 self._speaker = None
-        if self._teller is not None:
+        if self._teller is not None and event.run_id == self._root:
             line = _line(event)
             if line is not None:
                 self._teller.progress(line)
 
     def _begin(self, run: Run) -> None:
+        self._root = run.id
         if self._begun is not None:
             self._begun(run)
         if self._teller is not None:
@@ -127,11 +135,8 @@ def _line(event: Event) -> str | None:
     """What a person may want to know of an event."""
     match event:
         case Planned(round=round_) if round_.workflow is not None:
-            count = len(round_.workflow)
-            steps = "one step" if count == 1 else f"{count} steps"
-            workers = ", ".join(dict.fromkeys(step.worker for step in round_.workflow.steps))
             again = "" if round_.index == 0 else f"Round {round_.index + 1}: "
-            return f"{again}Planned {steps} for {workers}."
+            return again + _plan(round_.workflow)
         case Planned():
             return "The answer was accepted."
         case StepStarted(index=index, worker=worker):
@@ -143,3 +148,15 @@ def _line(event: Event) -> str | None:
             return f"Step {step.index + 1}: {step.answered_by or step.worker} {ended}."
         case _:
             return None
+
+
+def _plan(workflow: Workflow) -> str:
+    count = "one step" if len(workflow) == 1 else f"{len(workflow)} steps"
+    workers = ", ".join(dict.fromkeys(step.worker for step in workflow.steps))
+    lines = [f"Planned {count} for {workers}."]
+    if len(workflow) > 1:
+        lines += (
+            f"{number}. {step.worker}: {shorten(step.subtask, LONGEST_SUBTASK, placeholder=' …')}"
+            for number, step in enumerate(workflow.steps, 1)
+        )
+    return "\n".join(lines)
