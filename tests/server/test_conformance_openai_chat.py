@@ -172,7 +172,7 @@ def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
         for chunk in told
         if chunk.choices
     ]
-    assert "Planned 2 steps for plain, solver.\n" in reasoning
+    assert "Planned 2 steps for plain, solver.\n1. plain: Think.\n2. solver: Answer.\n" in reasoning
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
