@@ -131,6 +131,22 @@ async def test_results_are_taken_once(tmp_path: Path) -> None:
         assert refused.status_code == 409
 
 
+async def test_a_conversation_outlives_a_run_that_is_gone(tmp_path: Path) -> None:
+    worker = looker()
+    app = application([worker], dialects=REAL, store=await open_store(tmp_path / "runs.db"))
+    async with serving(app) as served:
+        first, message = await the_call(served)
+        await served.client.delete(f"/v1/runs/{first['id'].replace('chatcmpl-', 'run_')}")
+        bare = await served.client.post(PLAIN, json=with_result(message))
+        assert bare.status_code == 404
+        asked = with_result(message)
+        asked["messages"].append(said("And now?"))
+        response = await served.client.post(PLAIN, json=asked)
+    assert response.status_code == 200
+    assert response.json()["id"] != first["id"]
+    assert [m.role for m in worker.requests[-1].messages] == ["user", "assistant", "tool", "user"]
+
+
 async def test_results_that_nobody_waits_for_are_refused_and_named() -> None:
     async with serving(application([looker()], dialects=REAL)) as served:
         message = {

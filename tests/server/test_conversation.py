@@ -63,6 +63,19 @@ def test_words_beside_results_reach_the_worker_with_the_last_of_them() -> None:
     assert turn.results == (ToolResult("toolu_1", "red\n\nHurry."),)
 
 
+def test_words_beside_results_can_be_asked_afresh() -> None:
+    spoken = Message("assistant", (SEEN,))
+    turn = turn_of((user("Look!"), spoken, results(ToolResult(SEEN.id, "red"), Text("And now?"))))
+    assert turn.afresh is not None
+    assert turn.afresh.question == "And now?"
+    assert turn.afresh.history == (
+        user("Look!"),
+        Message("assistant", (CALL,)),
+        results(ToolResult("toolu_1", "red")),
+    )
+    assert turn_of((user("Look!"), spoken, results(ToolResult(SEEN.id, "red")))).afresh is None
+
+
 @pytest.mark.parametrize("ids", [["call_of_somebody"], [SEEN.id, "call_ffffffffffffffff_x"]])
 def test_results_that_no_one_run_waits_for_are_refused(ids: list[str]) -> None:
     with pytest.raises(Refusal, match="no run here waits for") as refused:

@@ -99,9 +99,8 @@ class Answering:
         before: Run | None = None
         try:
             with refusals():
-                turn = await self._turn(asked, visitor)
-                if turn.waiting:
-                    before = await self._waiting(turn, visitor)
+                turn, before = await self._taken_up(await self._turn(asked, visitor), visitor)
+                if before is not None:
                     run = await self._podium.resume(
                         before, results=turn.results, emit=watch, stream=teller is not None
                     )
@@ -151,6 +150,19 @@ class Answering:
                 field=field,
             )
         return run
+
+    async def _taken_up(self, turn: Turn, visitor: Visitor) -> tuple[Turn, Run | None]:
+        """The turn, and the run that waits for its results. Where that run is gone and the client
+        said something besides, that is a question like any other: a conversation need not end
+        because one run of it did."""
+        if not turn.waiting:
+            return turn, None
+        try:
+            return turn, await self._waiting(turn, visitor)
+        except Refusal:
+            if turn.afresh is None:
+                raise
+            return turn.afresh, None
 
     async def _waiting(self, turn: Turn, visitor: Visitor) -> Run:
         """The run that waits for these results; only whoever began it may go on with it."""

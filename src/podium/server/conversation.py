@@ -26,13 +26,15 @@ _EXPOSED_ID: Final = re.compile(r"call_([0-9a-f]{16})_(.+)", re.DOTALL)
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What is asked now, and what came before. With `results` there is no question: the run
-    `waiting` is to go on with them."""
+    `waiting` is to go on with them. Where words came beside them, `afresh` is what is to be asked
+    should that run be gone."""
 
     history: tuple[Message, ...]
     question: str = ""
     images: tuple[Image, ...] = ()
     results: tuple[ToolResult, ...] = ()
     waiting: str = ""
+    afresh: Turn | None = None
 
 
 def turn_of(messages: Sequence[Message]) -> Turn:
@@ -74,9 +76,17 @@ def _resuming(
         )
     own = [replace(result, call_id=_parts_of(result.call_id)[1]) for result in results]
     words = "\n\n".join(filter(None, (message.text for message in latest)))
-    if words:
+    afresh = None
+    if words.strip():
         own[-1] = replace(own[-1], text=f"{own[-1].text}\n\n{words}")
-    return Turn(inside(history), results=tuple(own), waiting=runs.pop())
+        told = (*history, *(_only_results(message) for message in latest))
+        images = [part for turn in latest for part in turn.parts if isinstance(part, Image)]
+        afresh = Turn(inside(m for m in told if m.parts), words, tuple(images))
+    return Turn(inside(history), results=tuple(own), waiting=runs.pop(), afresh=afresh)
+
+
+def _only_results(message: Message) -> Message:
+    return replace(message, parts=tuple(p for p in message.parts if isinstance(p, ToolResult)))
 
 
 def told_after(run: Run) -> tuple[Message, ...]:
