@@ -128,6 +128,7 @@ async def test_a_server_that_starts_later_has_its_tools_then(
         ("def call(n, p): say(id=n, error={'code': 1, 'message': 'no'})", "odd says: no"),
         ("def call(n, p): say(id=n, error='no')", "expected an object as error"),
         ("def call(n, p): print('x' * 5_000_000, flush=True)", "a message of more than 4 MiB"),
+        ("def call(n, p): print('\\n' * 5_000_000, flush=True)", "lines that are no messages"),
     ],
 )
 async def test_what_goes_wrong_in_a_call_is_its_result(

@@ -8,7 +8,6 @@ of it explains why it ended.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -29,8 +28,6 @@ from podium.mcp.rpc import (
     result_of,
 )
 from podium.providers.wire import Document, Malformed, parse, write
-
-log = logging.getLogger("podium.mcp")
 
 INHERITED: Final = (
     "PATH",
@@ -54,6 +51,9 @@ INHERITED: Final = (
 STOP_SECONDS: Final = 2.0
 """How long a program may take to end, when its input ends and again when it is told to."""
 
+MOST_STRAY_LINES: Final = 1000
+"""Lines that are no messages: many a program greets, but none may chatter without end."""
+
 _POLL_SECONDS: Final = 0.02
 _LAST_WORDS: Final = 4096
 
@@ -73,6 +73,7 @@ class Program:
         self._waiting: dict[int, asyncio.Future[Document]] = {}
         self._last_words = b""
         self._problem: str | None = None
+        self._stray_lines = 0
         self._listener = asyncio.create_task(self._overhear(process.stderr))
         self._reader = asyncio.create_task(self._read(process.stdout))
 
@@ -137,7 +138,7 @@ class Program:
         self._reader.cancel()
         self._listener.cancel()
         await asyncio.gather(self._reader, self._listener, return_exceptions=True)
-        self._fail("is stopped")
+        self._fail(f"{self._name} is stopped")
 
     async def _send(self, message: Document) -> None:
         if self._problem is not None:
@@ -153,11 +154,13 @@ class Program:
         try:
             while line := await output.readline():
                 await self._take(line)
+                await asyncio.sleep(0)  # others have their turn, however much it says
             await asyncio.wait({self._listener}, timeout=STOP_SECONDS)  # for its last words
             await self._ends()
-            self._fail(f"has ended{self._reason()}")
+            self._fail(f"{self._name} has ended{self._reason()}")
         except ValueError:
-            self._fail(f"sent a message of more than {LARGEST_MESSAGE // 1024**2} MiB")
+            most = f"{LARGEST_MESSAGE // 1024**2} MiB"
+            self._fail(f"{self._name} sent a message of more than {most}")
         except McpFault as fault:
             self._fail(str(fault))
 
@@ -165,7 +168,9 @@ class Program:
         try:
             message = parse(line)
         except (Malformed, UnicodeDecodeError):
-            log.debug("%s wrote a line that is no message", self._name)
+            self._stray_lines += 1
+            if self._stray_lines > MOST_STRAY_LINES:
+                raise McpFault(f"{self._name} writes lines that are no messages") from None
             return
         number = number_of(message)
         if number is not None:
@@ -183,7 +188,7 @@ class Program:
     def _fail(self, problem: str) -> None:
         """Nothing can be asked any more; tell who waits."""
         if self._problem is None:
-            self._problem = f"{self._name} {problem}"
+            self._problem = problem
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(McpFault(self._problem))
