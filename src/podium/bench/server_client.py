@@ -107,7 +107,8 @@ class Flood:
 
 
 async def flood(call: Call, *, in_flight: int, seconds: float) -> Flood:
-    """Keep so many requests in flight for so long; those that are under way then may end."""
+    """Keep so many requests in flight for so long, at least one of each client; those that are
+    under way then may end."""
     request = call.request(stream=False)
     started = perf_counter()
     end = started + seconds
@@ -115,7 +116,7 @@ async def flood(call: Call, *, in_flight: int, seconds: float) -> Flood:
     async def ask() -> int:
         count = 0
         async with connected(call.port) as connection:
-            while perf_counter() < end:
+            while count == 0 or perf_counter() < end:
                 await connection.whole(request)
                 count += 1
         return count
