@@ -66,7 +66,7 @@ def asked(**more: Any) -> dict[str, Any]:
 def posted(house: House, **more: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
     headers = {"x-api-key": house.token, "anthropic-version": "2023-06-01"}
-    return httpx.post(f"{house.address}/v1/messages", json=asked(**more), headers=headers)
+    return house.http.post("/v1/messages", json=asked(**more), headers=headers)
 
 
 def text_of(message: Any) -> str:

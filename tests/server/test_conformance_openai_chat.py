@@ -66,8 +66,9 @@ def client_of(house: House, token: str) -> openai.OpenAI:
 def posted(house: House, **body: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
     headers = {"Authorization": f"Bearer {house.token}"}
-    address = f"{house.address}/v1/chat/completions"
-    return httpx.post(address, json={"model": ULTRA, "messages": WHY} | body, headers=headers)
+    return house.http.post(
+        "/v1/chat/completions", json={"model": ULTRA, "messages": WHY} | body, headers=headers
+    )
 
 
 def results_of(request: Request) -> list[str]:
@@ -387,8 +388,8 @@ def test_what_is_not_to_be_stored_is_not(house: House, client: openai.OpenAI) ->
     told = client.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY, store=False)
     assert "x-podium-run" not in told.headers
     run_id = told.parse().id.replace("chatcmpl-", "run_")
-    address = f"{house.address}/v1/runs/{run_id}"
-    found = httpx.get(address, headers={"Authorization": f"Bearer {house.token}"})
+    headers = {"Authorization": f"Bearer {house.token}"}
+    found = house.http.get(f"/v1/runs/{run_id}", headers=headers)
     assert found.status_code == 404
 
 

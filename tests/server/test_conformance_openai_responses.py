@@ -62,8 +62,9 @@ def client_of(house: House, token: str) -> openai.OpenAI:
 def posted(house: House, **body: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
     headers = {"Authorization": f"Bearer {house.token}"}
-    address = f"{house.address}/v1/responses"
-    return httpx.post(address, json={"model": ULTRA, "input": "Why?"} | body, headers=headers)
+    return house.http.post(
+        "/v1/responses", json={"model": ULTRA, "input": "Why?"} | body, headers=headers
+    )
 
 
 def results_of(request: Request) -> list[str]:

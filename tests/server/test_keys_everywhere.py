@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
-import httpx
 import pytest
 from _pytest.mark import ParameterSet
 from fastapi.routing import iter_route_contexts
@@ -57,7 +56,7 @@ def test_there_is_something_to_ask_for() -> None:
 @pytest.mark.parametrize(("method", "path"), list(closed()))
 @pytest.mark.parametrize("shown", NOT_KEYS)
 def test_without_a_key_the_answer_is_401(house: House, method: str, path: str, shown: str) -> None:
-    response = httpx.request(method, house.address + path, headers=NOT_KEYS[shown])
+    response = house.http.request(method, path, headers=NOT_KEYS[shown])
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     if method != "HEAD":
@@ -66,10 +65,10 @@ def test_without_a_key_the_answer_is_401(house: House, method: str, path: str, s
 
 @pytest.mark.parametrize("path", sorted(OPEN))
 def test_health_asks_for_no_key(house: House, path: str) -> None:
-    assert httpx.get(house.address + path).status_code == 200
+    assert house.http.get(path).status_code == 200
 
 
 @pytest.mark.parametrize("path", sorted({path for _, path in EVERY}))
 def test_with_a_key_nothing_is_401(house: House, path: str) -> None:
     headers = {"Authorization": f"Bearer {house.token}"}
-    assert httpx.get(house.address + path, headers=headers).status_code != 401
+    assert house.http.get(path, headers=headers).status_code != 401

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import httpx
 import uvicorn
 from fastapi import FastAPI
 
@@ -111,8 +112,9 @@ class Player(Worker):
 
 
 class House:
-    """A server and its workers. `solver` can do all but see; `seer` sees, too, and costs more;
-    `plain` is the cheapest and can do nothing special; `planner` conducts."""
+    """A server, its workers, and `http`, a client with no key. `solver` can do all but see; `seer`
+    sees, too, and costs more; `plain` is the cheapest and can do nothing special; `planner`
+    conducts."""
 
     def __init__(self, directory: Path, settings: ServerSettings) -> None:
         self._settings = settings
@@ -125,6 +127,7 @@ class House:
         self.pool = Pool(tuple(each.profile for each in self.workers))
         self.app = create_app(self._open, DIALECTS)
         self.address = ""
+        self.http = httpx.Client(timeout=PATIENCE)
         self.token = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store: SqlRunStore | None = None
@@ -191,8 +194,8 @@ class House:
 def open_house(directory: Path, settings: ServerSettings | None = None) -> Iterator[House]:
     """A house that is open until the block is left."""
     house = House(directory, settings or ServerSettings(drain_seconds=1.0))
-    with listening(house.app) as address:
-        house.address = address
+    with listening(house.app) as address, house.http:
+        house.address, house.http.base_url = address, httpx.URL(address)
         house.token = house.key(Rules(scopes=frozenset({"admin"})))
         house.begin_anew()
         yield house
