@@ -25,11 +25,11 @@ def test_the_cpu_time_of_a_process_is_what_the_system_gave_it() -> None:
     end = time.process_time() + 0.05
     while time.process_time() < end:
         pass
-    assert cpu_seconds(os.getpid()) == pytest.approx(time.process_time(), abs=0.1)
+    assert time.process_time() <= cpu_seconds(os.getpid()) <= time.process_time()
 
 
 def test_without_the_process_there_is_no_cpu_time_and_it_is_said_why() -> None:
-    with pytest.raises(ConfigError, match="/proc"):
+    with pytest.raises(ConfigError, match="no clock for the CPU time of process 4194305"):
         cpu_seconds(2**22 + 1)
 
 
