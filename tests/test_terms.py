@@ -49,13 +49,14 @@ def saying(name: str, *replies: str | Reply | Exception, fallback: str | None = 
     )
 
 
-async def test_terms_go_to_the_final_step_and_the_effort_to_every_one() -> None:
+async def test_terms_go_to_the_final_step_and_effort_and_hints_to_every_one() -> None:
     a, b = saying("a", "thought"), saying("b", "said")
     terms = Terms(max_tokens=9, temperature=0.5, top_p=0.9, seed=7, stop=("END",), effort="low")
+    terms = replace(terms, cache_key="mine", cache_time="1h")
     run = await runner(CHAIN, a, b).run("why?", options=Options(terms=terms))
     assert run.answer == "said"
     (first,), (final,) = a.requests, b.requests
-    assert first == Request(first.messages, effort="low")
+    assert first == Request(first.messages, effort="low", cache_key="mine", cache_time="1h")
     assert final == Request(
         final.messages,
         max_tokens=9,
@@ -64,6 +65,8 @@ async def test_terms_go_to_the_final_step_and_the_effort_to_every_one() -> None:
         seed=7,
         stop=("END",),
         effort="low",
+        cache_key="mine",
+        cache_time="1h",
     )
 
 
@@ -216,3 +219,14 @@ async def test_a_substitute_for_one_who_sees_must_see_too() -> None:
 async def test_a_pool_that_cannot_see_refuses_images() -> None:
     with pytest.raises(UsageError, match="no worker of the pool can see images"):
         await runner(ALONE, Actor("a")).run("what is it?", images=(PICTURE,))
+
+
+async def test_hints_at_a_cache_reach_the_steps_of_nested_runs() -> None:
+    actor = Actor("a")
+    stage = Runner(
+        FixedConductor(Workflow((Step("conductor", "first"), Step("a", "last", (0,))))),
+        [actor, ConductorWorker()],
+        nested_conductor=FixedConductor(ALONE),
+    )
+    await stage.run("why?", options=Options(terms=Terms(cache_key="mine")))
+    assert [request.cache_key for request in actor.requests] == ["mine", "mine"]

@@ -61,7 +61,12 @@ def before_the_end(terms: Terms) -> Terms:
     """What of the terms holds for a step that does not give the answer."""
     if terms is NO_TERMS:
         return terms
-    return Terms(tools=terms.tools if offers_tools(terms) else (), effort=terms.effort)
+    return Terms(
+        tools=terms.tools if offers_tools(terms) else (),
+        effort=terms.effort,
+        cache_key=terms.cache_key,
+        cache_time=terms.cache_time,
+    )
 
 
 def _forces_a_tool(terms: Terms) -> bool:

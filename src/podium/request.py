@@ -7,7 +7,7 @@ nothing inside Podium knows a wire format.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, final
 
 from podium.quick import quick
@@ -16,6 +16,9 @@ from podium.usage import UNKNOWN_USAGE, Usage
 Role = Literal["system", "user", "assistant", "tool"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 Finish = Literal["stop", "length", "tool", "refused"]
+
+CacheTime = Literal["", "5m", "1h"]
+"""How long a provider is asked to keep a prompt; empty where it is not asked to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,10 @@ class Request:
 
     `prefill` is how the reply must begin (only sent where the provider can continue a reply;
     the reply's text then starts with it). `schema` is a JSON Schema that the reply must fit;
-    `grammar` is a GBNF grammar, which only local models can follow.
+    `grammar` is a GBNF grammar, which only local models can follow. `cache_key` and `cache_time`
+    are hints at the provider's cache of prompts: by which key those that begin alike are found,
+    and how long this one is worth keeping. They go to providers that know them, and no reply
+    depends on them.
     """
 
     messages: tuple[Message, ...]
@@ -141,6 +147,8 @@ class Request:
     grammar: str = ""
     effort: Effort | None = None
     prefill: str = ""
+    cache_key: str = field(default="", repr=False)
+    cache_time: CacheTime = field(default="", repr=False)
 
     @property
     def text(self) -> str:
@@ -183,6 +191,8 @@ class Terms:
     tool_choice: str = ""
     schema: Mapping[str, Any] | None = None
     effort: Effort | None = None
+    cache_key: str = ""
+    cache_time: CacheTime = ""
 
 
 NO_TERMS: Final = Terms()

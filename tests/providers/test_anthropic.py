@@ -635,3 +635,34 @@ async def test_a_delta_of_a_block_that_never_began_is_bad(
 async def test_a_message_without_usage_leaves_it_unknown(vendor: Vendor, ada: Worker) -> None:
     vendor.says({"content": [{"type": "text", "text": "ok"}], "stop_reason": "end_turn"})
     assert (await ada.reply(ASKED)).usage == UNKNOWN_USAGE
+
+
+MARK = {"type": "ephemeral", "ttl": "1h"}
+
+
+async def test_a_prompt_worth_keeping_is_marked_where_the_next_can_begin(
+    vendor: Vendor, ada: Worker, tooled: Request, fits: Fits
+) -> None:
+    vendor.says(message(text("ok")))
+    turns = (system("Be brief."), user("a"), assistant("b"), user("c"))
+    await ada.reply(Request(turns, cache_time="1h"))
+    assert vendor.body["system"] == [{"type": "text", "text": "Be brief.", "cache_control": MARK}]
+    marks = [turn["content"][-1].get("cache_control") for turn in vendor.body["messages"]]
+    assert marks == [None, MARK, MARK]
+    assert fits(MessageCreateParamsNonStreaming, vendor.body)
+    await ada.reply(replace(tooled, cache_time="1h"))
+    assert [tool.get("cache_control") for tool in vendor.body["tools"]] == [None, MARK]
+    assert fits(MessageCreateParamsNonStreaming, vendor.body)
+
+
+async def test_a_prompt_is_not_marked_unasked_nor_where_the_endpoint_has_its_own_mark(
+    vendor: Vendor, hire: Hire, plain: Request
+) -> None:
+    vendor.says(message(text("ok")))
+    await hire("anthropic").reply(replace(plain, cache_key="mine"))
+    assert "cache_control" not in json.dumps(vendor.body)
+    assert "mine" not in json.dumps(vendor.body)
+    await hire("anthropic", cache_control={"type": "ephemeral"}).reply(
+        replace(plain, cache_time="5m")
+    )
+    assert json.dumps(vendor.body).count("cache_control") == 1

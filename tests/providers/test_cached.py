@@ -395,3 +395,11 @@ def test_two_processes_share_one_file(tmp_path: Path) -> None:
         for name in ("one", "other", "both"):
             asyncio.run(ask_all(CachedWorker(worker, cache), [f"{name} {n}" for n in range(300)]))
     assert worker.calls == 0
+
+
+async def test_a_hint_at_the_providers_cache_asks_for_nothing_else() -> None:
+    cache = ReplyCache(None, LEAST_BYTES)
+    cached = CachedWorker(echo(), cache)
+    await cached.reply(Request((user("x"),)))
+    await cached.reply(Request((user("x"),), cache_key="mine", cache_time="1h"))
+    assert (cache.hits, cache.misses) == (1, 1)

@@ -199,3 +199,15 @@ async def test_an_error_in_mid_stream_is_raised(
     with pytest.raises(Unavailable, match="server_error: The server had an error") as caught:
         await streamed(hire("openai"), ASKED)
     assert caught.value.billed
+
+
+async def test_the_key_of_the_prompt_cache_goes_to_who_knows_it(
+    vendor: Vendor, hire: Hire, fits: Fits
+) -> None:
+    vendor.says(completion({"content": "ok"}))
+    asked = replace(ASKED, cache_key="mine", cache_time="1h")
+    await hire("openai").reply(asked)
+    assert vendor.body["prompt_cache_key"] == "mine"
+    assert fits(CompletionCreateParamsNonStreaming, vendor.body)
+    await hire("groq").reply(asked)
+    assert set(vendor.body) == {"model", "messages"}

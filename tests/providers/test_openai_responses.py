@@ -377,3 +377,12 @@ async def test_a_response_that_is_not_complete_is_bad(vendor: Vendor, ada: Worke
 async def test_a_response_without_usage_leaves_it_unknown(vendor: Vendor, ada: Worker) -> None:
     vendor.says(response(message(words("ok")), usage=None))
     assert (await ada.reply(ASKED)).usage == UNKNOWN_USAGE
+
+
+async def test_the_key_of_the_prompt_cache_is_passed_on(
+    vendor: Vendor, hire: Hire, fits: Fits
+) -> None:
+    vendor.says(response(message(words("ok"))))
+    await hire("openai", wire="responses").reply(replace(ASKED, cache_key="mine"))
+    assert vendor.body["prompt_cache_key"] == "mine"
+    assert fits(ResponseCreateParamsNonStreaming, vendor.body)

@@ -33,6 +33,7 @@ async def test_everything_that_is_asked_reaches_the_worker() -> None:
         "max_completion_tokens": 77,
         "stop": ["END"],
         "seed": 3,
+        "prompt_cache_key": "mine",
         "tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}],
     }
     async with serving(application([worker], dialects=REAL)) as served:
@@ -41,6 +42,7 @@ async def test_everything_that_is_asked_reaches_the_worker() -> None:
     request = worker.requests[-1]
     assert [message.text for message in request.messages] == ["Be brief.", "Why?"]
     assert (request.temperature, request.max_tokens, request.seed) == (0.5, 77, 3)
+    assert request.cache_key == "mine"
     assert (request.stop, [tool.name for tool in request.tools]) == (("END",), ["look"])
 
 

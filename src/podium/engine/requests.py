@@ -74,7 +74,13 @@ def request_for(
         room = _room(profile, Request(rest, tools=tools), terms.max_tokens if is_final else None)
         before = _newest(tuple(_heard(before, profile, tools)), room)
     if not is_final:
-        return Request((*before, *rest), tools=tools, effort=terms.effort)
+        return Request(
+            (*before, *rest),
+            tools=tools,
+            effort=terms.effort,
+            cache_key=terms.cache_key,
+            cache_time=terms.cache_time,
+        )
     return Request(
         (*before, *rest),
         max_tokens=terms.max_tokens,
@@ -86,6 +92,8 @@ def request_for(
         tool_choice=_tool_choice(terms, turns) if tools else "",
         schema=terms.schema,
         effort=terms.effort,
+        cache_key=terms.cache_key,
+        cache_time=terms.cache_time,
     )
 
 

@@ -9,7 +9,8 @@ Settings in the endpoint's options, for models that differ from the current ones
                      "tool":     older models, which are made to call a tool with that schema
 
 Everything else in the options goes into the body, such as
-`cache_control = { type = "ephemeral" }` to cache prompts.
+`cache_control = { type = "ephemeral" }` to cache prompts. Without that, prompts are cached where a
+request asks for it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from podium.providers.http import Call
 from podium.providers.schemas import closed
 from podium.providers.wire import Document
 from podium.request import (
+    CacheTime,
     Effort,
     Image,
     Message,
@@ -60,6 +62,9 @@ _THINKING_BUDGET: Final[Mapping[Effort, int]] = {
     "medium": 8192,
     "high": 24576,
 }
+
+_KEPT_IN_CACHE: Final = ("text", "image", "tool_use", "tool_result")
+"""The blocks that a cache may end with; thinking is none of them."""
 
 _TOOL_CHOICE: Final = {"auto": "auto", "none": "none", "required": "any"}
 
@@ -121,6 +126,8 @@ class AnthropicWorker(HostedWorker):
         body |= _tools(request)
         if request.schema is not None:
             self._add_schema(body, request.schema)
+        if request.cache_time and "cache_control" not in self.endpoint.options:
+            _mark_for_the_cache(body, request.cache_time)
         if stream:
             body["stream"] = True
         return body
@@ -247,6 +254,20 @@ class AnthropicWorker(HostedWorker):
             block = {"type": "tool_result", "tool_use_id": part.call_id, "content": part.text}
             return block | ({"is_error": True} if part.is_error else {})
         raise parts.unsupported(part, message, self.profile)
+
+
+def _mark_for_the_cache(body: dict[str, Any], time: CacheTime) -> None:
+    """Ask that the prompt be kept up to the end of what the system says (or of the tools), of
+    what came before the last turn, and of all: from one of these the next request begins."""
+    mark = {"type": "ephemeral", "ttl": time}
+    if "system" in body:
+        body["system"] = [{"type": "text", "text": body["system"], "cache_control": mark}]
+    elif "tools" in body:
+        body["tools"][-1]["cache_control"] = mark
+    for turn in body["messages"][-2:]:
+        block = turn["content"][-1]
+        if block["type"] in _KEPT_IN_CACHE:
+            block["cache_control"] = mark
 
 
 def _source(image: Image) -> dict[str, str]:

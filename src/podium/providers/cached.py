@@ -225,7 +225,7 @@ class CachedWorker:
                 yield piece
 
     def _key(self, request: Request) -> bytes:
-        """A hash over all there is to a request, for its `repr` shows every field."""
+        """A hash over all on which a reply depends: a request's `repr` leaves out hints alone."""
         key = self._who.copy()
         key.update(repr(request).encode())
         return key.digest()

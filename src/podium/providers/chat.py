@@ -55,7 +55,8 @@ class ChatDialect:
     that Podium begins goes out as a last assistant message, with `prefill_message` added to
     the message and `prefill_body` to the body; `echoes_prefill` says that the server repeats
     it. `thinking` is the field in which a model's own thinking is handed back to it;
-    `cache_writes` says that the server counts what it writes to its cache.
+    `cache_writes` says that the server counts what it writes to its cache, and `cache_key` that
+    it takes a key by which prompts that begin alike are found there.
     """
 
     max_tokens: str = "max_tokens"
@@ -67,6 +68,7 @@ class ChatDialect:
     echoes_prefill: bool = False
     thinking: Literal["", "reasoning_content", "reasoning_details"] = ""
     cache_writes: bool = False
+    cache_key: bool = False
 
 
 def body_of(
@@ -96,6 +98,8 @@ def body_of(
         body[dialect.grammar] = request.grammar
     else:
         parts.refuse_grammar(request, profile)
+    if request.cache_key and dialect.cache_key:
+        body["prompt_cache_key"] = request.cache_key
     if parts.prefills(request, profile):
         body |= dialect.prefill_body
     if stream:

@@ -20,7 +20,9 @@ PLAIN: Final = ChatDialect()
 
 DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
     {
-        "openai": ChatDialect(max_tokens="max_completion_tokens", cache_writes=True),
+        "openai": ChatDialect(
+            max_tokens="max_completion_tokens", cache_writes=True, cache_key=True
+        ),
         "openrouter": ChatDialect(thinking="reasoning_details", cache_writes=True),
         "deepseek": ChatDialect(prefill_message={"prefix": True}, thinking="reasoning_content"),
         "mistral": ChatDialect(

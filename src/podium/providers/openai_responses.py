@@ -96,6 +96,8 @@ class ResponsesWorker(HostedWorker):
                 body["tool_choice"] = _tool_choice(request.tool_choice)
         if request.schema is not None:
             body["text"] = {"format": _format(request.schema)}
+        if request.cache_key:
+            body["prompt_cache_key"] = request.cache_key
         if stream:
             body["stream"] = True
         return body

@@ -117,6 +117,8 @@ def _request(asked: Asked) -> Request:
         tool_choice=terms.tool_choice,
         schema=terms.schema,
         effort=terms.effort,
+        cache_key=terms.cache_key,
+        cache_time=terms.cache_time,
     )
 
 

@@ -88,7 +88,6 @@ def _refused(value: Any) -> Refusal | None:
         ("service_tier", "auto"),
         ("service_tier", "default"),
         ("metadata", {"topic": "sums"}),
-        ("prompt_cache_key", "mine"),
         ("prompt_cache_options", {"mode": "implicit", "ttl": "30m"}),
         ("prompt_cache_retention", "24h"),
         ("n", 1),
@@ -449,3 +448,7 @@ def _seconds(turns: int) -> float:
 
 def test_a_body_of_ten_times_the_length_takes_about_ten_times_as_long() -> None:
     assert _seconds(2400) < 40 * _seconds(240)
+
+
+def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
+    assert read(prompt_cache_key="mine").terms == Terms(cache_key="mine")

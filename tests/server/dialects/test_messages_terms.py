@@ -88,7 +88,6 @@ def test_an_unknown_field_is_refused_with_the_nearest_known_one() -> None:
 @pytest.mark.parametrize(
     "hints",
     [
-        {"cache_control": {"type": "ephemeral"}},
         {"metadata": {"user_id": '{"device_id":"d","session_id":"s"}'}},
         {"metadata": {"user_id": None}},
         {"service_tier": "auto"},
@@ -116,7 +115,6 @@ def test_a_clients_tool_is_read() -> None:
     "addition",
     [
         {"type": "custom"},
-        {"cache_control": {"type": "ephemeral"}},
         {"eager_input_streaming": True},
         {"strict": True},
         {"defer_loading": False},

@@ -191,7 +191,6 @@ def test_null_is_as_good_as_nothing() -> None:
     [
         {"user": "u1"},
         {"safety_identifier": "u1"},
-        {"prompt_cache_key": "k"},
         {"prompt_cache_retention": "24h"},
         {"prompt_cache_options": {"mode": "explicit", "ttl": "30m"}},
         {"client_metadata": {"a": "b"}},
@@ -362,3 +361,7 @@ def changed(value: Any, data: st.DataObject) -> Any:
             place = data.draw(st.integers(0, len(value) - 1))
             return [*value[:place], changed(value[place], data), *value[place + 1 :]]
     return data.draw(VALUES)
+
+
+def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
+    assert asked(prompt_cache_key="mine").terms == Terms(cache_key="mine")

@@ -4,10 +4,11 @@ Everything that a client may send is read here, and is one of four:
 
 - *honoured*: messages (`chat_messages`), model, tools, tool_choice, response_format, stop,
   max_completion_tokens or max_tokens, temperature, top_p, seed, reasoning_effort, verbosity (told
-  to the workers in words), stream, stream_options, store, and our own `podium` object;
+  to the workers in words), stream, stream_options, store, prompt_cache_key (passed on to OpenAI's
+  models), and our own `podium` object;
 - *without effect by contract*, checked for form: user, safety_identifier, metadata (which the
-  response repeats), and the hints on caches prompt_cache_key, prompt_cache_options and
-  prompt_cache_retention, by which no answer changes;
+  response repeats), and the hints on caches prompt_cache_options and prompt_cache_retention, by
+  which no answer changes;
 - *served at its default alone*: n, logprobs, penalties and the others of `_ONLY_DEFAULT`;
 - *refused*: functions, audio and the others of `_NOT_SERVED`, and every name unknown.
 
@@ -151,7 +152,6 @@ def _check_what_demands_nothing(fields: Fields) -> None:
                 )
     fields.optional("user", _hint)
     fields.optional("safety_identifier", _hint)
-    fields.optional("prompt_cache_key", _hint)
     fields.optional("prompt_cache_options", _cache_options)
     fields.optional("metadata", metadata)
 
@@ -205,6 +205,7 @@ def _terms(fields: Fields) -> Terms:
         tool_choice=tool_choice,
         schema=fields.optional("response_format", _schema),
         effort=fields.optional("reasoning_effort", effort),
+        cache_key=fields.optional("prompt_cache_key", _hint) or "",
     )
 
 

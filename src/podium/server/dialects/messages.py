@@ -2,6 +2,7 @@
 
     messages_turns      the conversation in a body
     messages_terms      everything else in a body: what is honoured, and what is refused
+    messages_caching    marks for a prompt cache
     messages_thinking   thinking that travels through the client and back
     messages_answer     what whole and streamed messages tell alike
     messages_stream     the events of a stream
@@ -12,12 +13,14 @@ these is served or refused by its name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from podium.request import Message
 from podium.server.dialects import messages_answer as told
 from podium.server.dialects import messages_terms as terms
 from podium.server.dialects.base import Answer, Asked, Json, Wished
+from podium.server.dialects.messages_caching import cache_time
 from podium.server.dialects.messages_stream import MessageWriter
 from podium.server.dialects.messages_thinking import SHOWN, thinking_block
 from podium.server.dialects.messages_turns import conversation, without_old_thinking
@@ -76,7 +79,7 @@ def _read(value: object, *, counting: bool) -> Asked:
     return Asked(
         model=body.required("model", text_of(1, 256)),
         messages=messages if turns is None else without_old_thinking(messages, turns),
-        terms=demanded,
+        terms=replace(demanded, cache_time=cache_time(body.values)),
         stream=body.optional("stream", flag) or False,
         shows_reasoning=thinking.shown,
         thinking_tokens=thinking.tokens,

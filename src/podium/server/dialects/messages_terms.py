@@ -1,7 +1,8 @@
 """What a Messages body demands of the answer: length, sampling, tools, format, thinking.
 
-Every field of Anthropic's API is honoured, taken as a hint that changes nothing (`cache_control`,
-`metadata`, `service_tier`, `eager_input_streaming`), or refused with what to do instead.
+Every field of Anthropic's API is honoured, taken as a hint that changes no answer (`cache_control`,
+which `messages_caching` reads, `metadata`, `service_tier`, `eager_input_streaming`), or refused
+with what to do instead.
 """
 
 from __future__ import annotations

@@ -6,14 +6,15 @@ every model that it does not know; steps that run at once may still call a tool 
 without effect, because they demand nothing of the answer:
 
     user, safety_identifier, metadata        told back in the response
-    prompt_cache_key, prompt_cache_retention,
+    prompt_cache_retention,
     prompt_cache_options                     hints; workers cache as they do
     client_metadata                          what Codex says of itself
     service_tier "auto" or "default"         there is one tier of service
     include of what tools of OpenAI's own return: there are none here
     stream_options.reasoning_summary_delivery: summaries come in order
 
-`truncation` is always "auto": history is fitted to each worker's window.
+`prompt_cache_key` is passed on to OpenAI's models. `truncation` is always "auto": history is
+fitted to each worker's window.
 
 Items are read in `responses_input`, tools in `responses_tools`; what is said is in
 `responses_output`, and as a stream in `responses_stream`.
@@ -274,6 +275,7 @@ def _terms(fields: Fields, form: Fields, reasoning: Fields) -> Terms:
         tool_choice=demanded,
         schema=form.optional("format", _format),
         effort=reasoning.optional("effort", effort),
+        cache_key=fields.optional("prompt_cache_key", text) or "",
     )
 
 
