@@ -41,7 +41,7 @@ def test_what_the_page_allows_and_what_it_does_not_is_answered(
 ) -> None:
     headers = {"Authorization": f"Bearer {opened_house.token}"}
     response = case.call(base_url=opened_house.address, headers=headers, timeout=PATIENCE)
-    assert response.status_code < 500, response.text[:500]
+    check(response.status_code, response.text)
 
 
 IMAGE: Final = "data:image/png;base64,iVBORw0KGgo="
@@ -308,9 +308,14 @@ def answered(house: House, path: str, body: bytes, more: dict[str, str] | None =
     usual = {"Authorization": f"Bearer {house.token}", "Content-Type": "application/json"}
     headers = httpx.Headers(usual | (more or {}), encoding="latin-1")
     response = house.http.post(path, content=body, headers=headers)
-    said = response.text
-    assert response.status_code < 500, said[:500]
-    assert "the server failed" not in said
     if response.status_code >= 400:
-        assert json.loads(said)["error"]["message"]
-    return response.status_code
+        assert response.json()["error"]["message"]
+    return check(response.status_code, response.text)
+
+
+def check(status: int, said: str) -> int:
+    """The status, which is no fault of the server's. That a worker does not write JSON that fits
+    whatever schema was drawn is the worker's."""
+    assert status < 500 or (status == 502 and "twice for JSON" in said), said[:500]
+    assert "the server failed" not in said
+    return status
