@@ -89,7 +89,9 @@ def test_output_never_passes_the_workers_own_limit_or_its_window() -> None:
 def test_tools_results_and_pictures_count_as_input() -> None:
     plain = estimated_input_tokens(ASK)
     long = "x" * 3000
-    for part in (ToolResult("1", long), ToolCall("1", "f", long), Image(url="https://x/y")):
+    picture = Image(url="https://x/y")
+    shown = ToolResult("1", "", images=(picture,))
+    for part in (ToolResult("1", long), ToolCall("1", "f", long), picture, shown):
         request = Request((*ASK.messages, Message("user", (part,))))
         assert estimated_input_tokens(request) >= plain + 1000
     tool = Tool("f", long, {"type": "object"})

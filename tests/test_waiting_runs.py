@@ -18,6 +18,7 @@ from podium.events import Event, RoundDone, RunDone, StepDelta, StepDone, StepNo
 from podium.pool import Capability
 from podium.request import (
     Delta,
+    Image,
     Message,
     Reply,
     Request,
@@ -422,3 +423,15 @@ async def test_a_waiting_step_is_told_as_such() -> None:
     await stage.run("why?", options=OPTIONS, emit=events.append)
     (ended,) = [event.step for event in events if isinstance(event, StepDone)]
     assert (ended.status, ended.finish, len(ended.waiting_for)) == ("waiting", "tool", 1)
+
+
+async def test_pictures_that_the_clients_tools_show_reach_the_step_and_are_kept() -> None:
+    picture = Image("image/png", "QUJD")
+    left: list[Reply | str] = [calling("1"), "a cat"]
+    actor = Actor("a", lambda _: left.pop(0), can=("tools", "vision"))
+    stage = runner(ALONE, actor)
+    run = await stage.run("why?", options=OPTIONS)
+    result = ToolResult("1", "", images=(picture,))
+    again = await stage.resume(load(dump(run)), results=(result,))
+    assert actor.requests[1].messages[-1] == Message("tool", (result,))
+    assert load(dump(again)).steps[0].turns[-1] == Message("tool", (result,))

@@ -22,7 +22,7 @@ from typing import Final
 
 from podium.errors import BudgetExhausted, ConfigError
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.request import Image, Request, ToolCall
+from podium.request import Image, Request, ToolCall, ToolResult
 from podium.usage import NO_USAGE, Usage
 
 DEFAULT_OUTPUT_TOKENS: Final = 8192
@@ -224,6 +224,8 @@ def estimated_input_tokens(request: Request) -> int:
                 tokens += TOKENS_AN_IMAGE
             else:
                 tokens += _tokens_of(part.arguments if isinstance(part, ToolCall) else part.text)
+            if isinstance(part, ToolResult):
+                tokens += TOKENS_AN_IMAGE * len(part.images)
     for tool in request.tools:
         tokens += _tokens_of(json.dumps([tool.name, tool.description, dict(tool.parameters)]))
     return tokens

@@ -51,11 +51,12 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answered to the call with that id."""
+    """What a tool answered to the call with that id, in words and pictures."""
 
     call_id: str
     text: str
     is_error: bool = False
+    images: tuple[Image, ...] = ()
     kind: Literal["tool_result"] = "tool_result"
 
 
@@ -99,6 +100,13 @@ def user(text: str) -> Message:
 def assistant(text: str) -> Message:
     """An assistant message of plain words."""
     return Message("assistant", (Text(text),))
+
+
+def pictures_in(messages: Sequence[Message]) -> tuple[Image, ...]:
+    """Every picture of a conversation, those that tools showed included."""
+    parts = [part for message in messages for part in message.parts]
+    shown = (image for part in parts if isinstance(part, ToolResult) for image in part.images)
+    return (*(part for part in parts if isinstance(part, Image)), *shown)
 
 
 def unanswered(turns: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -6,7 +6,7 @@ from podium.conductor import RouterConductor, Situation
 from podium.conductor.router import cheapest_capable
 from podium.errors import UnknownWorker
 from podium.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
-from podium.request import Image, Message, Terms, Tool, user
+from podium.request import Image, Message, Terms, Tool, ToolResult, user
 from podium.usage import Price
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
@@ -64,9 +64,11 @@ def test_the_conversation_counts_towards_the_window() -> None:
 
 
 def test_a_picture_in_the_conversation_needs_a_worker_that_sees() -> None:
-    pictured = Message("user", (Image(url="https://example.org/cat.png"),))
-    situation = Situation(question="What is this?", pool=POOL, history=(pictured,))
-    assert cheapest_capable(situation) == "seeing"
+    picture = Image(url="https://example.org/cat.png")
+    for part in (picture, ToolResult("1", "", images=(picture,))):
+        pictured = Message("user", (part,))
+        situation = Situation(question="What is this?", pool=POOL, history=(pictured,))
+        assert cheapest_capable(situation) == "seeing"
 
 
 def test_a_conductor_in_the_pool_is_passed_over() -> None:

@@ -25,6 +25,7 @@ from podium.request import (
 from podium.workflow import Step, Workflow
 
 LOOK = Tool("look", "", {"type": "object"})
+PICTURE = Image("image/png", "QUJD")
 WORDS = "word " * 60  # about a hundred tokens
 
 
@@ -48,6 +49,12 @@ def asked(
     )
     request = request_for(worker, "prompt", assignment, turns, tools, is_final=True)
     return request.messages
+
+
+def shown(call_id: str) -> tuple[Message, Message]:
+    """A tool called, and a picture that it showed."""
+    result = ToolResult(call_id, "a cat", images=(PICTURE,))
+    return used(call_id)[0], Message("tool", (result,))
 
 
 def used(call_id: str) -> tuple[Message, Message]:
@@ -143,3 +150,22 @@ def test_tools_that_are_not_to_be_called_are_told_to_the_final_step_alone() -> N
     assert tools_for(profile("tools"), terms, None, is_final=True) == (LOOK,)
     assert tools_for(profile("tools"), terms, None, is_final=False) == ()
     assert tools_for(profile(), Terms(tools=(LOOK,)), None, is_final=True) == ()
+
+
+def test_what_a_tool_showed_goes_to_who_can_see() -> None:
+    for where in ({"turns": shown("1")}, {}):
+        history = () if where else shown("1")
+        told = asked(profile("vision", "tools"), *history, tools=(LOOK,), **where)
+        assert shown("1")[1] in told
+
+
+def test_who_cannot_see_is_told_that_a_tool_showed_a_picture() -> None:
+    result = asked(profile("tools"), turns=shown("1"), tools=(LOOK,))[-1].parts[0]
+    assert result == ToolResult("1", "a cat\n[an image that you cannot see]")
+
+
+def test_without_tools_what_a_tool_showed_is_told_beside_its_words() -> None:
+    words = Text("[the tool look answered: a cat]")
+    assert asked(profile("vision"), turns=shown("1"))[-1] == Message("user", (words, PICTURE))
+    (told,) = asked(profile(), turns=shown("1"))[-1].parts
+    assert told == Text("[the tool look answered: a cat\n[an image that you cannot see]]")

@@ -246,6 +246,19 @@ def tooled() -> Request:
     )
 
 
+@pytest.fixture
+def shown() -> Request:
+    """Two tools were called at once: one showed pictures with a word, the other one without."""
+    pictures = (Image("image/png", "QUJD"), Image(url="https://example.com/cat.jpg"))
+    calls = (ToolCall("call_a", "weather", "{}"), ToolCall("call_b", "clock", "{}"))
+    results = (
+        ToolResult("call_a", "radar", images=pictures),
+        ToolResult("call_b", "", images=pictures[1:]),
+    )
+    messages = (user("Look."), Message("assistant", calls), Message("tool", results))
+    return Request(messages, tools=(WEATHER, CLOCK))
+
+
 Fits = Callable[[Any, Any], bool]
 
 

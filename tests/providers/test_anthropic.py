@@ -666,3 +666,19 @@ async def test_a_prompt_is_not_marked_unasked_nor_where_the_endpoint_has_its_own
         replace(plain, cache_time="5m")
     )
     assert json.dumps(vendor.body).count("cache_control") == 1
+
+
+async def test_what_tools_showed_stands_in_their_results(
+    vendor: Vendor, ada: Worker, shown: Request, fits: Fits
+) -> None:
+    vendor.says(message(text("ok")))
+    await ada.reply(shown)
+    sent = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"},
+    }
+    linked = {"type": "image", "source": {"type": "url", "url": "https://example.com/cat.jpg"}}
+    first, second = vendor.body["messages"][2]["content"]
+    assert first["content"] == [{"type": "text", "text": "radar"}, sent, linked]
+    assert second["content"] == [linked]
+    assert fits(MessageCreateParamsNonStreaming, vendor.body)

@@ -416,3 +416,12 @@ async def test_a_reply_without_a_candidate_is_bad(vendor: Vendor, ada: Worker) -
     vendor.says({"candidates": []})
     with pytest.raises(BadReply, match="expected a candidate with a finishReason"):
         await ada.reply(ASKED)
+
+
+async def test_what_tools_showed_follows_all_results(
+    vendor: Vendor, ada: Worker, shown: Request
+) -> None:
+    vendor.says(answer({"text": "ok"}))
+    await ada.reply(shown)
+    kinds = [next(iter(part)) for part in vendor.body["contents"][2]["parts"]]
+    assert kinds == ["functionResponse"] * 2 + ["inlineData", "fileData", "fileData"]

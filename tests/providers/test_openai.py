@@ -211,3 +211,18 @@ async def test_the_key_of_the_prompt_cache_goes_to_who_knows_it(
     assert fits(CompletionCreateParamsNonStreaming, vendor.body)
     await hire("groq").reply(asked)
     assert set(vendor.body) == {"model", "messages"}
+
+
+async def test_what_tools_showed_is_the_users_after_all_results(
+    vendor: Vendor, hire: Hire, shown: Request, fits: Fits
+) -> None:
+    vendor.says(completion({"content": "ok"}))
+    await hire("openai").reply(shown)
+    first, second, pictures = vendor.body["messages"][2:]
+    assert (first["content"], first["tool_call_id"]) == ("radar", "call_a")
+    assert second["content"] == "The tool showed pictures, which follow."
+    assert pictures["role"] == "user"
+    kinds = [part["type"] for part in pictures["content"]]
+    assert kinds == ["text", "image_url", "image_url", "text", "image_url"]
+    assert "call_b" in pictures["content"][3]["text"]
+    assert fits(CompletionCreateParamsNonStreaming, vendor.body)

@@ -386,3 +386,16 @@ async def test_the_key_of_the_prompt_cache_is_passed_on(
     await hire("openai", wire="responses").reply(replace(ASKED, cache_key="mine"))
     assert vendor.body["prompt_cache_key"] == "mine"
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
+
+
+async def test_what_tools_showed_stands_in_their_outputs(
+    vendor: Vendor, ada: Worker, shown: Request, fits: Fits
+) -> None:
+    vendor.says(response(message(words("ok"))))
+    await ada.reply(shown)
+    sent, linked = "data:image/png;base64,QUJD", "https://example.com/cat.jpg"
+    first, second = vendor.body["input"][-2:]
+    assert first["output"][0] == {"type": "input_text", "text": "radar"}
+    assert [part["image_url"] for part in first["output"][1:]] == [sent, linked]
+    assert [part["image_url"] for part in second["output"]] == [linked]
+    assert fits(ResponseCreateParamsNonStreaming, vendor.body)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from podium.request import Image, Message, Text, ToolCall, ToolResult, assistant, system, user
@@ -12,7 +14,7 @@ SEEN = outside(RUN, (CALL,))[0]
 PICTURE = Image(media_type="image/png", data="aaaa")
 
 
-def results(*parts: ToolResult | Text) -> Message:
+def results(*parts: ToolResult | Text | Image) -> Message:
     return Message("user", parts)
 
 
@@ -61,6 +63,16 @@ def test_results_of_tools_go_on_with_the_run_that_waits_for_them() -> None:
 def test_words_beside_results_reach_the_worker_with_the_last_of_them() -> None:
     turn = turn_of((results(ToolResult(SEEN.id, "red"), Text("Hurry.")),))
     assert turn.results == (ToolResult("toolu_1", "red\n\nHurry."),)
+
+
+def test_pictures_of_and_beside_results_reach_the_worker() -> None:
+    beside = Image(url="https://example.org/b.png")
+    shown = ToolResult(SEEN.id, "red", images=(PICTURE,))
+    assert turn_of((results(shown),)).results == (replace(shown, call_id="toolu_1"),)
+    turn = turn_of((results(shown, beside),))
+    assert turn.results == (ToolResult("toolu_1", "red", images=(PICTURE, beside)),)
+    assert turn.afresh is not None
+    assert (turn.afresh.question, turn.afresh.images) == (SEE_THE_PICTURE, (beside,))
 
 
 def test_words_beside_results_can_be_asked_afresh() -> None:

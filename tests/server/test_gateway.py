@@ -8,6 +8,7 @@ from podium.budget import Budget
 from podium.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
 from podium.pool import Capability, WorkerProfile
 from podium.providers import ScriptedWorker
+from podium.request import ToolResult
 from podium.runner import Options
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
@@ -99,3 +100,35 @@ async def test_a_cap_on_money_needs_a_price() -> None:
         refused = await served.ask(model="unpriced")
     assert refused.status_code == 400
     assert "no price is known for unpriced" in refused.json()["message"]
+
+
+@pytest.mark.parametrize(("sees", "words"), [(True, ""), (False, "[an image that you cannot see]")])
+async def test_what_a_tool_showed_does_not_end_a_conversation_with_one_who_cannot_see(
+    sees: bool, words: str
+) -> None:
+    can: frozenset[Capability] = frozenset({"tools", "vision"} if sees else {"tools"})
+    worker = ScriptedWorker(WorkerProfile(name="able", capabilities=can), "yes")
+    picture = {"type": "base64", "media_type": "image/png", "data": "QUJD"}
+    content = [{"type": "image", "source": picture}]
+    body = {
+        "model": "able",
+        "max_tokens": 9,
+        "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+        "messages": [
+            *WHY,
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "a", "name": "look", "input": {}}],
+            },
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "a", "content": content}],
+            },
+        ],
+    }
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post("/v1/messages", json=body)
+    assert response.status_code == 200
+    (result,) = worker.requests[-1].messages[-1].parts
+    assert isinstance(result, ToolResult)
+    assert (result.text, len(result.images)) == (words, int(sees))

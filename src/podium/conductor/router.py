@@ -14,7 +14,7 @@ from podium.budget import estimated_input_tokens
 from podium.conductor.base import Plan, Situation
 from podium.demands import Needs, needs_of_one
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.request import Image, Message, Request, Text
+from podium.request import Message, Request, Text, pictures_in
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
 
@@ -52,7 +52,7 @@ def cheapest_capable(situation: Situation) -> str:
     pool = situation.pool
     asked = Message("user", (*situation.images, Text(situation.question)))
     request = Request((*situation.history, asked), tools=situation.terms.tools)
-    pictures = tuple(p for turn in request.messages for p in turn.parts if isinstance(p, Image))
+    pictures = pictures_in(request.messages)
     demanded = needs_of_one(situation.terms, situation.images)
     able = [worker for worker in pool if _can_do(worker, demanded)]
     wanted = needs_of_one(situation.terms, pictures)

@@ -110,6 +110,12 @@ def turn_of(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
     return Message("assistant", (*reply.thinking, *words, *calls))
 
 
+def in_words(result: ToolResult) -> ToolResult:
+    """The result for one who cannot see: that there were pictures is told."""
+    words = (result.text, *(UNSEEN for _ in result.images))
+    return replace(result, text="\n".join(filter(None, words)), images=())
+
+
 def _room(profile: WorkerProfile, rest: Request, max_tokens: int | None) -> int | None:
     """Tokens that the conversation may take; None where the worker's window is not known."""
     window = profile.limits.context_window
@@ -162,11 +168,14 @@ def _heard(
 def _parts(
     message: Message, profile: WorkerProfile, has_tools: bool, names: dict[str, str]
 ) -> Iterator[Part]:
+    sees = "vision" in profile.capabilities
     for part in message.parts:
+        if isinstance(part, ToolResult) and part.images and not sees:
+            part = in_words(part)
         if isinstance(part, Thinking):
             if part.model == profile.model:
                 yield part
-        elif isinstance(part, Image) and "vision" not in profile.capabilities:
+        elif isinstance(part, Image) and not sees:
             yield Text(UNSEEN)
         elif isinstance(part, ToolCall) and not has_tools:
             names[part.id] = part.name
@@ -174,5 +183,6 @@ def _parts(
         elif isinstance(part, ToolResult) and not has_tools:
             what = "failed" if part.is_error else "answered"
             yield Text(f"[the tool {names.get(part.call_id, part.call_id)} {what}: {part.text}]")
+            yield from part.images
         else:
             yield part

@@ -251,7 +251,7 @@ class AnthropicWorker(HostedWorker):
         if isinstance(part, Image) and message.role != "assistant":
             return {"type": "image", "source": _source(part)}
         if isinstance(part, ToolResult) and message.role != "assistant":
-            block = {"type": "tool_result", "tool_use_id": part.call_id, "content": part.text}
+            block = {"type": "tool_result", "tool_use_id": part.call_id, "content": _told(part)}
             return block | ({"is_error": True} if part.is_error else {})
         raise parts.unsupported(part, message, self.profile)
 
@@ -268,6 +268,14 @@ def _mark_for_the_cache(body: dict[str, Any], time: CacheTime) -> None:
         block = turn["content"][-1]
         if block["type"] in _KEPT_IN_CACHE:
             block["cache_control"] = mark
+
+
+def _told(result: ToolResult) -> str | list[dict[str, Any]]:
+    """What a tool said, and what it showed."""
+    if not result.images:
+        return result.text
+    words = [{"type": "text", "text": result.text}] if result.text else []
+    return [*words, *({"type": "image", "source": _source(image)} for image in result.images)]
 
 
 def _source(image: Image) -> dict[str, str]:

@@ -30,6 +30,9 @@ from podium.request import (
 
 SCHEMA_NAME: Final = "reply"
 
+SHOWN: Final = "The tool showed pictures, which follow."
+"""The words of a result that has none of its own."""
+
 OWNED: Final = frozenset(
     {
         "model",
@@ -122,12 +125,18 @@ def _messages(
 
 
 def _given(message: Message, profile: WorkerProfile) -> Iterator[dict[str, Any]]:
-    """What the worker is told: each tool result is a message of its own, the rest is one."""
+    """What the worker is told: each tool result is a message of its own, the rest is one. A
+    result is words alone here, so its pictures come after all results, as the user's."""
     content = []
     for part in message.parts:
         if isinstance(part, ToolResult):
-            text = f"Error: {part.text}" if part.is_error else part.text
+            text = part.text or (SHOWN if part.images else "")
+            text = f"Error: {text}" if part.is_error else text
             yield {"role": "tool", "tool_call_id": part.call_id, "content": text}
+            if part.images:
+                words = Text(f"Pictures that the tool showed for the call {part.call_id}:")
+                content.append(_content(words, message, profile))
+                content += [_content(image, message, profile) for image in part.images]
         else:
             content.append(_content(part, message, profile))
     if content or message.role != "tool":

@@ -160,6 +160,8 @@ class GoogleWorker(HostedWorker):
             if signature := signatures.pop(part.id if isinstance(part, ToolCall) else "", ""):
                 sent["thoughtSignature"] = signature
             yield sent
+        for result in parts.of_kind(message, ToolResult):  # all results come before any picture
+            yield from map(_picture, result.images)
 
     def _signatures(self, message: Message) -> dict[str, str]:
         """The signatures by the id of the call that each came with; "" is the words'."""

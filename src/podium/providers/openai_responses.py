@@ -120,11 +120,13 @@ class ResponsesWorker(HostedWorker):
             if isinstance(part, Text):
                 content.append({"type": "input_text", "text": part.text})
             elif isinstance(part, Image) and message.role != "system":
-                url = parts.data_url(part)
-                content.append({"type": "input_image", "image_url": url, "detail": "auto"})
+                content.append(_picture(part))
             elif isinstance(part, ToolResult) and message.role != "system":
-                text = f"Error: {part.text}" if part.is_error else part.text
-                yield {"type": "function_call_output", "call_id": part.call_id, "output": text}
+                yield {
+                    "type": "function_call_output",
+                    "call_id": part.call_id,
+                    "output": _told(part),
+                }
             else:
                 raise parts.unsupported(part, message, self.profile)
         if content:
@@ -244,6 +246,19 @@ def _thinking(item: Document, asked_model: str) -> Thinking:
     kept = {key: item[key] for key in ("type", "id", "summary", "encrypted_content") if key in item}
     opaque = json.dumps(kept) if item.get("encrypted_content") else ""
     return Thinking("\n\n".join(wire.text(part, "text") for part in said), opaque, asked_model)
+
+
+def _told(result: ToolResult) -> str | list[dict[str, str]]:
+    """What a tool said, and what it showed."""
+    text = f"Error: {result.text}" if result.is_error else result.text
+    if not result.images:
+        return text
+    words = [{"type": "input_text", "text": text}] if text else []
+    return [*words, *map(_picture, result.images)]
+
+
+def _picture(image: Image) -> dict[str, str]:
+    return {"type": "input_image", "image_url": parts.data_url(image), "detail": "auto"}
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

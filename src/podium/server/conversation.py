@@ -26,7 +26,7 @@ _EXPOSED_ID: Final = re.compile(r"call_([0-9a-f]{16})_(.+)", re.DOTALL)
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What is asked now, and what came before. With `results` there is no question: the run
-    `waiting` is to go on with them. Where words came beside them, `afresh` is what is to be asked
+    `waiting` is to go on with them. Where more came beside them, `afresh` is what is to be asked
     should that run be gone."""
 
     history: tuple[Message, ...]
@@ -62,8 +62,8 @@ def turn_of(messages: Sequence[Message]) -> Turn:
 def _resuming(
     history: tuple[Message, ...], latest: Sequence[Message], results: list[ToolResult]
 ) -> Turn:
-    """Tools have answered. Words beside their results reach the worker with the last of them,
-    for that is where it goes on."""
+    """Tools have answered. Words and pictures beside their results reach the worker with the last
+    of them, for that is where it goes on."""
     runs = {_parts_of(result.call_id)[0] for result in results}
     unknown = [result.call_id for result in results if not _parts_of(result.call_id)[0]]
     if unknown or len(runs) != 1:
@@ -76,12 +76,15 @@ def _resuming(
         )
     own = [replace(result, call_id=_parts_of(result.call_id)[1]) for result in results]
     words = "\n\n".join(filter(None, (message.text for message in latest)))
+    images = tuple(part for turn in latest for part in turn.parts if isinstance(part, Image))
     afresh = None
-    if words.strip():
-        own[-1] = replace(own[-1], text=f"{own[-1].text}\n\n{words}")
+    if words.strip() or images:
+        last = own[-1]
+        text = f"{last.text}\n\n{words}" if words.strip() else last.text
+        own[-1] = replace(last, text=text, images=(*last.images, *images))
         told = (*history, *(_only_results(message) for message in latest))
-        images = [part for turn in latest for part in turn.parts if isinstance(part, Image)]
-        afresh = Turn(inside(m for m in told if m.parts), words, tuple(images))
+        asked = words if words.strip() else SEE_THE_PICTURE
+        afresh = Turn(inside(m for m in told if m.parts), asked, images)
     return Turn(inside(history), results=tuple(own), waiting=runs.pop(), afresh=afresh)
 
 

@@ -10,10 +10,11 @@ from podium.budget import Budget, Ledger
 from podium.demands import check_terms, needs_in_words, needs_of_one
 from podium.engine import Calls, Switchboard
 from podium.engine.context import prompt_text
+from podium.engine.requests import in_words
 from podium.engine.words import Words
 from podium.errors import WorkerError
 from podium.pool import WorkerProfile
-from podium.request import Delta, Image, Request, assistant, user
+from podium.request import Delta, Image, Message, Request, ToolResult, assistant, user
 from podium.run import new_run_id, total_cost, total_usage
 from podium.server.access import Door, Visitor
 from podium.server.answering import Answered, Bill, refusals, tightened
@@ -43,7 +44,7 @@ class Gateway:
         """The worker's reply; raises `Refusal`. `bill` is filled in however it ends."""
         with refusals():
             _check(asked, worker.profile)
-        request = _request(asked)
+        request = _request(asked, worker.profile)
         budget = self._door.budget_for(visitor, tightened(self._budget, asked.wished.budget))
         board = self._board
         board.bind()
@@ -104,10 +105,11 @@ class _Listener:
         return self._words.whole(text)
 
 
-def _request(asked: Asked) -> Request:
+def _request(asked: Asked, profile: WorkerProfile) -> Request:
     terms = asked.terms
+    messages = inside(asked.messages)
     return Request(
-        messages=inside(asked.messages),
+        messages=messages if "vision" in profile.capabilities else tuple(map(_unseen, messages)),
         max_tokens=terms.max_tokens,
         temperature=terms.temperature,
         top_p=terms.top_p,
@@ -120,6 +122,15 @@ def _request(asked: Asked) -> Request:
         cache_key=terms.cache_key,
         cache_time=terms.cache_time,
     )
+
+
+def _unseen(message: Message) -> Message:
+    """The message for a worker that cannot see what tools showed. A picture of the user's own is
+    refused before; one of a tool's must not end a conversation."""
+    if not any(isinstance(part, ToolResult) and part.images for part in message.parts):
+        return message
+    parts = (in_words(part) if isinstance(part, ToolResult) else part for part in message.parts)
+    return replace(message, parts=tuple(parts))
 
 
 def _check(asked: Asked, profile: WorkerProfile) -> None:

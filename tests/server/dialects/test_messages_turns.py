@@ -193,14 +193,12 @@ def test_a_failed_tool_says_so() -> None:
     assert read.parts == (ToolResult("call_1", "sunny", is_error=True),)
 
 
-def test_pictures_of_a_result_follow_it() -> None:
+def test_pictures_of_a_result_are_its_own() -> None:
     picture = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
     content = [{"type": "text", "text": "See"}, picture]
     read = asked(**after_call(RESULT | {"content": content})).messages[2]
-    assert read.parts == (
-        ToolResult("call_1", "See\n[image]"),
-        Image(url="https://example.org/a.png"),
-    )
+    shown = (Image(url="https://example.org/a.png"),)
+    assert read.parts == (ToolResult("call_1", "See", images=shown),)
 
 
 def test_results_come_before_the_words_beside_them() -> None:

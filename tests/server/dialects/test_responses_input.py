@@ -109,13 +109,14 @@ def test_the_words_of_two_messages_in_one_go_are_parted() -> None:
     assert told([*said, QUESTION])[0].text == "One.\n\nTwo."
 
 
-def test_pictures_that_a_tool_gave_stand_beside_its_result() -> None:
+def test_pictures_that_a_tool_gave_are_its_results() -> None:
     seen = [
         {"type": "input_text", "text": "a cat"},
         {"type": "input_image", "image_url": PIXEL},
     ]
     last = told([QUESTION, CALL, RESULT | {"output": seen}])[-1]
-    assert last.parts == (ToolResult("call_1", "a cat"), Image("image/png", "iVBORw0KGgo="))
+    shown = (Image("image/png", "iVBORw0KGgo="),)
+    assert last.parts == (ToolResult("call_1", "a cat", images=shown),)
 
 
 def test_custom_tool_calls_and_their_outputs_are_read() -> None:

@@ -37,9 +37,6 @@ from podium.server.refusal import Refusal, invalid
 MOST_MESSAGES: Final = 100_000
 MOST_BLOCKS: Final = 10_000
 
-PICTURE: Final = "[image]"
-"""Stands in the text of a tool's result for a picture, which follows the result."""
-
 _BILLING_NOTE: Final = "x-anthropic-billing-header:"
 
 _ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
@@ -209,7 +206,7 @@ def _user_block(value: object, path: str) -> tuple[Part, ...]:
         case "image":
             return (_image(block),)
         case "tool_result":
-            return _tool_result(block)
+            return (_tool_result(block),)
         case kind:
             raise _refused(block, kind, "text, image or tool_result in a user message")
 
@@ -293,19 +290,17 @@ def _refuse_toolset(block: Fields) -> None:
         raise invalid(path, f"{path}: Podium has no toolsets of Anthropic's; leave it out")
 
 
-def _tool_result(block: Fields) -> tuple[Part, ...]:
-    """The result, and after it the pictures that it holds."""
+def _tool_result(block: Fields) -> ToolResult:
     block.only(("type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"))
     block.optional("cache_control", hint)
     _refuse_toolset(block)
     content = block.optional("content", _result_content) or ()
-    words = [part.text if isinstance(part, Text) else PICTURE for part in content]
-    result = ToolResult(
+    return ToolResult(
         block.required("tool_use_id", _identifier),
-        "\n".join(words),
+        "\n".join(part.text for part in content if isinstance(part, Text)),
         block.optional("is_error", flag) or False,
+        tuple(part for part in content if isinstance(part, Image)),
     )
-    return (result, *(part for part in content if isinstance(part, Image)))
 
 
 def _result_content(value: object, path: str) -> tuple[Part, ...]:

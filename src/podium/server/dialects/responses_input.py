@@ -144,13 +144,13 @@ def _called(fields: Fields, arguments: str) -> Message:
 
 
 def _result(fields: Fields) -> Message:
-    """What a tool gave; its pictures stand beside it."""
+    """What a tool gave."""
     fields.only(_RESULT_FIELDS)
     call_id = fields.required("call_id", _CALL_ID)
     parts = fields.required("output", _content)
     words = "".join(part.text for part in parts if isinstance(part, Text))
-    pictures = [part for part in parts if isinstance(part, Image)]
-    return Message("tool", (ToolResult(call_id, words), *pictures))
+    pictures = tuple(part for part in parts if isinstance(part, Image))
+    return Message("tool", (ToolResult(call_id, words, images=pictures),))
 
 
 def _reasoning(fields: Fields) -> Message:
