@@ -23,6 +23,8 @@ THOUSAND: Final = 1000
 MOST_MEGABYTES: Final = 400
 MOST_SECONDS: Final = 20.0
 
+USUAL_FILES: Final = 1024
+
 POOL: Final = """
 [conductor]
 kind = "router"
@@ -117,11 +119,13 @@ async def upstream(awaited: int) -> AsyncIterator[tuple[Upstream, str]]:
 
 @asynccontextmanager
 async def podium_serve(directory: Path, pool: str) -> AsyncIterator[tuple[int, str]]:
-    """`podium serve` in a process of its own; gives its id and its address."""
+    """`podium serve` in a process of its own, from a shell that allows no more open files than
+    shells usually do; gives its id and its address."""
     (directory / "podium.toml").write_text(pool, "utf-8")
     log = directory / "log"
     with log.open("wb") as written:
         process = await asyncio.create_subprocess_exec(
+            *("sh", "-c", f'ulimit -S -n {USUAL_FILES}; exec "$@"', "sh"),
             *(sys.executable, "-m", "podium", "serve", "--port", "0"),
             cwd=directory,
             env={**os.environ, "PODIUM_CONFIG": ""},
