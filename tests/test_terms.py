@@ -14,8 +14,9 @@ from podium.engine import RetryPolicy, Switchboard
 from podium.errors import UsageError
 from podium.events import Event, StepDelta
 from podium.request import Delta, Image, Reply, Request, Terms, Text
+from podium.run import dump, load
 from podium.runner import ConductorWorker, Options, Runner
-from podium.usage import Usage
+from podium.usage import UNKNOWN_USAGE, Usage
 from podium.worker import Worker
 from podium.workflow import Step, Workflow
 from support.stage import Actor
@@ -230,3 +231,18 @@ async def test_hints_at_a_cache_reach_the_steps_of_nested_runs() -> None:
     )
     await stage.run("why?", options=Options(terms=Terms(cache_key="mine")))
     assert [request.cache_key for request in actor.requests] == ["mine", "mine"]
+
+
+async def test_the_stop_sequence_that_ended_the_answer_is_on_the_run() -> None:
+    ended = Reply("a", UNKNOWN_USAGE, stop_sequence="END")
+    options = Options(terms=Terms(stop=("END",)))
+    run = await runner(ALONE, saying("a", ended)).run("why?", options=options)
+    assert load(dump(run)).final_stop_sequence == "END"
+    nesting = Runner(
+        FixedConductor(Workflow((Step("conductor", "do"),))),
+        [saying("a", ended), ConductorWorker()],
+        nested_conductor=FixedConductor(ALONE),
+    )
+    assert (await nesting.run("why?", options=options)).final_stop_sequence == "END"
+    plain = await runner(ALONE, Actor("a")).run("why?")
+    assert plain.final_stop_sequence == ""

@@ -166,7 +166,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a worker answered, and what the provider says it used."""
+    """What a worker answered, and what the provider says it used. `stop_sequence` is the one that
+    ended it, where the provider tells; the text is without it."""
 
     text: str
     usage: Usage = UNKNOWN_USAGE
@@ -174,6 +175,7 @@ class Reply:
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     model: str = ""
+    stop_sequence: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ class StepRecord:
 
     A final step that was cut off while its reply streamed keeps what had come of it.
     `prompt` is the message that the worker received, word for word. `answered_by` differs from
-    `worker` when a fallback took over. `finish` is why the reply ended, as the provider has it.
+    `worker` when a fallback took over. `finish` is why the reply ended, as the provider has it,
+    and `stop_sequence` the one that ended it, where the provider tells.
     `nested` are the runs behind a step whose worker was a conductor, the last one being the one
     that counted; their calls are the step's calls. `turns` is what passed between the prompt and
     the reply, where the worker used tools or was asked again: what it said and called, and what
@@ -98,6 +99,7 @@ class StepRecord:
     nested: tuple[Run, ...] = ()
     turns: tuple[Message, ...] = ()
     thinking: tuple[Thinking, ...] = ()
+    stop_sequence: str = ""
 
     @property
     def calls(self) -> Iterator[Attempt]:
@@ -234,6 +236,12 @@ class Run:
         if best is None or best.reply != self.answer:
             return "stop" if self.answer is None else "length"
         return best.finish if best.status == "done" else "length"
+
+    @property
+    def final_stop_sequence(self) -> str:
+        """The client's stop sequence that ended the answer, where the worker said so."""
+        best = best_so_far(self.rounds)
+        return best.stop_sequence if best is not None and best.reply == self.answer else ""
 
 
 def _planning_calls(run: Run) -> Iterator[Attempt]:

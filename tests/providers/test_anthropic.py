@@ -682,3 +682,20 @@ async def test_what_tools_showed_stands_in_their_results(
     assert first["content"] == [{"type": "text", "text": "radar"}, sent, linked]
     assert second["content"] == [linked]
     assert fits(MessageCreateParamsNonStreaming, vendor.body)
+
+
+async def test_the_stop_sequence_that_ended_a_reply_is_told(
+    vendor: Vendor, ada: Worker, streamed: Streamed
+) -> None:
+    vendor.says(message(text("a"), stop="stop_sequence", stop_sequence="END"))
+    reply = await ada.reply(ASKED)
+    assert (reply.finish, reply.stop_sequence) == ("stop", "END")
+    ended = {"stop_reason": "stop_sequence", "stop_sequence": "END", "stop_details": None}
+    vendor.streams(
+        start(),
+        event("content_block_start", index=0, content_block=text("a")),
+        event("message_delta", delta=ended, usage={"output_tokens": 1}),
+        event("message_stop"),
+    )
+    _, reply = await streamed(ada, ASKED)
+    assert (reply.finish, reply.stop_sequence) == ("stop", "END")

@@ -226,3 +226,14 @@ async def test_what_tools_showed_is_the_users_after_all_results(
     assert kinds == ["text", "image_url", "image_url", "text", "image_url"]
     assert "call_b" in pictures["content"][3]["text"]
     assert fits(CompletionCreateParamsNonStreaming, vendor.body)
+
+
+@pytest.mark.parametrize(("reason", "told"), [("END", "END"), (128009, ""), ("other", "")])
+async def test_the_stop_sequence_that_ended_a_reply_is_told_where_the_server_does(
+    vendor: Vendor, hire: Hire, reason: str | int, told: str
+) -> None:
+    document = completion({"content": "a"})
+    document["choices"][0]["stop_reason"] = reason
+    vendor.says(document)
+    reply = await hire("vllm").reply(replace(ASKED, stop=("END",)))
+    assert (reply.finish, reply.stop_sequence) == ("stop", told)

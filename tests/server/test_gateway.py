@@ -8,7 +8,7 @@ from podium.budget import Budget
 from podium.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
 from podium.pool import Capability, WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.request import ToolResult
+from podium.request import Reply, ToolResult
 from podium.runner import Options
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
@@ -132,3 +132,15 @@ async def test_what_a_tool_showed_does_not_end_a_conversation_with_one_who_canno
     (result,) = worker.requests[-1].messages[-1].parts
     assert isinstance(result, ToolResult)
     assert (result.text, len(result.images)) == (words, int(sees))
+
+
+@pytest.mark.parametrize("model", ["able", "podium"])
+async def test_a_message_says_which_stop_sequence_ended_it(model: str) -> None:
+    capabilities: frozenset[Capability] = frozenset({"sampling"})
+    profile = WorkerProfile(name="able", capabilities=capabilities)
+    worker = ScriptedWorker(profile, Reply("one ", stop_sequence="END"))
+    body = {"model": model, "max_tokens": 9, "stop_sequences": ["END"], "messages": WHY}
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post("/v1/messages", json=body)
+    told = response.json()
+    assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "END")

@@ -341,7 +341,12 @@ class StepWork:
             raise WorkerError(nested.error or "the nested run gave no answer")
         final = nested.rounds[-1].final
         thinking = final.thinking if final is not None else ()
-        return Reply(nested.answer, finish=nested.final_finish, thinking=thinking)
+        return Reply(
+            nested.answer,
+            finish=nested.final_finish,
+            thinking=thinking,
+            stop_sequence=nested.final_stop_sequence,
+        )
 
     def _keep(self, run: Run) -> None:
         """Take a nested run as it stands now, in place of what it was before."""
@@ -396,4 +401,5 @@ class StepWork:
             tuple(self._nested),
             self._turns,
             reply.thinking,
+            reply.stop_sequence,
         )

@@ -76,6 +76,7 @@ class MessageAssembly:
         self._blocks: dict[int, _Block] = {}
         self._counts: dict[str, int | None] = {}
         self._stop_reason = ""
+        self._stop_sequence = ""
         self._explanation = ""
         self._model = model
         self._stopped = False
@@ -165,6 +166,7 @@ class MessageAssembly:
 
     def _take_end(self, end: Document) -> None:
         self._stop_reason = wire.text(end, "stop_reason") or self._stop_reason
+        self._stop_sequence = wire.text(end, "stop_sequence") or self._stop_sequence
         self._explanation = wire.text(wire.member(end, "stop_details"), "explanation")
 
     def _take_usage(self, usage: Document) -> None:
@@ -195,6 +197,7 @@ class MessageAssembly:
             tool_calls=calls,
             thinking=tuple(self._thinking(block) for block in blocks if "thinking" in block.kind),
             model=self._model,
+            stop_sequence=self._stop_sequence,
         )
 
     def _thinking(self, block: _Block) -> Thinking:

@@ -71,6 +71,8 @@ class ChatAssembly:
         self._call_at: dict[int | str, _PartialCall] = {}
         self._usage = UNKNOWN_USAGE
         self._finish: Finish | None = None
+        self._stops = request.stop
+        self._stop_sequence = ""
         self._refused = False
         self._model = profile.model
 
@@ -88,6 +90,8 @@ class ChatAssembly:
                     raise faults.from_stream(self._called, choice.get("error"))
                 # A server's own word for a normal end ("eos", "end_turn") is a stop.
                 self._finish = _FINISH.get(reason, "stop")
+                if choice.get("stop_reason") in self._stops:  # vLLM's; it may also be a token
+                    self._stop_sequence = wire.text(choice, "stop_reason")
 
     @property
     def finished(self) -> bool:
@@ -116,6 +120,7 @@ class ChatAssembly:
             tool_calls=calls,
             thinking=self._whole_thinking(),
             model=self._model,
+            stop_sequence=self._stop_sequence,
         )
 
     def _take(self, delta: Document) -> Iterator[Delta]:

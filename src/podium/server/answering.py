@@ -271,6 +271,7 @@ def answer_of(run: Run, model: str) -> Answer:
         thinking=_thinking(run),
         tool_calls=outside(run.id, run.waiting_for),
         finish=run.final_finish,
+        stop_sequence=run.final_stop_sequence,
         usage=run.usage,
         orchestration=run.orchestration,
     )

@@ -73,6 +73,7 @@ class Gateway:
                 thinking=reply.thinking,
                 tool_calls=reply.tool_calls,
                 finish=reply.finish,
+                stop_sequence=reply.stop_sequence,
                 usage=bill.usage,
             )
         )
