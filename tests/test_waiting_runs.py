@@ -435,3 +435,18 @@ async def test_pictures_that_the_clients_tools_show_reach_the_step_and_are_kept(
     again = await stage.resume(load(dump(run)), results=(result,))
     assert actor.requests[1].messages[-1] == Message("tool", (result,))
     assert load(dump(again)).steps[0].turns[-1] == Message("tool", (result,))
+
+
+async def test_where_one_call_at_a_time_is_demanded_the_others_were_never_made() -> None:
+    actor = user_of_tools("a", calling("1", "2"), calling("2"), "done")
+    stage = runner(ALONE, actor)
+    options = replace(OPTIONS, terms=replace(TERMS, parallel_tools=False))
+    run = await stage.run("why?", options=options)
+    assert [call.id for call in run.waiting_for] == ["1"]
+    run = await stage.resume(run, results=results(run))
+    assert [call.id for call in run.waiting_for] == ["2"]
+    run = await stage.resume(run, results=results(run))
+    assert run.answer == "done"
+    assert not any(request.parallel_tools for request in actor.requests)
+    calls = [p for m in actor.requests[2].messages for p in m.parts if isinstance(p, ToolCall)]
+    assert [call.id for call in calls] == ["1", "2"]

@@ -64,6 +64,7 @@ def before_the_end(terms: Terms) -> Terms:
     return Terms(
         tools=terms.tools if offers_tools(terms) else (),
         effort=terms.effort,
+        parallel_tools=terms.parallel_tools,
         cache_key=terms.cache_key,
         cache_time=terms.cache_time,
     )

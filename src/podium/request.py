@@ -7,7 +7,7 @@ nothing inside Podium knows a wire format.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, final
 
 from podium.quick import quick
@@ -137,10 +137,11 @@ class Request:
 
     `prefill` is how the reply must begin (only sent where the provider can continue a reply;
     the reply's text then starts with it). `schema` is a JSON Schema that the reply must fit;
-    `grammar` is a GBNF grammar, which only local models can follow. `cache_key` and `cache_time`
-    are hints at the provider's cache of prompts: by which key those that begin alike are found,
-    and how long this one is worth keeping. They go to providers that know them, and no reply
-    depends on them.
+    `grammar` is a GBNF grammar, which only local models can follow. Without `parallel_tools`, a
+    reply is to call one tool at most, of which providers are told that can be. `cache_key` and
+    `cache_time` are hints at the provider's cache of prompts: by which key those that begin alike
+    are found, and how long this one is worth keeping. They go to providers that know them, and no
+    reply depends on them.
     """
 
     messages: tuple[Message, ...]
@@ -155,6 +156,7 @@ class Request:
     grammar: str = ""
     effort: Effort | None = None
     prefill: str = ""
+    parallel_tools: bool = field(default=True, repr=False)
     cache_key: str = field(default="", repr=False)
     cache_time: CacheTime = field(default="", repr=False)
 
@@ -177,6 +179,10 @@ class Reply:
     model: str = ""
     stop_sequence: str = ""
 
+    def with_one_call(self) -> Reply:
+        """The reply with the first of its tool calls alone."""
+        return replace(self, tool_calls=self.tool_calls[:1]) if self.tool_calls[1:] else self
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:
@@ -190,7 +196,11 @@ class Delta:
 class Terms:
     """What the client demands of the answer, whoever gives it: its form and length, how it is
     sampled, and the tools that may be used on the way. A field left at its default demands
-    nothing. Each means what it means in a `Request`."""
+    nothing. Each means what it means in a `Request`.
+
+    Without `parallel_tools`, every reply calls one tool at a time: of several calls, the first
+    goes on and the others are as if they had not been made, so that the worker may make them when
+    it has the first result. Steps that run at once may still call one each."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -201,6 +211,7 @@ class Terms:
     tool_choice: str = ""
     schema: Mapping[str, Any] | None = None
     effort: Effort | None = None
+    parallel_tools: bool = True
     cache_key: str = ""
     cache_time: CacheTime = ""
 

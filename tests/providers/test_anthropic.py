@@ -699,3 +699,16 @@ async def test_the_stop_sequence_that_ended_a_reply_is_told(
     )
     _, reply = await streamed(ada, ASKED)
     assert (reply.finish, reply.stop_sequence) == ("stop", "END")
+
+
+async def test_one_tool_at_a_time_is_demanded_where_tools_may_be_called(
+    vendor: Vendor, ada: Worker, tooled: Request, fits: Fits
+) -> None:
+    vendor.says(message(text("ok")))
+    for choice, kind in (("", "auto"), ("auto", "auto"), ("required", "any"), ("clock", "tool")):
+        await ada.reply(replace(tooled, parallel_tools=False, tool_choice=choice))
+        chosen = vendor.body["tool_choice"]
+        assert (chosen["type"], chosen["disable_parallel_tool_use"]) == (kind, True)
+        assert fits(MessageCreateParamsNonStreaming, vendor.body)
+    await ada.reply(replace(tooled, parallel_tools=False, tool_choice="none"))
+    assert vendor.body["tool_choice"] == {"type": "none"}

@@ -403,3 +403,11 @@ async def test_a_hint_at_the_providers_cache_asks_for_nothing_else() -> None:
     await cached.reply(Request((user("x"),)))
     await cached.reply(Request((user("x"),), cache_key="mine", cache_time="1h"))
     assert (cache.hits, cache.misses) == (1, 1)
+
+
+async def test_one_tool_at_a_time_is_another_request() -> None:
+    cache = ReplyCache(None, LEAST_BYTES)
+    cached = CachedWorker(echo(), cache)
+    await cached.reply(asking())
+    await cached.reply(replace(asking(), parallel_tools=False))
+    assert (cache.hits, cache.misses) == (0, 2)

@@ -237,3 +237,14 @@ async def test_the_stop_sequence_that_ended_a_reply_is_told_where_the_server_doe
     vendor.says(document)
     reply = await hire("vllm").reply(replace(ASKED, stop=("END",)))
     assert (reply.finish, reply.stop_sequence) == ("stop", told)
+
+
+@pytest.mark.parametrize(("provider", "knows"), [("openai", True), ("deepseek", False)])
+async def test_one_tool_at_a_time_is_demanded_of_who_knows_it(
+    vendor: Vendor, hire: Hire, tooled: Request, provider: str, knows: bool
+) -> None:
+    vendor.says(completion({"content": "ok"}))
+    await hire(provider).reply(replace(tooled, parallel_tools=False))
+    assert vendor.body.get("parallel_tool_calls") is (False if knows else None)
+    await hire(provider).reply(replace(tooled, parallel_tools=False, tools=(), tool_choice=""))
+    assert "parallel_tool_calls" not in vendor.body

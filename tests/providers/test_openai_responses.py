@@ -399,3 +399,13 @@ async def test_what_tools_showed_stands_in_their_outputs(
     assert [part["image_url"] for part in first["output"][1:]] == [sent, linked]
     assert [part["image_url"] for part in second["output"]] == [linked]
     assert fits(ResponseCreateParamsNonStreaming, vendor.body)
+
+
+async def test_one_tool_at_a_time_is_demanded_where_there_are_tools(
+    vendor: Vendor, ada: Worker, tooled: Request
+) -> None:
+    vendor.says(response(message(words("ok"))))
+    await ada.reply(replace(tooled, parallel_tools=False))
+    assert vendor.body["parallel_tool_calls"] is False
+    await ada.reply(replace(tooled, parallel_tools=False, tools=(), tool_choice=""))
+    assert "parallel_tool_calls" not in vendor.body

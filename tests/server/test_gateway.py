@@ -8,7 +8,7 @@ from podium.budget import Budget
 from podium.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
 from podium.pool import Capability, WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.request import Reply, ToolResult
+from podium.request import Reply, ToolCall, ToolResult
 from podium.runner import Options
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
@@ -144,3 +144,23 @@ async def test_a_message_says_which_stop_sequence_ended_it(model: str) -> None:
         response = await served.client.post("/v1/messages", json=body)
     told = response.json()
     assert (told["stop_reason"], told["stop_sequence"]) == ("stop_sequence", "END")
+
+
+@pytest.mark.parametrize(("parallel", "told"), [(True, ["a", "b"]), (False, ["a"])])
+async def test_one_call_at_a_time_is_told_where_it_is_demanded(
+    parallel: bool, told: list[str]
+) -> None:
+    calls = (ToolCall("1", "a", "{}"), ToolCall("2", "b", "{}"))
+    profile = WorkerProfile(name="able", capabilities=frozenset({"tools"}))
+    worker = ScriptedWorker(profile, Reply("", finish="tool", tool_calls=calls))
+    body = {
+        "model": "able",
+        "messages": WHY,
+        "parallel_tool_calls": parallel,
+        "tools": [{"type": "function", "function": {"name": name}} for name in "ab"],
+    }
+    async with serving(application([worker], dialects=REAL)) as served:
+        response = await served.client.post(PLAIN, json=body)
+    message = response.json()["choices"][0]["message"]
+    assert [call["function"]["name"] for call in message["tool_calls"]] == told
+    assert worker.requests[-1].parallel_tools is parallel

@@ -78,6 +78,7 @@ def request_for(
             (*before, *rest),
             tools=tools,
             effort=terms.effort,
+            parallel_tools=terms.parallel_tools,
             cache_key=terms.cache_key,
             cache_time=terms.cache_time,
         )
@@ -92,6 +93,7 @@ def request_for(
         tool_choice=_tool_choice(terms, turns) if tools else "",
         schema=terms.schema,
         effort=terms.effort,
+        parallel_tools=terms.parallel_tools,
         cache_key=terms.cache_key,
         cache_time=terms.cache_time,
     )

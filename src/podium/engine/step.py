@@ -269,6 +269,8 @@ class StepWork:
         if not self._tools(profile):
             called = ", ".join(call.name for call in reply.tool_calls)
             raise BadReply(f"{profile.name} called {called}, but was offered no tools")
+        if not self._execution.assignment.terms.parallel_tools:
+            reply = reply.with_one_call()
         calls = with_own_ids(reply.tool_calls, self._execution.scope.call_ids)
         self._turns += (turn_of(reply, calls),)
         if self._telling is not None:

@@ -300,4 +300,7 @@ def _tools(request: Request) -> dict[str, Any]:
     if choice := request.tool_choice:
         named = {"type": "tool", "name": choice}
         tools["tool_choice"] = {"type": _TOOL_CHOICE[choice]} if choice in _TOOL_CHOICE else named
+    if not request.parallel_tools and choice != "none":
+        chosen = tools.get("tool_choice", {"type": "auto"})
+        tools["tool_choice"] = chosen | {"disable_parallel_tool_use": True}
     return tools

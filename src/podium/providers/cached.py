@@ -225,9 +225,12 @@ class CachedWorker:
                 yield piece
 
     def _key(self, request: Request) -> bytes:
-        """A hash over all on which a reply depends: a request's `repr` leaves out hints alone."""
+        """A hash over all on which a reply depends. A request's `repr` leaves out hints, and what
+        came later than the first caches, which keep what they have."""
         key = self._who.copy()
         key.update(repr(request).encode())
+        if not request.parallel_tools:
+            key.update(b"one tool at a time")
         return key.digest()
 
 

@@ -59,7 +59,8 @@ class ChatDialect:
     the message and `prefill_body` to the body; `echoes_prefill` says that the server repeats
     it. `thinking` is the field in which a model's own thinking is handed back to it;
     `cache_writes` says that the server counts what it writes to its cache, and `cache_key` that
-    it takes a key by which prompts that begin alike are found there.
+    it takes a key by which prompts that begin alike are found there. `parallel_tools` says that
+    the server can be told to have one tool called at a time.
     """
 
     max_tokens: str = "max_tokens"
@@ -72,6 +73,7 @@ class ChatDialect:
     thinking: Literal["", "reasoning_content", "reasoning_details"] = ""
     cache_writes: bool = False
     cache_key: bool = False
+    parallel_tools: bool = False
 
 
 def body_of(
@@ -95,6 +97,8 @@ def body_of(
         body["tools"] = [_tool(tool) for tool in request.tools]
         if request.tool_choice:
             body["tool_choice"] = _tool_choice(request.tool_choice)
+        if not request.parallel_tools and dialect.parallel_tools:
+            body["parallel_tool_calls"] = False
     if request.schema is not None:
         body["response_format"] = _response_format(request.schema)
     if request.grammar and dialect.grammar:

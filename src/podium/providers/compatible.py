@@ -21,18 +21,25 @@ PLAIN: Final = ChatDialect()
 DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
     {
         "openai": ChatDialect(
-            max_tokens="max_completion_tokens", cache_writes=True, cache_key=True
+            max_tokens="max_completion_tokens",
+            cache_writes=True,
+            cache_key=True,
+            parallel_tools=True,
         ),
-        "openrouter": ChatDialect(thinking="reasoning_details", cache_writes=True),
+        "openrouter": ChatDialect(
+            thinking="reasoning_details", cache_writes=True, parallel_tools=True
+        ),
         "deepseek": ChatDialect(prefill_message={"prefix": True}, thinking="reasoning_content"),
         "mistral": ChatDialect(
             seed="random_seed",
             streams_usage=False,  # it refuses the question, and answers unasked
             prefill_message={"prefix": True},
             echoes_prefill=True,
+            parallel_tools=True,
         ),
         "vllm": ChatDialect(
-            prefill_body={"continue_final_message": True, "add_generation_prompt": False}
+            prefill_body={"continue_final_message": True, "add_generation_prompt": False},
+            parallel_tools=True,
         ),
     }
 )

@@ -94,6 +94,8 @@ class ResponsesWorker(HostedWorker):
             body["tools"] = [_tool(tool) for tool in request.tools]
             if request.tool_choice:
                 body["tool_choice"] = _tool_choice(request.tool_choice)
+            if not request.parallel_tools:
+                body["parallel_tool_calls"] = False
         if request.schema is not None:
             body["text"] = {"format": _format(request.schema)}
         if request.cache_key:

@@ -64,6 +64,8 @@ class Gateway:
         finally:
             bill.usage = total_usage(iter(calls.attempts))
             bill.cost_usd = total_cost(iter(calls.attempts))
+        if not request.parallel_tools:
+            reply = reply.with_one_call()
         return Answered(
             answer=Answer(
                 id=id_,
@@ -120,6 +122,7 @@ def _request(asked: Asked, profile: WorkerProfile) -> Request:
         tool_choice=terms.tool_choice,
         schema=terms.schema,
         effort=terms.effort,
+        parallel_tools=terms.parallel_tools,
         cache_key=terms.cache_key,
         cache_time=terms.cache_time,
     )

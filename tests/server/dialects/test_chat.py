@@ -324,9 +324,10 @@ def test_a_tool_that_is_named_as_a_choice_cannot_be_demanded() -> None:
     assert refusal(tools=[auto], tool_choice=auto).field == "tool_choice.function.name"
 
 
-def test_one_call_at_a_time_is_not_served_with_tools() -> None:
-    found = refusal(tools=[CLOCK], parallel_tool_calls=False)
-    assert found.field == "parallel_tool_calls"
+def test_one_call_at_a_time_may_be_demanded() -> None:
+    assert not read(tools=[CLOCK], parallel_tool_calls=False).terms.parallel_tools
+    assert read(tools=[CLOCK], parallel_tool_calls=True).terms.parallel_tools
+    assert refusal(parallel_tool_calls="no").field == "parallel_tool_calls"
 
 
 def test_a_json_object_is_a_schema_of_any_object() -> None:

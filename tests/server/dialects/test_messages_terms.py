@@ -205,10 +205,14 @@ def test_a_choice_that_cannot_be_met_is_refused(tools: Any, choice: Any, field: 
     assert refusal(tools=tools, tool_choice=choice).field == field
 
 
-def test_calls_one_at_a_time_cannot_be_promised() -> None:
-    choice = {"type": "auto", "disable_parallel_tool_use": True}
-    refused = refusal(tools=[WEATHER], tool_choice=choice)
-    assert refused.field == "tool_choice.disable_parallel_tool_use"
+@pytest.mark.parametrize("kind", ["auto", "any"])
+def test_calls_one_at_a_time_may_be_demanded(kind: str) -> None:
+    for wish in (True, False):
+        choice = {"type": kind, "disable_parallel_tool_use": wish}
+        assert asked(tools=[WEATHER], tool_choice=choice).terms.parallel_tools is not wish
+    choice = {"type": kind, "disable_parallel_tool_use": 1}
+    field = refusal(tools=[WEATHER], tool_choice=choice).field
+    assert field == "tool_choice.disable_parallel_tool_use"
 
 
 def test_a_schema_may_be_demanded_of_the_answer() -> None:

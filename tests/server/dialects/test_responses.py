@@ -99,7 +99,7 @@ def test_a_plain_question_demands_nothing() -> None:
 def test_what_codex_sends_is_understood() -> None:
     read = RESPONSES.read(CODEX)
     roles = [message.role for message in read.messages]
-    assert roles == ["system", "system", "system", "user", "assistant", "tool"]
+    assert roles == ["system", "system", "user", "assistant", "tool"]
     assert [tool.name for tool in read.terms.tools] == ["shell", "apply_patch"]
     assert (read.stream, read.store, read.shows_reasoning) == (True, False, True)
     assert read.terms.effort == "medium"
@@ -153,12 +153,12 @@ def test_verbosity_is_told_in_words() -> None:
     assert len(asked(text={"verbosity": "medium"}).messages) == 1
 
 
-def test_one_call_at_a_time_is_told_in_words_where_there_are_tools() -> None:
+def test_one_call_at_a_time_is_a_term_where_there_are_tools() -> None:
     tools = [{"type": "function", "name": "f"}]
     read = asked(tools=tools, parallel_tool_calls=False)
-    assert read.messages[0] == system("Call at most one tool at a time.")
-    assert len(asked(parallel_tool_calls=False).messages) == 1
-    assert len(asked(tools=tools, parallel_tool_calls=True).messages) == 1
+    assert (read.terms.parallel_tools, len(read.messages)) == (False, 1)
+    assert asked(parallel_tool_calls=False).terms == Terms()
+    assert asked(tools=tools, parallel_tool_calls=True).terms.parallel_tools
 
 
 def test_the_previous_response_is_its_run() -> None:

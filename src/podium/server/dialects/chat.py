@@ -2,7 +2,8 @@
 
 Everything that a client may send is read here, and is one of four:
 
-- *honoured*: messages (`chat_messages`), model, tools, tool_choice, response_format, stop,
+- *honoured*: messages (`chat_messages`), model, tools, tool_choice, parallel_tool_calls (each
+  worker calls one tool at a time; steps that run at once may call one each), response_format, stop,
   max_completion_tokens or max_tokens, temperature, top_p, seed, reasoning_effort, verbosity (told
   to the workers in words), stream, stream_options, store, prompt_cache_key (passed on to OpenAI's
   models), and our own `podium` object;
@@ -190,11 +191,6 @@ def _terms(fields: Fields) -> Terms:
     tools = fields.optional("tools", listed(_tool, most=MOST_TOOLS)) or ()
     tools, tool_choice = _choice_among(distinct(tools, "tools"), fields)
     parallel = fields.optional("parallel_tool_calls", flag)
-    if tools and parallel is False:
-        raise invalid(
-            "parallel_tool_calls",
-            "parallel_tool_calls: only true is served with tools, as steps may run at once",
-        )
     return Terms(
         max_tokens=_max_tokens(fields),
         temperature=fields.optional("temperature", _warmth),
@@ -205,6 +201,7 @@ def _terms(fields: Fields) -> Terms:
         tool_choice=tool_choice,
         schema=fields.optional("response_format", _schema),
         effort=fields.optional("reasoning_effort", effort),
+        parallel_tools=not tools or parallel is not False,
         cache_key=fields.optional("prompt_cache_key", _hint) or "",
     )
 

@@ -135,6 +135,7 @@ def read_terms(body: Fields, *, counting: bool) -> Terms:
         stop=body.optional("stop_sequences", listed(text_of(1, 1000), most=MOST_STOPS)) or (),
         tools=tools,
         tool_choice=_tool_choice(body, tools),
+        parallel_tools=not tools or not _one_at_a_time(body),
         schema=older_form if form is None else form,
         effort=effort,
     )
@@ -271,18 +272,18 @@ def _tool_choice(body: Fields, tools: tuple[Tool, ...]) -> str:
     named = ("name",) if kind == "tool" else ()
     parallel = ("disable_parallel_tool_use",) if kind != "none" else ()
     chosen.only(("type", *named, *parallel))
-    if chosen.optional("disable_parallel_tool_use", flag):
-        path = chosen.at("disable_parallel_tool_use")
-        raise invalid(
-            path,
-            f"{path}: Podium cannot promise one call at a time, since steps run at once; "
-            f"leave it out, and answer all calls of a message together",
-        )
+    chosen.optional("disable_parallel_tool_use", flag)
     if kind in ("any", "tool") and not tools:
         raise invalid("tool_choice", f"tool_choice: {kind!r} needs tools, and there are none")
     if kind == "tool":
         return _named_tool(chosen, tools)
     return "required" if kind == "any" else kind
+
+
+def _one_at_a_time(body: Fields) -> bool:
+    """Whether a worker is to call one tool at a time; steps that run at once may call one each."""
+    chosen = body.optional("tool_choice", opened) or Fields({})
+    return chosen.optional("disable_parallel_tool_use", flag) or False
 
 
 def _named_tool(chosen: Fields, tools: tuple[Tool, ...]) -> str:

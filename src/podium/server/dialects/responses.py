@@ -1,8 +1,8 @@
 """OpenAI's Responses API, as its SDKs and coding agents such as Codex speak it.
 
-Every field of a body is honoured or refused by name. Two are honoured as far as words go, which
-the workers are told: `text.verbosity`, and `parallel_tool_calls: false`, which Codex sends with
-every model that it does not know; steps that run at once may still call a tool each. Accepted
+Every field of a body is honoured or refused by name. `text.verbosity` is told to the workers in
+words. With `parallel_tool_calls: false`, which Codex sends with every model that it does not know,
+each worker calls one tool at a time; steps that run at once may still call one each. Accepted
 without effect, because they demand nothing of the answer:
 
     user, safety_identifier, metadata        told back in the response
@@ -82,8 +82,6 @@ _NOT_SERVED: Final[Mapping[str, str]] = {
 """Fields of the API that are refused whatever they hold, and what to do."""
 
 _NO_LOGPROBS: Final = "not every worker tells how likely its words were; leave it out"
-
-_ONE_CALL: Final = "Call at most one tool at a time."
 
 _KNOWN: Final = frozenset(
     {
@@ -244,9 +242,7 @@ def _messages(
 
     instructions = fields.optional("instructions", text)
     length = form.optional("verbosity", verbosity)
-    one_call = fields.optional("parallel_tool_calls", flag) is False and fields.given("tools")
-    told_in_words = (instructions, length, _ONE_CALL if one_call else "")
-    leading = [system(words) for words in told_in_words if words]
+    leading = [system(words) for words in (instructions, length) if words]
     messages = fields.required("input", told)
     if reasoning.values.get("context") == "current_turn":
         messages = _with_thinking_of_this_turn_alone(messages)
@@ -264,6 +260,7 @@ def _with_thinking_of_this_turn_alone(messages: tuple[Message, ...]) -> tuple[Me
 
 def _terms(fields: Fields, form: Fields, reasoning: Fields) -> Terms:
     offered = fields.optional("tools", tools) or ()
+    parallel = fields.optional("parallel_tool_calls", flag)
     demanded = ""
     if fields.given("tool_choice"):
         demanded, offered = tool_choice(fields.values["tool_choice"], "tool_choice", offered)
@@ -275,6 +272,7 @@ def _terms(fields: Fields, form: Fields, reasoning: Fields) -> Terms:
         tool_choice=demanded,
         schema=form.optional("format", _format),
         effort=reasoning.optional("effort", effort),
+        parallel_tools=not offered or parallel is not False,
         cache_key=fields.optional("prompt_cache_key", text) or "",
     )
 
