@@ -17,6 +17,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 Finish = Literal["stop", "length", "tool", "refused"]
 
+Detail = Literal["", "auto", "low", "high", "original"]
 CacheTime = Literal["", "5m", "1h"]
 """How long a provider is asked to keep a prompt; empty where it is not asked to."""
 
@@ -31,11 +32,13 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture: either its bytes in base64 with their media type, or an address."""
+    """A picture: either its bytes in base64 with their media type, or an address. `detail` says how
+    closely OpenAI's models are to look; other vendors have nothing of the kind."""
 
     media_type: str = ""
     data: str = ""
     url: str = ""
+    detail: Detail = ""
     kind: Literal["image"] = "image"
 
 

@@ -13,7 +13,7 @@ from openai.types.chat.completion_create_params import (
 )
 
 from podium.errors import Unavailable
-from podium.request import Delta, Reply, Request, ToolCall, user
+from podium.request import Delta, Image, Message, Reply, Request, ToolCall, user
 from podium.usage import Usage
 
 if TYPE_CHECKING:
@@ -248,3 +248,16 @@ async def test_one_tool_at_a_time_is_demanded_of_who_knows_it(
     assert vendor.body.get("parallel_tool_calls") is (False if knows else None)
     await hire(provider).reply(replace(tooled, parallel_tools=False, tools=(), tool_choice=""))
     assert "parallel_tool_calls" not in vendor.body
+
+
+@pytest.mark.parametrize(("provider", "knows"), [("openai", True), ("groq", False)])
+async def test_how_closely_to_look_is_told_to_who_knows_it(
+    vendor: Vendor, hire: Hire, fits: Fits, provider: str, knows: bool
+) -> None:
+    vendor.says(completion({"content": "ok"}))
+    pictures = (Image(url="https://a.org/b", detail="low"), Image(url="https://a.org/c"))
+    await hire(provider).reply(Request((Message("user", pictures),)))
+    first, second = vendor.body["messages"][0]["content"]
+    assert first["image_url"].get("detail") == ("low" if knows else None)
+    assert second["image_url"] == {"url": "https://a.org/c"}
+    assert fits(CompletionCreateParamsNonStreaming, vendor.body)

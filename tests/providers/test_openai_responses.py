@@ -409,3 +409,12 @@ async def test_one_tool_at_a_time_is_demanded_where_there_are_tools(
     assert vendor.body["parallel_tool_calls"] is False
     await ada.reply(replace(tooled, parallel_tools=False, tools=(), tool_choice=""))
     assert "parallel_tool_calls" not in vendor.body
+
+
+async def test_how_closely_to_look_is_told(vendor: Vendor, ada: Worker, fits: Fits) -> None:
+    vendor.says(response(message(words("ok"))))
+    pictures = (Image(url="https://a.org/b", detail="low"), Image(url="https://a.org/c"))
+    await ada.reply(Request((Message("user", pictures),)))
+    content = vendor.body["input"][0]["content"]
+    assert [part["detail"] for part in content] == ["low", "auto"]
+    assert fits(ResponseCreateParamsNonStreaming, vendor.body)

@@ -60,7 +60,8 @@ class ChatDialect:
     it. `thinking` is the field in which a model's own thinking is handed back to it;
     `cache_writes` says that the server counts what it writes to its cache, and `cache_key` that
     it takes a key by which prompts that begin alike are found there. `parallel_tools` says that
-    the server can be told to have one tool called at a time.
+    the server can be told to have one tool called at a time, and `detail` that it can be told how
+    closely to look at pictures.
     """
 
     max_tokens: str = "max_tokens"
@@ -74,6 +75,7 @@ class ChatDialect:
     cache_writes: bool = False
     cache_key: bool = False
     parallel_tools: bool = False
+    detail: bool = False
 
 
 def body_of(
@@ -123,12 +125,14 @@ def _messages(
         if message.role == "assistant":
             yield _assistant(message, profile, dialect)
         else:
-            yield from _given(message, profile)
+            yield from _given(message, profile, dialect)
     if parts.prefills(request, profile):
         yield {"role": "assistant", "content": request.prefill, **dialect.prefill_message}
 
 
-def _given(message: Message, profile: WorkerProfile) -> Iterator[dict[str, Any]]:
+def _given(
+    message: Message, profile: WorkerProfile, dialect: ChatDialect
+) -> Iterator[dict[str, Any]]:
     """What the worker is told: each tool result is a message of its own, the rest is one. A
     result is words alone here, so its pictures come after all results, as the user's."""
     content = []
@@ -139,20 +143,25 @@ def _given(message: Message, profile: WorkerProfile) -> Iterator[dict[str, Any]]
             yield {"role": "tool", "tool_call_id": part.call_id, "content": text}
             if part.images:
                 words = Text(f"Pictures that the tool showed for the call {part.call_id}:")
-                content.append(_content(words, message, profile))
-                content += [_content(image, message, profile) for image in part.images]
+                content.append(_content(words, message, profile, dialect))
+                content += [_content(image, message, profile, dialect) for image in part.images]
         else:
-            content.append(_content(part, message, profile))
+            content.append(_content(part, message, profile, dialect))
     if content or message.role != "tool":
         role = "user" if message.role == "tool" else message.role
         yield {"role": role, "content": _shortened(content)}
 
 
-def _content(part: Part, message: Message, profile: WorkerProfile) -> dict[str, Any]:
+def _content(
+    part: Part, message: Message, profile: WorkerProfile, dialect: ChatDialect
+) -> dict[str, Any]:
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     if isinstance(part, Image) and message.role != "system":
-        return {"type": "image_url", "image_url": {"url": parts.data_url(part)}}
+        shown = {"url": parts.data_url(part)}
+        if part.detail and dialect.detail:
+            shown["detail"] = part.detail
+        return {"type": "image_url", "image_url": shown}
     raise parts.unsupported(part, message, profile)
 
 

@@ -25,6 +25,7 @@ DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
             cache_writes=True,
             cache_key=True,
             parallel_tools=True,
+            detail=True,
         ),
         "openrouter": ChatDialect(
             thinking="reasoning_details", cache_writes=True, parallel_tools=True

@@ -260,7 +260,8 @@ def _told(result: ToolResult) -> str | list[dict[str, str]]:
 
 
 def _picture(image: Image) -> dict[str, str]:
-    return {"type": "input_image", "image_url": parts.data_url(image), "detail": "auto"}
+    detail = image.detail or "auto"
+    return {"type": "input_image", "image_url": parts.data_url(image), "detail": detail}
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

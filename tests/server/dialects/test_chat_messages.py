@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from podium.request import (
+    Detail,
     Image,
     Message,
     Text,
@@ -211,7 +212,7 @@ def test_what_the_sdk_adds_to_a_message_that_it_read_is_left_aside() -> None:
             {
                 "role": "user",
                 "content": [
-                    {"type": "image_url", "image_url": {"url": "https://a.org/b", "detail": "low"}}
+                    {"type": "image_url", "image_url": {"url": "https://a.org/b", "detail": "dim"}}
                 ],
             },
             ".content.0.image_url.detail",
@@ -284,3 +285,11 @@ def test_a_call_without_a_result_is_refused_by_its_id(after: list[Any]) -> None:
 
 def test_two_calls_of_one_id_are_refused() -> None:
     assert refusal(ASKED, calling("c", "c"), result("c")).field == "messages.1"
+
+
+@pytest.mark.parametrize("detail", ["auto", "low", "high", "original"])
+def test_how_closely_to_look_goes_with_the_picture(detail: Detail) -> None:
+    url = {"url": "https://a.org/b", "detail": detail}
+    content = [{"type": "text", "text": "This?"}, {"type": "image_url", "image_url": url}]
+    (message,) = conversation([{"role": "user", "content": content}], "messages")
+    assert message.parts[1] == Image(url="https://a.org/b", detail=detail)

@@ -210,8 +210,8 @@ def test_calls_one_at_a_time_may_be_demanded(kind: str) -> None:
     for wish in (True, False):
         choice = {"type": kind, "disable_parallel_tool_use": wish}
         assert asked(tools=[WEATHER], tool_choice=choice).terms.parallel_tools is not wish
-    choice = {"type": kind, "disable_parallel_tool_use": 1}
-    field = refusal(tools=[WEATHER], tool_choice=choice).field
+    wrong = {"type": kind, "disable_parallel_tool_use": 1}
+    field = refusal(tools=[WEATHER], tool_choice=wrong).field
     assert field == "tool_choice.disable_parallel_tool_use"
 
 

@@ -65,7 +65,7 @@ def test_parts_of_a_message_are_read_in_order() -> None:
     (message,) = told([{"role": "user", "content": content}])
     assert message.parts == (
         Text("What is this?"),
-        Image("image/png", "iVBORw0KGgo="),
+        Image("image/png", "iVBORw0KGgo=", detail="high"),
         Image(url="https://example.org/cat.png"),
     )
 

@@ -16,12 +16,14 @@ assistant's turn before it, and every call has one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
 from podium.request import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from podium.server.dialects.reading import (
     Fields,
     choice,
+    detail,
     image,
     joined,
     listed,
@@ -165,11 +167,8 @@ def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
 
 def _image(value: object, path: str) -> Image:
     fields = opened(value, path).only(("url", "detail"))
-    if fields.values.get("detail") == "low":
-        at = fields.at("detail")
-        raise invalid(at, f"{at}: pictures are passed on whole; send a smaller one, without 'low'")
-    fields.optional("detail", choice(("auto", "high", "original")))
-    return fields.required("url", image)
+    closely = fields.optional("detail", detail) or ""
+    return replace(fields.required("url", image), detail=closely)
 
 
 def _breakpoint(value: object, path: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from podium.config.problems import nearest
-from podium.request import Effort, Image, Tool
+from podium.request import Detail, Effort, Image, Tool
 from podium.server.dialects.base import Json, Wished
 from podium.server.dialects.schemas import flaw
 from podium.server.refusal import Refusal, invalid
@@ -54,6 +54,8 @@ LONGEST_TOOL_NAME: Final = 128
 
 ImageType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
 IMAGE_TYPES: Final[tuple[ImageType, ...]] = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+DETAILS: Final[tuple[Detail, ...]] = ("auto", "low", "high", "original")
 
 BUDGET_CAPS: Final = ("calls", "tokens", "usd", "seconds", "depth")
 WISHES: Final = frozenset({"budget", "exclude", "max_steps", "rounds", "workflow"})
@@ -313,6 +315,11 @@ def image(value: object, path: str) -> Image:
     if not comma or "base64" not in parameters:
         raise invalid(path, f"{path}: expected data:image/png;base64,… or an https address")
     return image_bytes(media_type, data, path)
+
+
+def detail(value: object, path: str) -> Detail:
+    """How closely to look at a picture, in OpenAI's words."""
+    return choice(DETAILS)(value, path)
 
 
 def image_bytes(media_type: object, data: object, path: str) -> Image:

@@ -4,8 +4,8 @@ What the assistant did in one go (it thought, spoke, called tools) comes as seve
 one message here; results that follow each other are one message too. Every call must have its
 result, and every result its call, unless the call was made in an earlier response.
 
-Accepted without effect, as they demand nothing: the ids, `status` and `phase` of items, `detail`
-of pictures, cache breakpoints, what the SDK itself adds to items that it has parsed, notes of
+Accepted without effect, as they demand nothing: the ids, `status` and `phase` of items, cache
+breakpoints, what the SDK itself adds to items that it has parsed, notes of
 Codex's own, and the reasoning of models that are not behind this server.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -20,6 +21,7 @@ from podium.request import Image, Message, Part, Role, Text, Thinking, ToolCall,
 from podium.server.dialects.reading import (
     Fields,
     choice,
+    detail,
     document,
     image,
     joined,
@@ -117,11 +119,11 @@ def _part(value: object, path: str) -> Text | Image:
         return Text(fields.only(("type", "refusal")).required("refusal", text))
     if kind == "input_image":
         fields.only(("type", "image_url", "file_id", "detail", "prompt_cache_breakpoint"))
-        fields.optional("detail", choice(("low", "high", "auto", "original")))
+        closely = fields.optional("detail", detail) or ""
         if fields.given("file_id"):
             at = fields.at("file_id")
             raise invalid(at, f"{at}: files are not kept here; send the picture as image_url")
-        return fields.required("image_url", image)
+        return replace(fields.required("image_url", image), detail=closely)
     at = fields.at("type")
     raise invalid(at, f"{at}: expected input_text, input_image or output_text, got {shown(kind)}")
 
