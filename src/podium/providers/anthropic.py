@@ -238,7 +238,7 @@ class AnthropicWorker(HostedWorker):
         for part in (*results, *others):
             if isinstance(part, Thinking) and message.role == "assistant":
                 if part in own and part.opaque:
-                    yield block_of(part)
+                    yield block_of(part, self.profile)
             elif not isinstance(part, Text) or part.text:  # the API refuses empty text
                 yield self._block(part, message)
 

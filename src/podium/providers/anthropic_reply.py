@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from podium.providers import faults, wire
+from podium.pool import WorkerProfile
+from podium.providers import faults, parts, wire
 from podium.providers.wire import Document, Malformed
 from podium.request import Delta, Finish, Reply, Thinking, ToolCall
 from podium.usage import UNKNOWN_USAGE, Usage
@@ -37,12 +38,16 @@ _COUNTS: Final = (
 )
 
 
-def block_of(thinking: Thinking) -> dict[str, Any]:
-    """A thinking block, handed back exactly as it came."""
-    kept = json.loads(thinking.opaque)
-    if "data" in kept:
-        return {"type": "redacted_thinking", "data": kept["data"]}
-    return {"type": "thinking", "thinking": thinking.text, "signature": kept["signature"]}
+def block_of(thinking: Thinking, profile: WorkerProfile) -> dict[str, Any]:
+    """A thinking block, handed back exactly as it came; raises `RequestRefused` where it cannot
+    have come so."""
+    match parts.opaque_of(thinking, dict, profile):
+        case {"data": str(data)}:
+            return {"type": "redacted_thinking", "data": data}
+        case {"signature": str(signature)}:
+            return {"type": "thinking", "thinking": thinking.text, "signature": signature}
+        case _:
+            raise parts.changed_thinking(profile)
 
 
 @dataclass(slots=True)

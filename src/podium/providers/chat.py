@@ -7,7 +7,6 @@ a vendor's name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -191,7 +190,8 @@ def _assistant(message: Message, profile: WorkerProfile, dialect: ChatDialect) -
     if dialect.thinking == "reasoning_content" and own:
         sent["reasoning_content"] = "".join(part.text for part in own)
     if dialect.thinking == "reasoning_details":
-        details = [detail for part in own if part.opaque for detail in json.loads(part.opaque)]
+        kept = [parts.opaque_of(part, list, profile) for part in own if part.opaque]
+        details = [detail for details in kept for detail in details]
         if details:
             sent["reasoning_details"] = details
     return sent

@@ -11,7 +11,6 @@ Everything else in the options goes into the body, such as `safetySettings`; wha
 
 from __future__ import annotations
 
-import json
 import mimetypes
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
@@ -167,7 +166,8 @@ class GoogleWorker(HostedWorker):
         """The signatures by the id of the call that each came with; "" is the words'."""
         signatures: dict[str, str] = {}
         for thinking in parts.own_thinking(message, self.profile):
-            signatures |= json.loads(thinking.opaque or "{}")
+            if thinking.opaque:
+                signatures |= parts.opaque_of(thinking, dict, self.profile)
         calls = [call.id for call in parts.of_kind(message, ToolCall)]
         newer = self.setting("thinking_style") == "level"
         if newer and calls and not signatures.keys() & set(calls):

@@ -142,7 +142,10 @@ class ResponsesWorker(HostedWorker):
                 raise parts.unsupported(part, message, self.profile)
         for thinking in parts.own_thinking(message, self.profile):
             if thinking.opaque:
-                yield json.loads(thinking.opaque)
+                kept = parts.opaque_of(thinking, dict, self.profile)
+                if kept.get("type") != "reasoning":  # nothing else may be slipped in here
+                    raise parts.changed_thinking(self.profile)
+                yield kept
         if message.text:
             yield {"type": "message", "role": "assistant", "content": message.text}
         for call in parts.of_kind(message, ToolCall):

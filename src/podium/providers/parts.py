@@ -11,6 +11,7 @@ from podium.pool import WorkerProfile
 from podium.request import Image, Message, Part, Request, Text, Thinking, ToolCall, system
 
 Kind = TypeVar("Kind", bound=Part)
+Form = TypeVar("Form", dict[str, Any], list[Any])
 
 
 def of_kind(message: Message, kind: type[Kind]) -> list[Kind]:
@@ -32,6 +33,26 @@ def own_thinking(message: Message, profile: WorkerProfile) -> list[Thinking]:
     """The thinking that this very model did. What another model thought is nobody else's, and
     its opaque state would be refused."""
     return [part for part in of_kind(message, Thinking) if part.model == profile.model]
+
+
+def opaque_of(thinking: Thinking, form: type[Form], profile: WorkerProfile) -> Form:
+    """What a provider's opaque state holds. It has been in a client's hands, so it may be
+    anything."""
+    try:
+        kept = json.loads(thinking.opaque)
+    except (ValueError, RecursionError):
+        raise changed_thinking(profile) from None
+    if not isinstance(kept, form):
+        raise changed_thinking(profile)
+    return kept
+
+
+def changed_thinking(profile: WorkerProfile) -> RequestRefused:
+    """The refusal of opaque state that the provider cannot have given."""
+    return RequestRefused(
+        f"worker {profile.name!r} was handed back thinking that is not as it gave it; hand it back "
+        f"unchanged, or leave it out"
+    )
 
 
 def arguments_of(call: ToolCall, profile: WorkerProfile) -> dict[str, Any]:
