@@ -183,7 +183,7 @@ class House:
             self.workers,
             ModelConductor(self.planner, structured="lists"),
             options=Options(),
-            retry=RetryPolicy(attempts=2, jitter=lambda: 0.0),
+            retry=RetryPolicy(attempts=2, first_wait=0.0),
             store=keeper,
         )
         stack.push_async_callback(podium.close)

@@ -61,7 +61,7 @@ def application(
             workers,
             conductor or RulesConductor(),
             options=options,
-            retry=RetryPolicy(attempts=2, jitter=lambda: 0.0),
+            retry=RetryPolicy(attempts=2, first_wait=0.0),
             store=keeper,
         )
         stack.push_async_callback(podium.close)
