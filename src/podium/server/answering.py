@@ -269,7 +269,7 @@ def answer_of(run: Run, model: str) -> Answer:
         created=int(datetime.fromisoformat(run.created_at).timestamp()),
         text=run.answer or "",
         thinking=_thinking(run),
-        tool_calls=outside(run.id, run.waiting_for),
+        tool_calls=outside(run.id, run.waiting_for) if run.status == "waiting" else (),
         finish=run.final_finish,
         stop_sequence=run.final_stop_sequence,
         usage=run.usage,
