@@ -96,6 +96,19 @@ def scripted(*replies: str) -> AsyncPodium:
     return AsyncPodium(workers, FixedConductor(TWO))
 
 
+async def test_a_fault_of_our_own_is_answered_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: object) -> dict[str, Any]:
+        raise ZeroDivisionError("nothing for the client's eyes")
+
+    monkeypatch.setattr(server_module, "carry_out", fails)
+    async with talking(scripted()) as talk:
+        said = await talk.ask("tools/call", name="ask", arguments={"question": "Why?"})
+    assert said["error"] == {"code": -32603, "message": "Podium failed: ZeroDivisionError"}
+    assert "tools/call failed" in caplog.text
+
+
 async def test_the_official_client_asks_and_plans(tmp_path: Path) -> None:
     pool = tmp_path / "pool.toml"
     pool.write_text(POOL, "utf-8")

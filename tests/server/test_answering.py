@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,23 @@ async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: P
     assert used == [7, 4], "each request is billed for what it added"
     assert answer["usage"]["completion_tokens"] == 4
     assert [run.status for run in kept] == (["answered"] if store else [])
+
+
+async def test_a_run_goes_on_within_what_its_key_has_left_by_then(tmp_path: Path) -> None:
+    class NearlySpent(ByToken):
+        def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
+            return replace(budget, calls=0) if hasattr(self, "settled") else budget
+
+    worker = looker()
+    app = application(
+        [worker], door=NearlySpent(), dialects=REAL, store=await open_store(tmp_path / "runs.db")
+    )
+    async with serving(app) as served:
+        _, message = await the_call(served)
+        headers = {"authorization": "bearer a"}
+        refused = await served.client.post(PLAIN, json=with_result(message), headers=headers)
+    assert refused.status_code == 402
+    assert worker.calls == 1
 
 
 async def test_only_the_key_that_began_a_run_goes_on_with_it(tmp_path: Path) -> None:

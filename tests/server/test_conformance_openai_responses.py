@@ -278,9 +278,9 @@ def test_pictures_go_to_who_can_see(
     told = client.responses.create(model=model, input=looking_at(url))
     assert told.output_text == "A cat."
     parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
-    data = Image(media_type="image/png", data=PIXEL)
+    data = Image(media_type="image/png", data=PIXEL, detail="auto")
     assert [part for part in parts if isinstance(part, Image)] == [
-        data if url.startswith("data:") else Image(url=url)
+        data if url.startswith("data:") else Image(url=url, detail="auto")
     ]
 
 

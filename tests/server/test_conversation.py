@@ -65,6 +65,13 @@ def test_words_beside_results_reach_the_worker_with_the_last_of_them() -> None:
     assert turn.results == (ToolResult("toolu_1", "red\n\nHurry."),)
 
 
+def test_instructions_beside_results_are_no_part_of_them() -> None:
+    turn = turn_of((system("You are a pirate."), results(ToolResult(SEEN.id, "red"))))
+    assert turn.results == (ToolResult("toolu_1", "red"),)
+    assert turn.history == (system("You are a pirate."),)
+    assert turn.afresh is None
+
+
 def test_pictures_of_and_beside_results_reach_the_worker() -> None:
     beside = Image(url="https://example.org/b.png")
     shown = ToolResult(SEEN.id, "red", images=(PICTURE,))

@@ -89,6 +89,17 @@ async def test_a_failure_after_it_is_told_in_the_stream() -> None:
     assert client.got[1:] == [["text", "forty"], ["fail", "upstream"]]
 
 
+async def test_a_fault_of_our_own_after_it_is_told_in_the_stream_as_well() -> None:
+    def tell(stream: Stream) -> str:
+        stream.text("forty")
+        raise ZeroDivisionError("nothing for the client's eyes")
+
+    client = Client()
+    with pytest.raises(ZeroDivisionError):
+        await client.reads(tell)
+    assert client.got[1:] == [["text", "forty"], ["fail", "failed"]]
+
+
 async def test_an_answer_that_begins_again_goes_on_where_the_client_is() -> None:
     def tell(stream: Stream) -> str:
         stream.text("for")

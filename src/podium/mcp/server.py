@@ -7,6 +7,7 @@ one, or that goes away, stops the run behind it. What the tools are is `offer`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from podium.errors import UsageError
 from podium.mcp.offer import OFFERED, Progress, carry_out
 from podium.mcp.rpc import (
     CANCELLED,
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     LARGEST_MESSAGE,
@@ -30,6 +32,8 @@ from podium.mcp.rpc import (
     notification,
 )
 from podium.providers.wire import Document, Malformed, member, parse, text, write
+
+log = logging.getLogger("podium")
 
 MOST_AT_ONCE: Final = 32
 """Requests that are carried out at the same time; more are refused."""
@@ -131,6 +135,9 @@ class McpServer:
             said = error(number, INVALID_PARAMS, str(problem))
         except Refused as refused:
             said = error(number, refused.code, str(refused))
+        except Exception as fault:  # the border: a client must not wait for ever
+            log.exception("%s failed", method)
+            said = error(number, INTERNAL_ERROR, f"Podium failed: {type(fault).__name__}")
         else:
             said = answer(number, result)
         with suppress(ConnectionError):  # the end of the client's input is soon to come

@@ -25,7 +25,7 @@ from podium.errors import (
 from podium.plan import read_workflow
 from podium.pool import Pool
 from podium.request import Message, Text, Thinking
-from podium.run import Run, Tier
+from podium.run import Run, Tier, spent_by
 from podium.runner import Options
 from podium.server.access import Door, Visitor
 from podium.server.broadcast import Broadcast
@@ -102,7 +102,12 @@ class Answering:
                 turn, before = await self._taken_up(await self._turn(asked, visitor), visitor)
                 if before is not None:
                     run = await self._podium.resume(
-                        before, results=turn.results, emit=watch, stream=teller is not None
+                        before,
+                        results=turn.results,
+                        terms=asked.terms,
+                        budget=self._budget_to_go_on(before, visitor),
+                        emit=watch,
+                        stream=teller is not None,
                     )
                 else:
                     wishes = self.wishes(asked, turn, visitor, tier)
@@ -176,6 +181,17 @@ class Answering:
                 field="messages",
             )
         return run
+
+    def _budget_to_go_on(self, run: Run, visitor: Visitor) -> Budget:
+        """The run's budget or, where that is less, what it has spent and what its key has left."""
+        spent = spent_by(run)
+        left = self._door.budget_for(visitor, run.budget)
+        caps = {}
+        for name in ("calls", "tokens", "usd", "seconds"):
+            own, allowed = getattr(run.budget, name), getattr(left, name)
+            if allowed is not None and allowed != own:
+                caps[name] = allowed + getattr(spent, name)
+        return tightened(run.budget, caps)
 
     async def _performed(self, asked: Asked, turn: Turn, wishes: Wishes) -> Run:
         if asked.wished.workflow is None:

@@ -44,7 +44,9 @@ def turn_of(messages: Sequence[Message]) -> Turn:
     latest = messages[start:]
     results = [part for turn in latest for part in turn.parts if isinstance(part, ToolResult)]
     if results:
-        return _resuming(tuple(messages[:start]), latest, results)
+        told = [message for message in latest if message.role == "system"]
+        said = [message for message in latest if message.role != "system"]
+        return _resuming((*messages[:start], *told), said, results)
     asked = [index for index, message in enumerate(latest) if message.role == "user"]
     if not asked:
         raise invalid("messages", "the last turn is not the user's; end with what is asked")

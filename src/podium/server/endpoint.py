@@ -21,7 +21,7 @@ from podium.server.dialects.base import Asked, Dialect
 from podium.server.exchange import ClientGone, Exchange
 from podium.server.logs import LOGGER
 from podium.server.naming import Target
-from podium.server.refusal import Refusal
+from podium.server.refusal import Refusal, refusal_of
 from podium.server.service import Holder, Service
 from podium.server.streaming import Stream
 from podium.server.visiting import headers_of
@@ -58,7 +58,7 @@ class Endpoint:
             await visit.refuse(refusal)
         except Exception as error:  # noqa: BLE001 - the border: the client is told in its dialect
             LOGGER.exception("%s failed", self._path)
-            await visit.refuse(Refusal("failed", f"the server failed: {type(error).__name__}"))
+            await visit.refuse(refusal_of(error))
         finally:
             visit.account()
 

@@ -65,6 +65,13 @@ class Refusal(Exception):
         return STATUS[self.reason]
 
 
+def refusal_of(error: Exception) -> Refusal:
+    """The error as a client may be told of it; of a fault of our own, no more than its kind."""
+    if isinstance(error, Refusal):
+        return error
+    return Refusal("failed", f"the server failed: {type(error).__name__}")
+
+
 def invalid(field: str, message: str) -> Refusal:
     """The body is at fault, in that field."""
     return Refusal("invalid", message, field=field)

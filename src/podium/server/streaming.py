@@ -16,7 +16,7 @@ from typing import Any
 from podium.server.answering import Answered
 from podium.server.dialects.base import Answer, Asked, Dialect, Writer
 from podium.server.exchange import Exchange
-from podium.server.refusal import Refusal
+from podium.server.refusal import Refusal, refusal_of
 
 
 class Stream:
@@ -97,9 +97,9 @@ class Stream:
             await self._send_until(task)
             answered = self._result(task)
             await self._end(answered)
-        except Refusal as refusal:
+        except Exception as error:
             if self._exchange.started:
-                self._put(self._begun().fail(refusal))
+                self._put(self._begun().fail(refusal_of(error)))
                 await self._send()
                 await self._exchange.end_stream()
             raise
