@@ -32,6 +32,7 @@ DOMAIN: Final = (
     "task",
     "demands",
     "resumption",
+    "patterns",
     "structure",
 )
 """Plain types that do no I/O. They may import each other, and nothing above."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from podium import structure
 from podium.errors import UsageError
-from podium.structure import misfit, require_sound
+from podium.structure import fits, misfit, require_sound
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -125,3 +125,55 @@ def test_whatever_passes_for_a_schema_can_be_held_against_whatever_is_said(
     except UsageError:
         return
     assert misfit(json.dumps(value), schema) != ""
+
+
+MEAN = "^(a+)+$"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"pattern": MEAN},
+        {"propertyNames": {"pattern": MEAN}, "minProperties": 9},
+        {"patternProperties": {MEAN: False}, "minProperties": 9},
+        {"patternProperties": {MEAN: {}}, "additionalProperties": False},
+    ],
+)
+def test_a_pattern_that_backtracks_for_ever_blocks_nobody(schema: dict[str, Any]) -> None:
+    require_sound(schema)
+    word = "a" * 5000 + "!"
+    text = json.dumps(word if "pattern" in schema else {word: 1})
+    assert misfit(text, schema) is not None
+
+
+def test_a_reply_too_long_for_the_patterns_is_a_misfit() -> None:
+    schema = {"items": {"pattern": "^(a|b)*$"}}
+    words = ["ab" * 10_000] * 100
+    assert "too long" in (misfit(json.dumps(words), schema) or "")
+    assert not fits(words, schema)
+
+
+def test_names_may_be_given_by_patterns() -> None:
+    schema: dict[str, Any] = {
+        "properties": {"id": {"type": "integer"}},
+        "patternProperties": {"^x-": {"type": "string"}},
+        "additionalProperties": {"type": "null"},
+    }
+    assert misfit('{"id": 1, "x-a": "b", "other": null}', schema) is None
+    assert "at x-a: 1 is not of type" in (misfit('{"x-a": 1}', schema) or "")
+    assert "at other: 1 is not of type" in (misfit('{"other": 1}', schema) or "")
+    closed = schema | {"additionalProperties": False}
+    assert "'other' is one" in (misfit('{"other": 1}', closed) or "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"pattern": "(?=a)b"}, "looking around"),
+        ({"patternProperties": {"(?=a)b": {}}}, "looking around"),
+        ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "not checked together"),
+    ],
+)
+def test_patterns_that_cannot_be_checked_are_refused(schema: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        require_sound(schema)

@@ -1,7 +1,8 @@
 """Structured output: whether a schema is one, and whether a text is JSON that fits it.
 
 The rules of JSON Schema are the package jsonschema's, imported when a schema is first met. Nothing
-is looked up outside a schema.
+is looked up outside a schema. Its patterns are anybody's, so they are searched for as `patterns`
+does, in bounded time.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from functools import lru_cache
 from typing import Any, Final
 
 from podium.errors import UsageError
+from podium.patterns import Patience, PatienceLost, compiled
 
 _REFERENCES: Final = ("$ref", "$dynamicRef")
+_WITH_PATTERNS: Final = ("pattern", "patternProperties")
 
 LONGEST_REMEMBERED: Final = 50_000
 """Characters of a schema that is checked only once."""
@@ -51,6 +54,10 @@ def _require_sound(text: str) -> None:
         for keyword, value in _keywords(schema):
             if keyword in _REFERENCES and isinstance(value, str):
                 resolver.lookup(value)
+            elif keyword == "pattern" and isinstance(value, str):
+                compiled(value)
+            elif keyword == "patternProperties" and isinstance(value, Mapping):
+                _require_checkable(value, schema)
     except SchemaError as error:
         raise UsageError(
             f"expected a JSON Schema, but {_place(error.absolute_path)} {_cut(error.message)}"
@@ -65,8 +72,11 @@ def _require_sound(text: str) -> None:
 
 
 def fits(value: object, schema: Mapping[str, Any]) -> bool:
-    """Whether a value fits the sound schema."""
-    return bool(_validator(schema)[1].is_valid(value))
+    """Whether a value fits the sound schema; one whose patterns take too long does not."""
+    try:
+        return bool(_validator(schema)[1].is_valid(value))
+    except PatienceLost:
+        return False
 
 
 def misfit(text: str, schema: Mapping[str, Any]) -> str | None:
@@ -80,6 +90,8 @@ def misfit(text: str, schema: Mapping[str, Any]) -> str | None:
         return f"it is not JSON: {problem}"
     except RecursionError:
         return "it is nested too deep, or its schema refers to itself without end"
+    except PatienceLost:
+        return "it is too long for the patterns of the schema to be checked; say it shorter"
     if error is None:
         return None
     return f"{_place(error.absolute_path)} {_cut(error.message)}"
@@ -88,11 +100,56 @@ def misfit(text: str, schema: Mapping[str, Any]) -> str | None:
 def _validator(schema: Mapping[str, Any]) -> tuple[Any, Any]:
     """The schema's dialect, and a validator that looks nothing up outside the schema."""
     from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
+    from jsonschema.validators import extend, validator_for
     from referencing import Registry
 
     form = validator_for(schema, Draft202012Validator)
-    return form, form(schema, registry=Registry())
+    checking = form
+    if any(keyword in _WITH_PATTERNS for keyword, _ in _keywords(schema)):
+        checking = extend(form, _pattern_rules(Patience()))
+    return form, checking(schema, registry=Registry())
+
+
+def _require_checkable(patterns: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    for pattern in patterns:
+        compiled(pattern)
+    if any(keyword == "unevaluatedProperties" for keyword, _ in _keywords(schema)):
+        raise UsageError(
+            "the schema has both patternProperties and unevaluatedProperties, which are not "
+            "checked together; use additionalProperties"
+        )
+
+
+def _pattern_rules(patience: Patience) -> dict[str, Any]:
+    """The rules of JSON Schema that search for patterns, as jsonschema takes them. What they do
+    together is within the patience."""
+    from jsonschema import ValidationError
+
+    def pattern(validator: Any, sought: str, value: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(value, str) and not compiled(sought).search(value, patience):
+            yield ValidationError(f"{value!r} does not match {sought!r}")
+
+    def named(validator: Any, rules: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(value, dict):
+            for sought, rule in rules.items():
+                for name, inner in value.items():
+                    if compiled(sought).search(name, patience):
+                        yield from validator.descend(inner, rule, path=name, schema_path=sought)
+
+    def additional(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if not isinstance(value, dict):
+            return
+        known = schema.get("properties", {})
+        patterns = [compiled(sought) for sought in schema.get("patternProperties", {})]
+        for name, inner in value.items():
+            if name in known or any(sought.search(name, patience) for sought in patterns):
+                continue
+            if rule is False:
+                yield ValidationError(f"Additional properties are not allowed ({name!r} is one)")
+            else:
+                yield from validator.descend(inner, rule, path=name)
+
+    return {"pattern": pattern, "patternProperties": named, "additionalProperties": additional}
 
 
 def _keywords(schema: object) -> Iterator[tuple[str, object]]:
