@@ -162,7 +162,8 @@ def test_pictures_are_seen() -> None:
         }
     ]
     stage.client.responses.create(model="podium", input=items)
-    assert stage.asked[0].messages[0].parts[1] == Image(url="https://example.org/c.png")
+    picture = Image(url="https://example.org/c.png", detail="auto")
+    assert stage.asked[0].messages[0].parts[1] == picture
 
 
 @pytest.mark.parametrize(
