@@ -199,6 +199,7 @@ async def test_old_runs_are_forgotten(tmp_path: Path) -> None:
 async def test_a_server_forgets_old_runs_by_itself(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         await served.ask()
+        assert (await served.client.get("/v1/runs")).json()["data"]
     async with with_runs(tmp_path, keep_days=1e-9) as served, asyncio.timeout(5):
         while (await served.client.get("/v1/runs")).json()["data"]:
             await asyncio.sleep(0.001)

@@ -1,6 +1,6 @@
 """What Podium offers to the clients of others: ask and plan, as tools, and how each is done.
 
-Whoever started `podium mcp` decides on pool and budget; a call may only ask for less.
+Whoever started `podium mcp` decides on pool and budget; a call may only ask for less money.
 """
 
 from __future__ import annotations
