@@ -27,8 +27,8 @@ ENV PATH=/opt/podium/bin:$PATH \
 USER 10001:10001
 WORKDIR /var/lib/podium
 VOLUME /var/lib/podium
-EXPOSE 8000
+EXPOSE 7755
 HEALTHCHECK --interval=10s --timeout=3s --start-period=15s --retries=3 \
-    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/healthz', timeout=2)"]
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:7755/healthz', timeout=2)"]
 ENTRYPOINT ["podium"]
-CMD ["serve", "--host", "0.0.0.0", "--port", "8000", "--keys"]
+CMD ["serve", "--host", "0.0.0.0", "--port", "7755", "--keys"]

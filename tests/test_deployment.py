@@ -62,11 +62,11 @@ def test_what_the_image_installs_is_locked_with_hashes() -> None:
 
 def test_the_image_is_healthy_where_the_server_says_so_and_asks_for_keys() -> None:
     health = said("HEALTHCHECK")
-    assert "http://127.0.0.1:8000/healthz" in health
+    assert "http://127.0.0.1:7755/healthz" in health
     assert "/healthz" in [getattr(route, "path", "") for route in router.routes]
-    assert said("EXPOSE") == "8000"
+    assert said("EXPOSE") == "7755"
     assert said("ENTRYPOINT") == '["podium"]'
-    assert '"--host", "0.0.0.0", "--port", "8000", "--keys"' in said("CMD")
+    assert '"--host", "0.0.0.0", "--port", "7755", "--keys"' in said("CMD")
 
 
 def test_the_configuration_that_compose_mounts_is_valid_and_its_database_is_there() -> None:
@@ -94,5 +94,5 @@ def test_compose_has_no_password_and_listens_to_this_machine_alone() -> None:
     assert re.findall(r"^\s*(\w+_API_KEY):(.*)$", COMPOSE, re.MULTILINE) == [
         (f"{vendor}_API_KEY", "") for vendor in ("OPENAI", "ANTHROPIC", "GEMINI", "OPENROUTER")
     ]
-    assert '"127.0.0.1:8000:8000"' in COMPOSE
+    assert '"127.0.0.1:7755:7755"' in COMPOSE
     assert "read_only: true" in COMPOSE

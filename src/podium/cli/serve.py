@@ -24,7 +24,7 @@ Host = Annotated[
     str | None, typer.Option(metavar="ADDRESS", help="Where to listen; 127.0.0.1 unless told.")
 ]
 Port = Annotated[
-    int | None, typer.Option(metavar="N", min=0, max=65535, help="The port; 8000 unless told.")
+    int | None, typer.Option(metavar="N", min=0, max=65535, help="The port; 7755 unless told.")
 ]
 Workers = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Processes that answer, on the same port.")

@@ -158,7 +158,7 @@ class ServerTable(Table):
         default="127.0.0.1", description="the address to listen on; `0.0.0.0`: on every one"
     )
     port: Annotated[int, Field(ge=0, le=65535)] = Field(
-        default=8000, description="the port; 0: any that is free"
+        default=7755, description="the port; 0: any that is free"
     )
     workers: Count = Field(default=1, description="processes that answer, on the same port")
     keys: bool = Field(

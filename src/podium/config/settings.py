@@ -80,7 +80,7 @@ class ServerSettings:
     """What the server does; each as the table `[server]` of the configuration describes it."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
+    port: int = 7755
     workers: int = 1
     keys: bool = False
     in_flight: int = 1000
