@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from podium.engine import Execution
+from podium.engine.retelling import request_of
+from podium.errors import RequestRefused
+from podium.pool import CONDUCTOR_PROVIDER, Capability, Limits, Pool, WorkerProfile
+from podium.request import (
+    Image,
+    Message,
+    Reply,
+    Request,
+    Terms,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+    assistant,
+    system,
+    user,
+)
+from podium.run import Round, Run
+from podium.usage import Usage
+from podium.workflow import Step, Workflow
+from support.stage import Actor, Stage
+
+EVERY: tuple[Capability, ...] = ("tools", "json", "sampling", "reasoning", "vision")
+PICTURE = Image("image/png", "QUJD")
+LOOK = Tool("look", "Looks it up", {"type": "object"})
+TWO = Workflow((Step("a", "Draft it"), Step("b", "Finish it", (0,))))
+HISTORY = (
+    system("Be brief."),
+    user("old words " * 200),
+    assistant("old reply " * 200),
+    Message("user", (Text("what is this?"), PICTURE)),
+    Message("assistant", (Thinking("hm", "sealed", "b"), Text("a cat"))),
+)
+
+
+@dataclass
+class Drawer:
+    """One tool of Podium's own."""
+
+    tools: tuple[Tool, ...] = (LOOK,)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        return ToolResult(call.id, "found it")
+
+
+def run_of(execution: Execution, *, history: tuple[Message, ...], terms: Terms) -> Run:
+    assignment = execution.assignment
+    return Run(
+        id="run_test",
+        question=assignment.question,
+        status="answered",
+        pool=assignment.pool,
+        conductor="test",
+        created_at="2026-01-01T00:00:00.000+00:00",
+        rounds=(Round(0, assignment.workflow, execution.steps_so_far()),),
+        history=history,
+        images=assignment.images,
+        terms=terms,
+    )
+
+
+async def carried_out(
+    *actors: Actor,
+    workflow: Workflow = TWO,
+    history: tuple[Message, ...] = (),
+    terms: Terms = Terms(),  # noqa: B008
+    images: tuple[Image, ...] = (),
+    toolbox: Drawer | None = None,
+) -> Run:
+    stage = Stage(toolbox=toolbox)
+    execution = await stage.carry_out(
+        workflow, *actors, history=history, terms=terms, images=images
+    )
+    return run_of(execution, history=history, terms=terms)
+
+
+def retold(run: Run, index: int, toolbox: Drawer | None = None) -> Request:
+    round_ = run.rounds[0]
+    request = request_of(run, round_, round_.steps[index], toolbox)
+    assert request is not None
+    return request
+
+
+@pytest.mark.parametrize("can", [(), ("vision",), EVERY], ids=["plain", "sees", "all"])
+@pytest.mark.parametrize("window", [None, 900])
+async def test_what_is_retold_is_what_each_worker_received(
+    can: tuple[Capability, ...], window: int | None
+) -> None:
+    actors = [Actor(name, can=can, limits=Limits(context_window=window)) for name in "ab"]
+    run = await carried_out(*actors, history=HISTORY, images=(PICTURE,))
+    for index, actor in enumerate(actors):
+        assert retold(run, index) == actor.requests[-1]
+    messages = actors[1].requests[-1].messages
+    assert ("old words" in messages[1].text) == (window is None)
+
+
+async def test_tools_and_what_was_said_with_them_are_retold() -> None:
+    said = iter([Reply("one moment", Usage(1, 1, 0, 0, 0), "tool", (ToolCall("1", "look", "{}"),))])
+    finisher = Actor("b", lambda request: next(said, "done"), can=EVERY)
+    run = await carried_out(Actor("a"), finisher, toolbox=Drawer())
+    request = retold(run, 1, Drawer())
+    assert request == finisher.requests[-1]
+    assert "found it" in repr(request.messages)
+    assert request.tools == (LOOK,)
+
+
+async def test_an_answer_that_had_to_be_asked_for_again_is_retold_with_the_complaint() -> None:
+    said = iter(["no JSON", '{"n": 1}'])
+    terms = Terms(schema={"type": "object", "required": ["n"]})
+    finisher = Actor("b", lambda request: next(said), can=EVERY)
+    run = await carried_out(Actor("a"), finisher, terms=terms)
+    assert retold(run, 1) == finisher.requests[-1]
+    assert len(retold(run, 1).messages) == 3
+
+
+async def test_where_another_took_over_it_is_retold_what_that_one_received() -> None:
+    def refuses(request: Request) -> Exception:
+        return RequestRefused("not me")
+
+    seer = Actor("seer", can=("vision",))
+    run = await carried_out(
+        Actor("a", refuses, fallback="seer"),
+        seer,
+        workflow=Workflow((Step("a", "Look at it"),)),
+        images=(PICTURE,),
+    )
+    assert run.steps[0].answered_by == "seer"
+    assert retold(run, 0) == seer.requests[-1]
+    assert PICTURE in seer.requests[-1].messages[-1].parts
+
+
+async def test_a_step_that_nobody_was_asked_to_do_has_no_request() -> None:
+    def refuses(request: Request) -> Exception:
+        return RequestRefused("not me")
+
+    run = await carried_out(Actor("a", refuses), Actor("b"))
+    failed, skipped = run.steps
+    assert request_of(run, run.rounds[0], failed) is not None
+    assert skipped.status == "skipped"
+    assert request_of(run, run.rounds[0], skipped) is None
+
+
+async def test_a_step_that_was_a_run_of_its_own_has_no_request() -> None:
+    run = await carried_out(Actor("a"), Actor("b"))
+    leader = WorkerProfile(name="a", provider=CONDUCTOR_PROVIDER)
+    changed = replace(run, pool=Pool((leader, run.pool["b"])))
+    assert request_of(changed, changed.rounds[0], changed.steps[0]) is None
