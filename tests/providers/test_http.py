@@ -28,6 +28,7 @@ from podium.errors import (
 from podium.pool import WorkerProfile
 from podium.providers import Endpoint, Http, connect, faults
 from podium.providers import http as border
+from podium.providers.hops import come_through
 from podium.providers.http import MAX_REPLY_BYTES, boundary
 from podium.request import Delta, Request, user
 from podium.usage import Price
@@ -58,6 +59,18 @@ async def failure(worker: Worker, *, stream: bool) -> WorkerError:
 
 
 both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+
+
+async def test_a_call_for_a_request_of_a_server_says_how_many_it_has_come_through(
+    vendor: Vendor, ada: Worker
+) -> None:
+    vendor.says(ANSWER)
+    with come_through(2):
+        await ada.reply(ASKED)
+    await ada.reply(ASKED)
+    first, second = vendor.received
+    assert first.headers["x-podium-hop"] == "2"
+    assert "x-podium-hop" not in second.headers
 
 
 @both_ways

@@ -45,6 +45,7 @@ def serve(
     keys: Keys = None,
 ) -> None:
     """Serve the pool as one model, to clients of OpenAI and of Anthropic."""
+    from podium.server.hops import refuse_own_address
     from podium.server.starting import Chosen, is_public, listen
 
     configuration_file(os.environ, config)
@@ -54,6 +55,7 @@ def serve(
         config=str(config) if config else None, pool=str(pool) if pool else None, server=server
     )
     settings = asyncio.run(_prepared(chosen))
+    refuse_own_address(settings, os.environ)
     if is_public(settings.server.host) and not settings.server.keys:
         complain(
             f"WARNING: {settings.server.host} can be reached from other machines, and no key is "

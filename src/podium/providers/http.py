@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from podium.errors import BadReply, RequestRefused, TimedOut, Unavailable, WorkerError
 from podium.local.addresses import proxy_for
 from podium.providers import faults, wire
+from podium.providers.hops import hop_header
 from podium.providers.sse import EventReader
 from podium.providers.wire import Document, Malformed
 
@@ -121,7 +122,7 @@ class Http:
         response = await session.post(
             call.url,
             data=body,
-            headers={**_HEADERS, **call.headers},
+            headers={**_HEADERS, **hop_header(), **call.headers},
             allow_redirects=False,  # a redirect would carry the key to another host
             proxy=self._proxy_for(call.url),
         )

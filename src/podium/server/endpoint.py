@@ -19,6 +19,7 @@ from podium.server.access import Visitor
 from podium.server.answering import Answered, Bill
 from podium.server.dialects.base import Asked, Dialect
 from podium.server.exchange import ClientGone, Exchange
+from podium.server.hops import hop
 from podium.server.logs import LOGGER
 from podium.server.naming import Target
 from podium.server.refusal import Refusal, refusal_of
@@ -93,7 +94,8 @@ class _Visit:
             tokens = estimated_input_tokens(request)
             await service.door.begin(visitor, tier_or_worker=target.name, tokens=tokens)
             try:
-                await exchange.while_listening(self._answer(asked, visitor, target))
+                with hop(exchange):
+                    await exchange.while_listening(self._answer(asked, visitor, target))
             finally:
                 await service.settle(visitor, target, self._bill)
         finally:

@@ -19,6 +19,7 @@ from podium.server.dialects.base import Asked
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
 from podium.server.exchange import body_within, parsed, while_listening
+from podium.server.hops import hop
 from podium.server.refusal import invalid
 from podium.server.schemas import COUNT, PLAN, body_of
 from podium.server.service import Service
@@ -49,7 +50,7 @@ async def plan(request: HttpRequest, service: Serving, visitor: Admitted) -> dic
     bill = Bill()
     try:
         turn, wishes = await service.answering.to_plan(asked, visitor, target.tier)
-        with refusals():
+        with hop(request.headers), refusals():
             planning = service.podium.plan(turn.question, **wishes)
             round_ = await while_listening(planning, request.receive)
         bill.usage = bill.orchestration = total_usage(iter(round_.planning))
