@@ -9,12 +9,12 @@ from podium.conductor import ModelConductor, RulesConductor
 from podium.errors import Unavailable
 from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Case
-from podium.evals.roles import Role
 from podium.evals.sample import Sample, graded
 from podium.evals.strategies.baselines import single
 from podium.evals.strategies.conducting import conducted, ideal
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Reply
+from podium.roles import Role
 from podium.run import load
 from podium.runner import Options
 from podium.tasks import everyday_task

@@ -12,7 +12,7 @@ from typing import Any, Final
 from podium import plan
 from podium.errors import MalformedPlan
 from podium.evals.case import Case
-from podium.evals.roles import Role, roles
+from podium.roles import Role, roles
 from podium.run import Round, Run, dump
 from podium.usage import Usage
 

@@ -11,9 +11,9 @@ from podium.evals.page.frontier import cost_of, frontier
 from podium.evals.page.heat import who_does_what
 from podium.evals.page.lengths import steps_by_difficulty
 from podium.evals.page.scene import Box, Dot, Scene, Stroke, Words, svg
-from podium.evals.roles import Role
 from podium.evals.tables.row import Row
 from podium.evals.tables.yardsticks import CEILING
+from podium.roles import Role
 
 
 def row(strategy: str, rate: float, **more: object) -> Row:

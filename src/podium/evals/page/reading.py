@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 from podium.evals.page.markup import Markup, element
 from podium.evals.page.numbers import amount, seconds, usd
-from podium.evals.roles import roles
 from podium.evals.sample import Sample
+from podium.roles import roles
 from podium.run import Round, Run, StepRecord
 from podium.workflow import Access, Step
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.evals.roles import Role, read_role, roles
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.roles import Role, read_role, roles
 from podium.run import Round, Run
 from podium.workflow import Access, Step, Workflow
 
