@@ -1,5 +1,6 @@
-"""Where keys are on, nothing but health is told to whoever has none. The addresses are the
-application's own, so that a new one cannot be forgotten."""
+"""Where keys are on, nothing but health is told to whoever has none, and the pages are shown, which
+hold nothing of anybody's. The addresses are the application's own, so that a new one cannot be
+forgotten."""
 
 from __future__ import annotations
 
@@ -14,11 +15,20 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from podium.server.app import create_app
+from podium.server.pages.addresses import FILES, PAGES
 from podium.server.service import Service
 from podium.server.starting import DIALECTS
 from support.loopback import House
 
+SOME_ID: Final = "run_0123456789abcdef"
+
+
+def with_some_id(path: str) -> str:
+    return re.sub(r"\{[^}]*\}", SOME_ID, path)
+
+
 OPEN: Final = {"/healthz", "/readyz"}
+SHOWN: Final = {with_some_id(path) for path in (*PAGES, FILES)}
 NOT_KEYS: Final = {
     "nothing": {},
     "an empty one": {"Authorization": "Bearer"},
@@ -32,7 +42,7 @@ def addresses(routes: Sequence[BaseRoute]) -> Iterator[tuple[str, str]]:
     for each in iter_route_contexts(routes):
         assert each.path, f"{each.original_route!r} has no path: say how it asks for keys"
         for method in sorted(each.methods or ()):
-            yield method, re.sub(r"\{[^}]*\}", "run_0123456789abcdef", each.path)
+            yield method, with_some_id(each.path)
 
 
 async def _never(stack: AsyncExitStack) -> Service:
@@ -45,7 +55,7 @@ EVERY: Final = list(addresses(create_app(_never, DIALECTS).routes))
 def closed() -> Iterator[ParameterSet]:
     """Every address that is to ask for a key."""
     for method, path in EVERY:
-        if path not in OPEN:
+        if path not in OPEN | SHOWN:
             yield pytest.param(method, path, id=f"{method} {path}")
 
 
@@ -63,8 +73,8 @@ def test_without_a_key_the_answer_is_401(house: House, method: str, path: str, s
         assert response.json()["error"]["message"]
 
 
-@pytest.mark.parametrize("path", sorted(OPEN))
-def test_health_asks_for_no_key(house: House, path: str) -> None:
+@pytest.mark.parametrize("path", sorted(OPEN | SHOWN - {with_some_id(FILES)}))
+def test_health_and_the_pages_ask_for_no_key(house: House, path: str) -> None:
     assert house.http.get(path).status_code == 200
 
 

@@ -1,0 +1,17 @@
+"""The pages that `podium serve` shows to people: playground, runs, pool, spend, learning, and the
+API's own description.
+
+What is served is `static/`, files as they are: plain modules for the browser, with no build step.
+`files` holds them in memory, `addresses` says which address shows what, and `description` is the
+API's own. The pages get everything that they show from the API, as any client would.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from podium.server.pages import addresses, description
+
+router = APIRouter(include_in_schema=False)
+router.include_router(description.router)
+router.include_router(addresses.router)

@@ -1,0 +1,142 @@
+// The application: which address is which page, and what happens when one is left for another.
+
+import { replace } from './lib/dom.js';
+import { signOut, signedInAs } from './lib/session.js';
+import { failure, loading } from './lib/states.js';
+import { themeButton } from './lib/theme.js';
+
+/**
+ * @typedef {{title: string, show: (root: HTMLElement, context: Context) => Promise<void>}} Page
+ * @typedef {{
+ *   params: Record<string, string>,
+ *   query: URLSearchParams,
+ *   signal: AbortSignal,
+ *   navigate: typeof navigate,
+ * }} Context
+ */
+
+/** @type {[RegExp, () => Promise<Page>][]} */
+const ROUTES = [
+  [/^\/$/, () => import('./pages/playground.js')],
+  [/^\/runs\/?$/, () => import('./pages/runs.js')],
+  [/^\/runs\/(?<id>[^/]+)\/?$/, () => import('./pages/run.js')],
+  [/^\/pool\/?$/, () => import('./pages/pool.js')],
+  [/^\/spend\/?$/, () => import('./pages/spend.js')],
+  [/^\/learning(?:\/(?<rest>.*))?$/, () => import('./pages/learning.js')],
+  [/^\/docs\/?$/, () => import('./pages/docs.js')],
+];
+
+const main = /** @type {HTMLElement} */ (document.getElementById('page'));
+const announcements = /** @type {HTMLElement} */ (document.getElementById('announcements'));
+
+/** Stops whatever the page that is shown has going on. */
+let leaving = new AbortController();
+
+/**
+ * Go to an address of the application. `replace` leaves no trace of the address before; with
+ * `quiet` only the address changes, and the page that is shown stays, for what it shows itself.
+ * @param {string} address
+ * @param {{replace?: boolean, quiet?: boolean}} [options]
+ */
+export function navigate(address, { replace: instead = false, quiet = false } = {}) {
+  keepPlace();
+  if (instead) history.replaceState({}, '', address);
+  else history.pushState({}, '', address);
+  if (!quiet) show({ arrived: true, top: 0 });
+}
+
+/** Keep how far the page was scrolled, for whoever comes back to it. */
+function keepPlace() {
+  history.replaceState({ ...history.state, top: scrollY }, '');
+}
+
+/** @param {string} path */
+function found(path) {
+  for (const [pattern, load] of ROUTES) {
+    const match = pattern.exec(path);
+    if (match) return { load, groups: match.groups ?? {} };
+  }
+  return null;
+}
+
+/**
+ * Show the page of the present address.
+ * @param {{arrived: boolean, top: number}} how `arrived`: from another page, whose reader has to be
+ *   told of this one.
+ */
+async function show({ arrived, top }) {
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  const route = found(location.pathname);
+  markCurrent();
+  const root = document.createElement('div');
+  root.className = 'page';
+  replace(main, loading('Loading…'));
+  try {
+    if (route === null) throw new Error(`There is no page ${location.pathname}.`);
+    const page = await route.load();
+    if (signal.aborted) return;
+    replace(main, root);
+    document.title = `${page.title} · Podium`;
+    if (arrived) {
+      main.focus({ preventScroll: true });
+      scrollTo(0, top);
+      replace(announcements, page.title);
+    }
+    const params = Object.fromEntries(
+      Object.entries(route.groups).map(([name, value]) => [name, decoded(value ?? '')]),
+    );
+    const query = new URLSearchParams(location.search);
+    await page.show(root, { params, query, signal, navigate });
+    if (arrived && top > 0 && !signal.aborted) scrollTo(0, top);
+  } catch (error) {
+    if (signal.aborted) return;
+    replace(main, failure(error, () => show({ arrived: true, top: 0 })));
+  }
+}
+
+/** @param {string} value */
+function decoded(value) {
+  try {
+    return decodeURIComponent(value);
+  } catch {
+    return value;
+  }
+}
+
+function markCurrent() {
+  for (const link of document.querySelectorAll('header a[href]')) {
+    const path = /** @type {HTMLAnchorElement} */ (link).pathname;
+    const here = path === '/' ? location.pathname === '/' : location.pathname.startsWith(path);
+    if (here && !link.classList.contains('brand')) link.setAttribute('aria-current', 'page');
+    else link.removeAttribute('aria-current');
+  }
+}
+
+document.addEventListener('click', (event) => {
+  const link = event.target instanceof Element ? event.target.closest('a[href]') : null;
+  if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented || event.button !== 0) return;
+  if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  if (link.target || link.hasAttribute('download') || link.origin !== location.origin) return;
+  const onlyPlace = link.hash && link.pathname + link.search === location.pathname + location.search;
+  if (onlyPlace || !found(link.pathname)) return;
+  event.preventDefault();
+  navigate(link.pathname + link.search + link.hash);
+});
+
+addEventListener('popstate', () => show({ arrived: true, top: history.state?.top ?? 0 }));
+history.scrollRestoration = 'manual';
+
+const signOutButton = /** @type {HTMLButtonElement} */ (document.getElementById('sign-out'));
+signOutButton.addEventListener('click', () => signOut());
+
+async function showWhoIsHere() {
+  const name = await signedInAs();
+  signOutButton.hidden = !name;
+  signOutButton.title = name ? `Signed in with the key ${name}` : '';
+}
+
+document.addEventListener('signed-in', () => showWhoIsHere());
+themeButton(/** @type {HTMLButtonElement} */ (document.getElementById('theme')));
+show({ arrived: false, top: 0 });

@@ -1,0 +1,144 @@
+// The server's API, as every other client sees it. Who is not signed in where keys are asked for is
+// asked to sign in, and the request is made again.
+
+import { events } from './events.js';
+import { signIn } from './session.js';
+
+/** What the server, or the way to it, said no with. `status` is 0 where no answer came. */
+export class ApiError extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message
+   * @param {string} hint How to go on.
+   */
+  constructor(status, message, hint) {
+    super(message);
+    this.name = 'ApiError';
+    this.status = status;
+    this.hint = hint;
+  }
+}
+
+const HINTS = /** @type {Record<number, string>} */ ({
+  400: 'Change what is asked, and try again.',
+  401: 'Sign in with a key of this server.',
+  402: 'The budget is spent: raise it, or wait until it begins anew.',
+  403: 'Ask whoever runs this server for a key that may do this.',
+  404: 'It may have been deleted, or belong to another key.',
+  409: 'Load the page anew to see how things stand.',
+  413: 'Send less at a time.',
+  429: 'Wait a moment, and try again.',
+  502: 'No worker could answer; the page Pool shows how they are.',
+  503: 'The server has too much to do, or is about to stop; try again in a moment.',
+});
+
+/**
+ * @typedef {{signal?: AbortSignal}} Options
+ */
+
+/**
+ * What is at that address.
+ * @param {string} path
+ * @param {Options} [options]
+ * @returns {Promise<any>}
+ */
+export async function get(path, { signal } = {}) {
+  return read(await ask(path, { signal }));
+}
+
+/**
+ * Send a JSON document, and return what is answered.
+ * @param {string} path
+ * @param {unknown} body
+ * @param {Options} [options]
+ * @returns {Promise<any>}
+ */
+export async function post(path, body, { signal } = {}) {
+  return read(await ask(path, { ...withBody(body), signal }));
+}
+
+/**
+ * Delete what is at that address.
+ * @param {string} path
+ * @param {Options} [options]
+ * @returns {Promise<any>}
+ */
+export async function remove(path, { signal } = {}) {
+  return read(await ask(path, { method: 'DELETE', signal }));
+}
+
+/**
+ * The events that the server sends: of a POST where there is a body. Ends when the server has
+ * ended the stream, and throws `ApiError` with status 0 where the server went away in its middle.
+ * @param {string} path
+ * @param {{body?: unknown, signal?: AbortSignal, last?: string}} [options] `last` is the id of the
+ *   last event that was seen.
+ * @returns {AsyncGenerator<{event: string, data: string, id: string}>}
+ */
+export async function* stream(path, { body, signal, last } = {}) {
+  const headers = { Accept: 'text/event-stream', ...(last ? { 'Last-Event-ID': last } : {}) };
+  const sent = body === undefined ? {} : withBody(body);
+  const response = await ask(path, { ...sent, signal, headers: { ...sent.headers, ...headers } });
+  if (response.body === null) return;
+  try {
+    yield* events(response.body);
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw unreachable('The connection to the server broke off.');
+  }
+}
+
+/** @param {unknown} body */
+function withBody(body) {
+  return {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify(body),
+  };
+}
+
+/**
+ * @param {string} path
+ * @param {RequestInit} request
+ * @returns {Promise<Response>}
+ */
+async function ask(path, request) {
+  for (;;) {
+    const response = await fetched(path, request);
+    if (response.ok) return response;
+    const error = await refused(response);
+    if (response.status !== 401 || !(await signIn(error.message, request.signal))) throw error;
+  }
+}
+
+/**
+ * @param {string} path
+ * @param {RequestInit} request
+ */
+async function fetched(path, request) {
+  try {
+    return await fetch(path, { credentials: 'same-origin', ...request });
+  } catch (error) {
+    if (request.signal?.aborted) throw error;
+    throw unreachable('The server cannot be reached.');
+  }
+}
+
+/** @param {string} message */
+function unreachable(message) {
+  return new ApiError(0, message, 'Is podium serve still running? Then try again.');
+}
+
+/** @param {Response} response */
+async function read(response) {
+  return response.status === 204 ? null : response.json();
+}
+
+/** @param {Response} response */
+async function refused(response) {
+  const document = await response.json().catch(() => null);
+  const said = document?.error?.message ?? document?.message;
+  const wait = response.headers.get('Retry-After');
+  const hint = wait ? `Try again in ${wait} s.` : (HINTS[response.status] ?? 'Try again.');
+  return new ApiError(response.status, said ?? `The server answered ${response.status}.`, hint);
+}

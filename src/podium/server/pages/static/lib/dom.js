@@ -1,0 +1,95 @@
+// Elements from plain calls. Strings always become text, so nothing that anybody wrote can become
+// markup; this is the only way in which the pages make elements.
+
+import { isSafeAddress, visible } from './text.js';
+
+const SVG = 'http://www.w3.org/2000/svg';
+const NEVER = new Set(['script', 'style', 'iframe', 'object', 'embed', 'base', 'link', 'meta']);
+const ADDRESSES = new Set(['href', 'src', 'action', 'formaction', 'xlink:href', 'poster']);
+
+/**
+ * @typedef {Node | string | number | null | undefined | false | Child[]} Child
+ * @typedef {Record<string, unknown>} Attributes
+ */
+
+/**
+ * An HTML element. An attribute `onclick` takes a function; true stands for an attribute without
+ * a value; null, undefined and false leave it out. Children may be nested lists.
+ * @param {string} tag
+ * @param {Attributes | null} [attributes]
+ * @param {...Child} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, attributes, ...children) {
+  return furnished(document.createElement(tag), attributes, children);
+}
+
+/**
+ * An SVG element, as `h`.
+ * @param {string} tag
+ * @param {Attributes | null} [attributes]
+ * @param {...Child} children
+ * @returns {SVGElement}
+ */
+export function s(tag, attributes, ...children) {
+  return furnished(document.createElementNS(SVG, tag), attributes, children);
+}
+
+/**
+ * Put these children in the place of all that the element had.
+ * @template {Element | DocumentFragment} Parent
+ * @param {Parent} element
+ * @param {...Child} children
+ * @returns {Parent}
+ */
+export function replace(element, ...children) {
+  element.replaceChildren(...nodes(children));
+  return element;
+}
+
+/**
+ * Children as nodes: strings as text, nothing for null, undefined and false.
+ * @param {Child[]} children
+ * @returns {Node[]}
+ */
+export function nodes(children) {
+  const found = [];
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false || child === '') continue;
+    found.push(child instanceof Node ? child : document.createTextNode(visible(String(child))));
+  }
+  return found;
+}
+
+/**
+ * @template {Element} Made
+ * @param {Made} element
+ * @param {Attributes | null | undefined} attributes
+ * @param {Child[]} children
+ * @returns {Made}
+ */
+function furnished(element, attributes, children) {
+  if (NEVER.has(element.localName)) throw new TypeError(`<${element.localName}> is never made here`);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === 'function') {
+      element.addEventListener(name.replace(/^on/, ''), value);
+    } else {
+      element.setAttribute(name, checked(name, value === true ? '' : String(value)));
+    }
+  }
+  element.append(...nodes(children));
+  return element;
+}
+
+/**
+ * @param {string} name
+ * @param {string} value
+ */
+function checked(name, value) {
+  if (/^on/i.test(name)) throw new TypeError(`${name} takes a function`);
+  if (/^style$/i.test(name)) throw new TypeError('style goes by classes or element.style');
+  if (name === 'srcdoc') throw new TypeError('srcdoc is never set here');
+  // A link that would run something leads nowhere.
+  return ADDRESSES.has(name) && !isSafeAddress(value) ? '#' : value;
+}

@@ -1,0 +1,125 @@
+// Signing in with a key. The key is sent once, to be exchanged for a cookie that scripts cannot
+// read; it is in no address, in no storage, and gone from here when the dialog closes.
+
+import { h, replace } from './dom.js';
+
+const SESSION = '/session';
+
+/** @type {Promise<boolean> | null} */
+let asking = null;
+
+/**
+ * Ask for a key in a dialog. Several who ask at once share one dialog.
+ * @param {string} reason Why a key is needed, in the server's words.
+ * @param {AbortSignal | null} [signal]
+ * @returns {Promise<boolean>} Whether somebody is signed in now.
+ */
+export async function signIn(reason, signal) {
+  asking ??= askedForKey(reason).finally(() => {
+    asking = null;
+  });
+  const signedIn = await asking;
+  signal?.throwIfAborted();
+  return signedIn;
+}
+
+/** Sign out, and begin anew. */
+export async function signOut() {
+  await fetch(SESSION, { method: 'DELETE', credentials: 'same-origin' });
+  location.assign('/');
+}
+
+/**
+ * Who is signed in: their key's name, '' where no keys are asked for, null where nobody is.
+ * @returns {Promise<string | null>}
+ */
+export async function signedInAs() {
+  const response = await fetch(SESSION, { credentials: 'same-origin' }).catch(() => null);
+  if (!response?.ok) return null;
+  return (await response.json()).name;
+}
+
+/**
+ * @param {string} reason
+ * @returns {Promise<boolean>}
+ */
+function askedForKey(reason) {
+  return new Promise((resolve) => {
+    const problem = h('p', { class: 'field-error', role: 'alert', id: 'key-problem' });
+    const field = /** @type {HTMLInputElement} */ (
+      h('input', {
+        type: 'password',
+        id: 'key',
+        name: 'key',
+        autocomplete: 'off',
+        spellcheck: 'false',
+        required: true,
+        placeholder: 'pk_…',
+        'aria-describedby': 'key-problem',
+      })
+    );
+    let signedIn = false;
+    const submit = async (/** @type {Event} */ event) => {
+      event.preventDefault();
+      replace(problem);
+      const refused = await exchanged(field.value.trim());
+      if (refused === null) {
+        signedIn = true;
+        dialog.close();
+      } else {
+        replace(problem, refused);
+        field.select();
+      }
+    };
+    const dialog = /** @type {HTMLDialogElement} */ (
+      h(
+        'dialog',
+        { class: 'sign-in', 'aria-labelledby': 'sign-in-title' },
+        h(
+          'form',
+          { onsubmit: submit },
+          h('h2', { id: 'sign-in-title' }, 'Sign in'),
+          h('p', { class: 'quiet-text' }, 'This server asks for a key. ', h('span', {}, reason)),
+          h('label', { for: 'key' }, 'Key'),
+          field,
+          problem,
+          h(
+            'div',
+            { class: 'buttons' },
+            h('button', { type: 'submit', class: 'primary' }, 'Sign in'),
+            h('button', { type: 'button', onclick: () => dialog.close() }, 'Not now'),
+          ),
+        ),
+      )
+    );
+    dialog.addEventListener('close', () => {
+      field.value = '';
+      dialog.remove();
+      if (signedIn) document.dispatchEvent(new Event('signed-in'));
+      resolve(signedIn);
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+/**
+ * Exchange the key for the cookie.
+ * @param {string} key
+ * @returns {Promise<string | null>} Why it was refused, or null.
+ */
+async function exchanged(key) {
+  try {
+    const response = await fetch(SESSION, {
+      method: 'POST',
+      credentials: 'same-origin',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ key }),
+    });
+    if (response.ok) return null;
+    const document = await response.json().catch(() => null);
+    return document?.error?.message ?? `The server answered ${response.status}.`;
+  } catch {
+    return 'The server cannot be reached. Is podium serve still running?';
+  }
+}

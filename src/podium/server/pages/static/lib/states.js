@@ -1,0 +1,49 @@
+// What is shown where there is nothing to show yet, nothing at all, or something went wrong.
+
+import { h } from './dom.js';
+
+/**
+ * Something is on its way.
+ * @param {string} words
+ * @returns {HTMLElement}
+ */
+export function loading(words) {
+  return h(
+    'div',
+    { class: 'state state-loading', role: 'status' },
+    h('span', { class: 'spinner', 'aria-hidden': 'true' }),
+    h('p', { class: 'state-words' }, words),
+  );
+}
+
+/**
+ * There is nothing, and that is no fault.
+ * @param {string} words
+ * @param {string | Node} [hint] How to go on.
+ * @returns {HTMLElement}
+ */
+export function empty(words, hint) {
+  return h(
+    'div',
+    { class: 'state state-empty' },
+    h('p', { class: 'state-words' }, words),
+    hint ? h('p', { class: 'state-hint' }, hint) : null,
+  );
+}
+
+/**
+ * Something went wrong: what happened, and how to go on.
+ * @param {unknown} error
+ * @param {(() => void) | null} [retry]
+ * @returns {HTMLElement}
+ */
+export function failure(error, retry) {
+  const { message, hint } = /** @type {{message?: string, hint?: string}} */ (error ?? {});
+  return h(
+    'div',
+    { class: 'state state-failure', role: 'alert' },
+    h('p', { class: 'state-words' }, message || String(error)),
+    hint ? h('p', { class: 'state-hint' }, hint) : null,
+    retry ? h('button', { type: 'button', onclick: () => retry() }, 'Try again') : null,
+  );
+}

@@ -1,0 +1,10 @@
+import { h } from '../lib/dom.js';
+
+export const title = 'Runs';
+
+/**
+ * @param {HTMLElement} root
+ */
+export async function show(root) {
+  root.append(h('h1', {}, title));
+}

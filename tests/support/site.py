@@ -1,0 +1,157 @@
+"""A server that a browser can visit: the whole application over scripted workers, on a loopback
+port, in the event loop of the test. Its store is a directory of the test's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from podium.conductor import Conductor
+from podium.config import ServerSettings
+from podium.pool import Pool
+from podium.providers import ScriptedWorker
+from podium.run import Run
+from podium.runner import Options
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
+from podium.server.service import Service
+from podium.server.starting import DIALECTS
+from podium.store import keys_in, open_store
+from podium.store.base import RunStore
+from podium.store.keys import Rules
+from podium.usage import Price
+from podium.worker import Worker
+from support.serving import application
+
+
+def pool_of_three() -> list[Worker]:
+    """A scripted pool with everything that pages show: prices, descriptions, and a worker of whose
+    price nobody knows."""
+    return [
+        ScriptedWorker(
+            "solver",
+            "Air scatters **short** wavelengths more: $I \\propto \\lambda^{-4}$.",
+            description="strong at mathematics; slow",
+            price=Price(input=3.0, output=15.0),
+        ),
+        ScriptedWorker(
+            "checker",
+            "I checked it: correct.",
+            description="checks what others wrote",
+            price=Price(input=0.5, output=1.5),
+        ),
+        ScriptedWorker("local", "A short answer.", description="small, on this machine"),
+    ]
+
+
+@dataclass
+class Site:
+    """A server that runs. `token` is a key that may do everything, empty where none is asked for.
+
+    `store` is open beside the server's own use of it: put runs there, and pages show them.
+    """
+
+    address: str
+    app: Any
+    store: RunStore
+    token: str = ""
+
+    @property
+    def service(self) -> Service:
+        """What is behind the addresses."""
+        service: Service = self.app.state.holder()
+        return service
+
+    def url(self, path: str) -> str:
+        """The whole address of a path."""
+        return self.address + path
+
+    async def keep(self, *runs: Run) -> None:
+        """Put runs into the store as they are."""
+        for run in runs:
+            await self.store.begin(run)
+            for round_ in run.rounds:
+                await self.store.plan(run.id, round_)
+                for step in round_.steps:
+                    await self.store.step(run.id, step)
+            if run.status != "running":
+                await self.store.finish(run)
+
+    async def ask(self, question: str, model: str = "podium-ultra", **podium: object) -> str:
+        """Ask the server as a client would; the id of the run that it made."""
+        headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        body = {"model": model, "messages": [{"role": "user", "content": question}]}
+        async with httpx.AsyncClient(base_url=self.address, headers=headers) as client:
+            response = await client.post(
+                "/v1/chat/completions", json=body | ({"podium": podium} if podium else {})
+            )
+        response.raise_for_status()
+        return response.headers["x-podium-run"]
+
+
+@asynccontextmanager
+async def site_over(
+    directory: Path,
+    workers: Sequence[Worker] | None = None,
+    *,
+    keys: bool = False,
+    conductor: Conductor | None = None,
+    options: Options | None = None,
+    **settings: Any,
+) -> AsyncIterator[Site]:
+    """A server over these workers, until the block is left."""
+    async with AsyncExitStack() as stack:
+        workers = pool_of_three() if workers is None else workers
+        store = await open_store(directory / "runs.db")
+        door, token = None, ""
+        if keys:
+            made = make_key("Ada", Rules(scopes=frozenset({"admin"})))
+            await keys_in(store).add(made.key)
+            door = Gatekeeper(keys_in(store), Pool(tuple(worker.profile for worker in workers)))
+            stack.push_async_callback(door.close)
+            token = made.token
+        app = application(
+            workers,
+            conductor=conductor,
+            options=options,
+            settings=ServerSettings(**settings),
+            store=store,
+            door=door,
+            dialects=DIALECTS,
+        )
+        address = await stack.enter_async_context(listening(app))
+        yield Site(address, app, store, token)
+
+
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    """The application on a free loopback port."""
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host="127.0.0.1",
+            port=0,
+            log_config=None,
+            access_log=False,
+            ws="none",
+            lifespan="on",
+            timeout_graceful_shutdown=1,
+        )
+    )
+    serving = asyncio.create_task(server._serve())
+    while not server.started:
+        assert not serving.done(), "the server ended before it listened"
+        await asyncio.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        await serving
