@@ -9,44 +9,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Final, cast
 
 import typer
 
-from podium.cli import options
+from podium.cli import key_options, options
 from podium.cli.app import NounGroup
 from podium.cli.kept import Result, with_store
+from podium.cli.key_text import key_document, rules_line, state_of, usage_line
 from podium.cli.output import complain, say, say_json
 from podium.cli.settings import Choice, settings_for
-from podium.cli.text import counted, local_time, money, one_line, tokens
+from podium.cli.text import local_time, one_line
 from podium.config.problems import nearest
 from podium.config.resolve import PROVIDERS
 from podium.errors import UsageError
-from podium.run import Tier, timestamp
+from podium.run import Tier
 from podium.server.access.keys import ID_PREFIX, make_key
 from podium.store import KeyStore, keys_in
-from podium.store.keys import NO_CAP, SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
+from podium.store.keys import USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
-_PERIODS: Final = (
-    ("per_request", "a request"),
-    ("per_day", "a day"),
-    ("per_month", "a month"),
-    ("in_total", "in all"),
-)
 _SPAN: Final = re.compile(r"(\d{1,5})([hd])")
-
-
-def _usd(what: str) -> Any:
-    return typer.Option(
-        metavar="USD", min=0, callback=options.finite, help=f"The most money {what}."
-    )
-
-
-def _count(what: str) -> Any:
-    return typer.Option(metavar="N", min=0, help=f"The most tokens {what}.")
-
 
 Named = Annotated[
     str, typer.Argument(metavar="KEY", help="A key's id, the beginning of it, or its name.")
@@ -55,53 +39,22 @@ Named = Annotated[
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what the key is for.")],
-    scope: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SCOPE",
-            help=f"What it may be used for: {', '.join(SCOPES)}; may be repeated. Without any, "
-            f"all but admin.",
-        ),
-    ] = None,
-    tier: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="mini|podium|ultra", help="A tier that it may ask for; may be repeated."
-        ),
-    ] = None,
-    worker: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="A worker that it may call by its name; may be repeated."
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A worker or provider that must see nothing that is asked with it, in no step "
-            "of any run; may be repeated.",
-        ),
-    ] = None,
-    usd_per_request: Annotated[float | None, _usd("one request may cost")] = None,
-    usd_per_day: Annotated[float | None, _usd("it may spend in a day (UTC)")] = None,
-    usd_per_month: Annotated[float | None, _usd("it may spend in a month (UTC)")] = None,
-    usd_in_total: Annotated[float | None, _usd("it may ever spend")] = None,
-    tokens_per_request: Annotated[int | None, _count("one request may use")] = None,
-    tokens_per_day: Annotated[int | None, _count("it may use in a day (UTC)")] = None,
-    tokens_per_month: Annotated[int | None, _count("it may use in a month (UTC)")] = None,
-    tokens_in_total: Annotated[int | None, _count("it may ever use")] = None,
-    requests_per_minute: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="The most requests in a minute.")
-    ] = None,
-    tokens_per_minute: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="The most tokens in a minute.")
-    ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="When it ends: 12h, 30d, or a day such as 2027-01-31."),
-    ] = None,
+    name: key_options.Name,
+    scope: key_options.Scopes = None,
+    tier: key_options.Tiers = None,
+    worker: key_options.Workers = None,
+    exclude: key_options.Exclude = None,
+    usd_per_request: key_options.UsdPerRequest = None,
+    usd_per_day: key_options.UsdPerDay = None,
+    usd_per_month: key_options.UsdPerMonth = None,
+    usd_in_total: key_options.UsdInTotal = None,
+    tokens_per_request: key_options.TokensPerRequest = None,
+    tokens_per_day: key_options.TokensPerDay = None,
+    tokens_per_month: key_options.TokensPerMonth = None,
+    tokens_in_total: key_options.TokensInTotal = None,
+    requests_per_minute: key_options.RequestsPerMinute = None,
+    tokens_per_minute: key_options.TokensPerMinute = None,
+    expires: key_options.Expires = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -120,17 +73,9 @@ def create(
     )
     made = make_key(name, rules, expires_at=None if expires is None else _moment(expires))
 
-    async def add(keys: KeyStore) -> None:
-        if any(key.name == made.key.name and _state(key) == "active" for key in await keys.keys()):
-            raise UsageError(
-                f"there is a key named {made.key.name!r} already; choose another name, or "
-                f"revoke that one first"
-            )
-        await keys.add(made.key)
-
-    _with_keys(config, add)
+    _with_keys(config, lambda keys: _add(made.key, keys))
     if json:
-        say_json({"token": made.token, **_document(made.key)})
+        say_json({"token": made.token, **key_document(made.key)})
         return
     say(made.token)
     complain(f"{made.key.id} for {made.key.name!r}; its token is not shown again, so keep it now")
@@ -141,11 +86,11 @@ def list_(json: options.JsonList = False, config: options.Config = None) -> None
     """List the keys, the newest first, with what each may do; revoked ones are among them."""
     found = _with_keys(config, lambda keys: keys.keys(), to_read=True)
     if json:
-        say_json([_document(key) for key in found])
+        say_json([key_document(key) for key in found])
         return
     for key in found:
         when = local_time(key.created_at)
-        say(one_line(f"{key.id}  {when}  {_state(key):<7}  {key.name}: {_rules(key)}"))
+        say(one_line(f"{key.id}  {when}  {state_of(key):<7}  {key.name}: {rules_line(key)}"))
     if not found:
         complain("no keys; make one with: podium keys create NAME")
 
@@ -197,9 +142,23 @@ def usage(
         say_json([{"name": names[row.key_id], **asdict(row)} for row in rows])
         return
     for row in rows:
-        say(one_line(f"{row.day}  {row.key_id}  {names[row.key_id]}  {row.model}: {_used(row)}"))
+        say(
+            one_line(
+                f"{row.day}  {row.key_id}  {names[row.key_id]}  {row.model}: {usage_line(row)}"
+            )
+        )
     if not rows:
         complain("nothing was used; what is used with keys is written about a second later")
+
+
+async def _add(key: Key, keys: KeyStore) -> None:
+    """Two keys of one name could not be told apart where a name is enough."""
+    if any(other.name == key.name and state_of(other) == "active" for other in await keys.keys()):
+        raise UsageError(
+            f"there is a key named {key.name!r} already; choose another name, or revoke that one "
+            f"first"
+        )
+    await keys.add(key)
 
 
 def _with_keys(
@@ -231,7 +190,7 @@ def _meant(wanted: str, keys: Sequence[Key]) -> Key:
     named = [key for key in keys if key.name == wanted]
     for found in (
         [key for key in keys if key.id in starts],
-        [key for key in named if _state(key) == "active"] or named,
+        [key for key in named if state_of(key) == "active"] or named,
         [key for key in keys if wanted and key.id.startswith(starts)],
     ):
         if len(found) == 1:
@@ -265,69 +224,3 @@ def _day(text: str | None) -> str | None:
         return date.fromisoformat(text).isoformat()
     except ValueError as error:
         raise UsageError(f"{text!r} is no day; write it as 2027-01-31") from error
-
-
-def _state(key: Key) -> str:
-    if key.revoked_at is not None:
-        return "revoked"
-    # Both are in UTC and written alike, so the later one is the greater text.
-    return "expired" if key.expires_at is not None and key.expires_at <= timestamp() else "active"
-
-
-def _document(key: Key) -> dict[str, Any]:
-    """A key as JSON; the digest of its token stays where it is."""
-    rules = key.rules
-    return {
-        "id": key.id,
-        "name": key.name,
-        "state": _state(key),
-        "created_at": key.created_at,
-        "expires_at": key.expires_at,
-        "revoked_at": key.revoked_at,
-        "scopes": [scope for scope in SCOPES if scope in rules.scopes],
-        "tiers": None if rules.tiers is None else sorted(rules.tiers),
-        "workers": None if rules.workers is None else sorted(rules.workers),
-        "exclude": sorted(rules.exclude),
-        **{name: asdict(getattr(rules, name)) for name, _ in _PERIODS},
-        "requests_per_minute": rules.requests_per_minute,
-        "tokens_per_minute": rules.tokens_per_minute,
-    }
-
-
-def _rules(key: Key) -> str:
-    """What the key may do, in a line."""
-    rules = key.rules
-    parts = [" ".join(scope for scope in SCOPES if scope in rules.scopes)]
-    if rules.tiers is not None:
-        parts.append(f"tiers {' '.join(sorted(rules.tiers))}")
-    if rules.workers is not None:
-        parts.append(f"workers {' '.join(sorted(rules.workers))}")
-    if rules.exclude:
-        parts.append(f"without {' '.join(sorted(rules.exclude))}")
-    for name, words in _PERIODS:
-        cap: Allowance = getattr(rules, name)
-        if cap != NO_CAP:
-            caps = [money(cap.usd)] if cap.usd is not None else []
-            caps += [tokens(cap.tokens)] if cap.tokens is not None else []
-            parts.append(f"{' and '.join(caps)} {words}")
-    if rules.requests_per_minute is not None:
-        parts.append(f"{counted(rules.requests_per_minute, 'request')} a minute")
-    if rules.tokens_per_minute is not None:
-        parts.append(f"{tokens(rules.tokens_per_minute)} a minute")
-    if key.expires_at is not None:
-        parts.append(f"until {local_time(key.expires_at)}")
-    return ", ".join(parts)
-
-
-def _used(row: KeyUsage) -> str:
-    """What was used, in a line."""
-    used = tokens(row.input_tokens + row.output_tokens)
-    conducting = row.orchestration_input_tokens + row.orchestration_output_tokens
-    if conducting:
-        used += f" ({conducting:,} of them orchestration)"
-    if row.unknown_tokens:
-        used += f" and those of {counted(row.unknown_tokens, 'request')} unknown"
-    cost = money(row.cost_usd)
-    if row.unknown_cost:
-        cost += f" and the cost of {counted(row.unknown_cost, 'request')} unknown"
-    return f"{counted(row.requests, 'request')}, {used}, {cost}"
