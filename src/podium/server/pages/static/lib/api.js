@@ -33,7 +33,9 @@ const HINTS = /** @type {Record<number, string>} */ ({
 });
 
 /**
- * @typedef {{signal?: AbortSignal}} Options
+ * `onHeaders` gets the headers of the response, also of one that says no: which run it was, what
+ * it cost.
+ * @typedef {{signal?: AbortSignal, onHeaders?: (headers: Headers) => void}} Options
  */
 
 /**
@@ -42,8 +44,8 @@ const HINTS = /** @type {Record<number, string>} */ ({
  * @param {Options} [options]
  * @returns {Promise<any>}
  */
-export async function get(path, { signal } = {}) {
-  return read(await ask(path, { signal }));
+export async function get(path, { signal, onHeaders } = {}) {
+  return read(await ask(path, { signal }, onHeaders));
 }
 
 /**
@@ -53,8 +55,8 @@ export async function get(path, { signal } = {}) {
  * @param {Options} [options]
  * @returns {Promise<any>}
  */
-export async function post(path, body, { signal } = {}) {
-  return read(await ask(path, { ...withBody(body), signal }));
+export async function post(path, body, { signal, onHeaders } = {}) {
+  return read(await ask(path, { ...withBody(body), signal }, onHeaders));
 }
 
 /**
@@ -63,22 +65,23 @@ export async function post(path, body, { signal } = {}) {
  * @param {Options} [options]
  * @returns {Promise<any>}
  */
-export async function remove(path, { signal } = {}) {
-  return read(await ask(path, { method: 'DELETE', signal }));
+export async function remove(path, { signal, onHeaders } = {}) {
+  return read(await ask(path, { method: 'DELETE', signal }, onHeaders));
 }
 
 /**
  * The events that the server sends: of a POST where there is a body. Ends when the server has
  * ended the stream, and throws `ApiError` with status 0 where the server went away in its middle.
  * @param {string} path
- * @param {{body?: unknown, signal?: AbortSignal, last?: string}} [options] `last` is the id of the
- *   last event that was seen.
+ * @param {Options & {body?: unknown, last?: string}} [options] `last` is the id of the last event
+ *   that was seen.
  * @returns {AsyncGenerator<{event: string, data: string, id: string}>}
  */
-export async function* stream(path, { body, signal, last } = {}) {
+export async function* stream(path, { body, signal, last, onHeaders } = {}) {
   const headers = { Accept: 'text/event-stream', ...(last ? { 'Last-Event-ID': last } : {}) };
   const sent = body === undefined ? {} : withBody(body);
-  const response = await ask(path, { ...sent, signal, headers: { ...sent.headers, ...headers } });
+  const request = { ...sent, signal, headers: { ...sent.headers, ...headers } };
+  const response = await ask(path, request, onHeaders);
   if (response.body === null) return;
   try {
     yield* events(response.body);
@@ -100,11 +103,13 @@ function withBody(body) {
 /**
  * @param {string} path
  * @param {RequestInit} request
+ * @param {((headers: Headers) => void) | undefined} onHeaders
  * @returns {Promise<Response>}
  */
-async function ask(path, request) {
+async function ask(path, request, onHeaders) {
   for (;;) {
     const response = await fetched(path, request);
+    onHeaders?.(response.headers);
     if (response.ok) return response;
     const error = await refused(response);
     if (response.status !== 401 || !(await signIn(error.message, request.signal))) throw error;

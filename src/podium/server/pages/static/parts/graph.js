@@ -1,0 +1,290 @@
+// A workflow drawn: a lane for each worker, a column for each depth, a line for each result that
+// a step reads. States change in place, so that a run can be watched. Where things stand is
+// `layout.js`.
+//
+// One step is a tab stop; arrow keys go from step to step, Enter and the space bar select one.
+
+import { s } from '../lib/dom.js';
+import { countText, shorten } from '../lib/format.js';
+import { MOST_LINES, NODE, layout, line } from './layout.js';
+
+/** What stands in a step beside the colour, which not everybody sees. */
+const GLYPHS = Object.freeze({ waiting: '○', running: '◔', done: '✓', failed: '✕' });
+const OTHER_GLYPH = '–';
+
+/** The point of the arrow at which every line into a step ends. */
+const PORT = `M-6 ${NODE.height / 2 - 4}l6 4l-6 4z`;
+
+const LONGEST_LANE = 16;
+const LONGEST_SUBTASK = 17;
+const LONGEST_SPOKEN = 120;
+const LONGEST_TITLE = 500;
+
+/**
+ * @param {import('./layout.js').Step[]} steps
+ * @param {{onSelect?: (index: number) => void, label?: string}} [options]
+ * @returns {Graph}
+ */
+export function graph(steps, options) {
+  return new Graph(steps, options);
+}
+
+class Graph {
+  #drawing;
+  #nodes;
+  #flow = s('path', { class: 'graph-flow' });
+  #chosen = s('path', { class: 'graph-chosen' });
+  #onSelect;
+  #stop = 0;
+  #selected = -1;
+  #isFlowStale = false;
+
+  /**
+   * @param {import('./layout.js').Step[]} steps
+   * @param {{onSelect?: (index: number) => void, label?: string}} [options]
+   */
+  constructor(steps, { onSelect, label = 'The workflow' } = {}) {
+    const drawing = layout(steps);
+    this.#drawing = drawing;
+    this.#onSelect = onSelect;
+    this.#nodes = steps.map((step, index) => new StepNode(step, index, drawing));
+    const isLegible = drawing.lines <= MOST_LINES;
+    /** What to say beside a drawing that leaves something out; empty for most. */
+    this.hint = isLegible ? '' : 'Select a step to see the lines to what it reads.';
+    /** @type {SVGElement} */
+    this.element = s(
+      'svg',
+      {
+        class: 'graph',
+        width: drawing.width,
+        height: drawing.height,
+        viewBox: `0 0 ${drawing.width} ${drawing.height}`,
+        role: 'group',
+        'aria-label': spokenLabel(label, steps.length, drawing.lanes.length),
+        onclick: (/** @type {Event} */ event) => this.#clicked(event),
+        onkeydown: (/** @type {KeyboardEvent} */ event) => this.#pressed(event),
+      },
+      drawing.lanes.map((lane, index) => laneOf(lane, index, drawing.width)),
+      s('path', { class: 'graph-lines', d: isLegible ? this.#linesInto(steps.keys()) : '' }),
+      this.#flow,
+      this.#chosen,
+      this.#nodes.map((node) => node.element),
+    );
+    this.#nodes[0]?.element.setAttribute('tabindex', '0');
+    this.#drawFlow();
+  }
+
+  /**
+   * Show how a step stands.
+   * @param {number} index
+   * @param {{state?: string, tokens?: number | null}} change
+   */
+  update(index, change) {
+    const node = this.#nodes[index];
+    const wasRunning = node.state === 'running';
+    node.update(change);
+    if (wasRunning === (node.state === 'running') || this.#isFlowStale) return;
+    this.#isFlowStale = true; // many steps may change at once, and the lines are drawn once for all
+    requestAnimationFrame(() => this.#drawFlow());
+  }
+
+  /**
+   * Mark a step, and draw a line from everything that it reads.
+   * @param {number} index
+   */
+  select(index) {
+    this.#nodes[this.#selected]?.element.setAttribute('aria-pressed', 'false');
+    this.#selected = index;
+    this.#nodes[index].element.setAttribute('aria-pressed', 'true');
+    const { places, reads } = this.#drawing;
+    const lines = reads[index].map((from) => line(places[from], places[index]));
+    this.#chosen.setAttribute('d', lines.slice(0, MOST_LINES).join(''));
+  }
+
+  /** @param {Iterable<number>} targets */
+  #linesInto(targets) {
+    const { places, direct } = this.#drawing;
+    return Array.from(targets)
+      .flatMap((target) => direct[target].map((read) => line(places[read], places[target])))
+      .slice(0, MOST_LINES)
+      .join('');
+  }
+
+  #drawFlow() {
+    this.#isFlowStale = false;
+    const running = this.#nodes.flatMap((node, index) => (node.state === 'running' ? [index] : []));
+    this.#flow.setAttribute('d', this.#linesInto(running));
+  }
+
+  /** @param {number} index */
+  #focus(index) {
+    this.#nodes[this.#stop].element.setAttribute('tabindex', '-1');
+    this.#stop = index;
+    const { element } = this.#nodes[index];
+    element.setAttribute('tabindex', '0');
+    element.focus();
+  }
+
+  /** @param {Event} event */
+  #clicked(event) {
+    const index = indexOf(event.target);
+    if (index === null) return;
+    this.#focus(index);
+    this.select(index);
+    this.#onSelect?.(index);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #pressed(event) {
+    const index = indexOf(event.target);
+    if (index === null || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === 'Enter' || event.key === ' ') {
+      this.select(index);
+      this.#onSelect?.(index);
+    } else {
+      const next = neighbour(this.#drawing.places, index, event.key);
+      if (next === null) return;
+      this.#focus(next);
+    }
+    event.preventDefault();
+  }
+}
+
+/**
+ * The step to go to from another by a key, or null where that key means nothing.
+ * @param {import('./layout.js').Place[]} places
+ * @param {number} index
+ * @param {string} key
+ * @returns {number | null}
+ */
+export function neighbour(places, index, key) {
+  if (key === 'Home') return 0;
+  if (key === 'End') return places.length - 1;
+  const here = places[index];
+  const ahead = {
+    ArrowRight: (/** @type {typeof here} */ place) => place.x - here.x,
+    ArrowLeft: (/** @type {typeof here} */ place) => here.x - place.x,
+    ArrowDown: (/** @type {typeof here} */ place) => place.y - here.y,
+    ArrowUp: (/** @type {typeof here} */ place) => here.y - place.y,
+  }[key];
+  if (ahead === undefined) return null;
+  const sideways = key === 'ArrowRight' || key === 'ArrowLeft' ? 'y' : 'x';
+  let best = index;
+  let least = Infinity;
+  places.forEach((place, other) => {
+    const distance = ahead(place);
+    if (distance <= 0) return;
+    // What lies in the same row or column comes first, then what is nearest.
+    const cost = distance + 3 * Math.abs(place[sideways] - here[sideways]);
+    if (cost < least) [best, least] = [other, cost];
+  });
+  return best;
+}
+
+/** @param {EventTarget | null} target */
+function indexOf(target) {
+  const found = target instanceof Element ? target.closest('[data-step]') : null;
+  return found === null ? null : Number(found.getAttribute('data-step'));
+}
+
+/** One step in the drawing. */
+class StepNode {
+  #step;
+  #index;
+  #reads;
+  #tokens = /** @type {number | null} */ (null);
+  #glyph = s('text', { class: 'graph-glyph', x: NODE.width - 18, y: 17, 'aria-hidden': 'true' });
+  #note = s('text', { class: 'graph-note', x: 10, y: 32 });
+
+  /**
+   * @param {import('./layout.js').Step} step
+   * @param {number} index
+   * @param {ReturnType<typeof layout>} drawing
+   */
+  constructor(step, index, drawing) {
+    this.#step = step;
+    this.#index = index;
+    this.#reads = drawing.reads[index];
+    this.state = step.state ?? 'waiting';
+    const { x, y } = drawing.places[index];
+    this.element = s(
+      'g',
+      {
+        class: 'graph-step',
+        transform: `translate(${x} ${y})`,
+        tabindex: '-1',
+        role: 'button',
+        'aria-pressed': 'false',
+        'data-step': index,
+      },
+      s('title', {}, `Step ${index}, ${step.worker}: ${shorten(step.subtask, LONGEST_TITLE)}`),
+      s('rect', { width: NODE.width, height: NODE.height, rx: 7 }),
+      this.#reads.length > 0 && s('path', { class: 'graph-port', d: PORT }),
+      s('text', { class: 'graph-index', x: 10, y: 17 }, index),
+      s('text', { x: 18 + 8 * String(index).length, y: 17 }, subtaskShown(step, index)),
+      this.#note,
+      this.#glyph,
+    );
+    this.update({});
+  }
+
+  /** @param {{state?: string, tokens?: number | null}} change */
+  update({ state = this.state, tokens = this.#tokens }) {
+    this.state = state;
+    this.#tokens = tokens;
+    const used = tokens === null ? '' : `, ${countText(tokens)} tokens`;
+    const access = this.#reads.length > 0 ? `reads ${inWords(this.#reads)}` : 'reads no other step';
+    const { worker } = this.#step;
+    const subtask = shorten(this.#step.subtask, LONGEST_SPOKEN);
+    this.#glyph.textContent = GLYPHS[/** @type {keyof typeof GLYPHS} */ (state)] ?? OTHER_GLYPH;
+    this.#note.textContent = state + used;
+    this.element.setAttribute('data-state', state);
+    this.element.setAttribute(
+      'aria-label',
+      `Step ${this.#index}, ${worker}, ${state}${used}; ${access}: ${subtask}`,
+    );
+  }
+}
+
+/**
+ * @param {import('./layout.js').Step} step
+ * @param {number} index
+ */
+function subtaskShown(step, index) {
+  return shorten(step.subtask, LONGEST_SUBTASK - String(index).length);
+}
+
+/** @param {number[]} reads */
+function inWords(reads) {
+  if (reads.length > 8) return `${reads.length} earlier steps`;
+  return `${reads.length === 1 ? 'step' : 'steps'} ${reads.join(', ')}`;
+}
+
+/**
+ * @param {import('./layout.js').Lane} lane
+ * @param {number} index
+ * @param {number} width
+ */
+function laneOf(lane, index, width) {
+  return s(
+    'g',
+    { class: index % 2 ? 'graph-lane graph-lane-odd' : 'graph-lane', 'aria-hidden': 'true' },
+    s('rect', { x: 0, y: lane.top, width, height: lane.height }),
+    s(
+      'text',
+      { x: 10, y: lane.top + lane.height / 2 + 4 },
+      s('title', {}, lane.worker),
+      shorten(lane.worker, LONGEST_LANE),
+    ),
+  );
+}
+
+/**
+ * @param {string} label
+ * @param {number} steps
+ * @param {number} workers
+ */
+function spokenLabel(label, steps, workers) {
+  const by = `${workers} ${workers === 1 ? 'worker' : 'workers'}`;
+  return `${label}: ${steps} ${steps === 1 ? 'step' : 'steps'} by ${by}`;
+}

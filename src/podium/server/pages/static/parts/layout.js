@@ -1,0 +1,154 @@
+// Where the steps of a workflow stand in a drawing, and which lines join them. Pure: it knows
+// nothing of the page. Lanes are workers, columns are depth: a step stands to the right of all
+// that it reads.
+
+/**
+ * @typedef {{worker: string, subtask: string, access: 'all' | number[], state?: string}} Step
+ * @typedef {{x: number, y: number, column: number, lane: number}} Place
+ * @typedef {{worker: string, top: number, height: number}} Lane
+ */
+
+export const NODE = Object.freeze({ width: 148, height: 40 });
+
+const GAP = Object.freeze({ column: 44, row: 12, lane: 20 });
+const MARGIN = Object.freeze({ left: 132, right: 16, top: 4 });
+
+/** More lines than this say nothing to an eye; they are then drawn for one step at a time. */
+export const MOST_LINES = 3000;
+
+/**
+ * The earlier steps that each step receives.
+ * @param {Step[]} steps
+ * @returns {number[][]}
+ */
+export function readsOf(steps) {
+  return steps.map((step, index) =>
+    step.access === 'all'
+      ? Array.from({ length: index }, (_, earlier) => earlier)
+      : step.access.filter((read) => read >= 0 && read < index),
+  );
+}
+
+/**
+ * The reads that no other read implies: what is reached through a step in between needs no line
+ * of its own.
+ * @param {number[][]} reads
+ * @returns {number[][]}
+ */
+export function directReads(reads) {
+  const words = Math.ceil(reads.length / 32);
+  const reachable = reads.map(() => new Uint32Array(words));
+  return reads.map((own, index) => {
+    const implied = new Uint32Array(words);
+    for (const read of own) {
+      const further = reachable[read];
+      for (let word = 0; word < words; word += 1) implied[word] |= further[word];
+    }
+    const direct = own.filter((read) => !(implied[read >> 5] & (1 << (read & 31))));
+    for (const read of own) implied[read >> 5] |= 1 << (read & 31);
+    reachable[index] = implied;
+    return direct;
+  });
+}
+
+/**
+ * The whole drawing: a place for every step, lanes, lines and the size.
+ * @param {Step[]} steps
+ * @returns {{places: Place[], lanes: Lane[], reads: number[][], direct: number[][],
+ *   lines: number, width: number, height: number}}
+ */
+export function layout(steps) {
+  const reads = readsOf(steps);
+  const direct = directReads(reads);
+  const columns = depths(direct);
+  const workers = [...new Set(steps.map((step) => step.worker))];
+  const rows = rowsWithinLanes(steps, columns);
+  const lanes = lanesOf(workers, steps, rows);
+  const laneOf = new Map(workers.map((worker, lane) => [worker, lane]));
+  const places = steps.map((step, index) => {
+    const lane = laneOf.get(step.worker) ?? 0;
+    const inset = GAP.lane / 2;
+    return {
+      column: columns[index],
+      lane,
+      x: MARGIN.left + columns[index] * (NODE.width + GAP.column),
+      y: lanes[lane].top + inset + rows[index] * (NODE.height + GAP.row),
+    };
+  });
+  const last = lanes[lanes.length - 1];
+  const right = Math.max(...places.map((place) => place.x), MARGIN.left);
+  return {
+    places,
+    lanes,
+    reads,
+    direct,
+    lines: direct.reduce((sum, own) => sum + own.length, 0),
+    width: right + NODE.width + MARGIN.right,
+    height: (last ? last.top + last.height : 0) + MARGIN.top,
+  };
+}
+
+/**
+ * The line from one step to another, as the data of an SVG path.
+ * @param {Place} from
+ * @param {Place} to
+ * @returns {string}
+ */
+export function line(from, to) {
+  const x1 = from.x + NODE.width;
+  const y1 = from.y + NODE.height / 2;
+  const x2 = to.x;
+  const y2 = to.y + NODE.height / 2;
+  const bend = Math.max(24, (x2 - x1) / 2);
+  // A line along a row would run behind the steps between its ends: it goes around them.
+  const around = y1 === y2 && to.column - from.column > 1 ? NODE.height : 0;
+  return `M${x1} ${y1}C${x1 + bend} ${y1 - around} ${x2 - bend} ${y2 - around} ${x2} ${y2}`;
+}
+
+/** @param {number[][]} direct */
+function depths(direct) {
+  /** @type {number[]} */
+  const columns = [];
+  for (const own of direct) {
+    columns.push(1 + own.reduce((most, read) => Math.max(most, columns[read]), -1));
+  }
+  return columns;
+}
+
+/**
+ * Steps of one worker that could run at once stand below one another.
+ * @param {Step[]} steps
+ * @param {number[]} columns
+ */
+function rowsWithinLanes(steps, columns) {
+  /** @type {Map<string, number>} */
+  const taken = new Map();
+  return steps.map((step, index) => {
+    const cell = `${columns[index]} ${step.worker}`;
+    const row = taken.get(cell) ?? 0;
+    taken.set(cell, row + 1);
+    return row;
+  });
+}
+
+/**
+ * @param {string[]} workers
+ * @param {Step[]} steps
+ * @param {number[]} rows
+ * @returns {Lane[]}
+ */
+function lanesOf(workers, steps, rows) {
+  /** @type {Map<string, number>} */
+  const deepest = new Map();
+  steps.forEach((step, index) => {
+    deepest.set(step.worker, Math.max(deepest.get(step.worker) ?? 0, rows[index]));
+  });
+  let top = MARGIN.top;
+  return workers.map((worker) => {
+    const count = (deepest.get(worker) ?? 0) + 1;
+    const height = count * NODE.height + (count - 1) * GAP.row + GAP.lane;
+    const lane = { worker, top, height };
+    top += height;
+    return lane;
+  });
+}
