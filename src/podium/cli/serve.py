@@ -10,10 +10,13 @@ import typer
 
 from podium.cli import options
 from podium.cli.fetching import fetch_weights
+from podium.cli.key_text import state_of
 from podium.cli.output import complain
 from podium.cli.session import NO_KEY, is_embedded
 from podium.cli.settings import configuration_file
 from podium.config import Settings
+from podium.errors import UsageError
+from podium.store import keys_in, open_store
 
 if TYPE_CHECKING:
     from podium.server.starting import Chosen
@@ -33,6 +36,13 @@ Keys = Annotated[
     bool | None,
     typer.Option("--keys/--no-keys", help="Serve only who has a key; podium keys makes them."),
 ]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        metavar="text|json",
+        help="How the log is written; text on a terminal and JSON elsewhere unless told.",
+    ),
+]
 
 
 @app.command()
@@ -43,33 +53,64 @@ def serve(
     config: options.Config = None,
     pool: options.Pool = None,
     keys: Keys = None,
+    log: Log = None,
 ) -> None:
     """Serve the pool as one model, to clients of OpenAI and of Anthropic."""
-    from podium.server.hops import refuse_own_address
-    from podium.server.starting import Chosen, is_public, listen
+    from podium.server.listening import bound
+    from podium.server.starting import Chosen, listen
 
     configuration_file(os.environ, config)
-    given = {"host": host, "port": port, "workers": workers, "keys": keys}
+    given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _form(log)}
     server: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     chosen = Chosen(
         config=str(config) if config else None, pool=str(pool) if pool else None, server=server
     )
-    settings = asyncio.run(_prepared(chosen))
-    refuse_own_address(settings, os.environ)
-    if is_public(settings.server.host) and not settings.server.keys:
-        complain(
-            f"WARNING: {settings.server.host} can be reached from other machines, and no key is "
-            f"asked for: whoever finds this server spends your money; serve with --keys"
-        )
-    listen(chosen, settings.server)
+    settings = asyncio.run(_checked(chosen))
+    with bound(settings.server) as listening:  # before the weights, which may take minutes
+        asyncio.run(_prepare(settings))
+        listen(chosen, settings.server, listening)
 
 
-async def _prepared(chosen: Chosen) -> Settings:
-    """The settings, with the weights that they need on this machine."""
+def _form(log: str | None) -> str | None:
+    if log not in (None, "text", "json"):
+        raise UsageError(f"--log {log!r} is no form of the log; give text or json")
+    return log
+
+
+async def _checked(chosen: Chosen) -> Settings:
+    """The settings, with what is wrong or doubtful about serving them told."""
+    from podium.server.hops import refuse_own_address
+    from podium.server.starting import is_public
+
     settings = await chosen.settings()
     for warning in settings.warnings:
         complain(warning)
+    refuse_own_address(settings, os.environ)
+    server = settings.server
+    if is_public(server.host) and not server.keys:
+        complain(
+            f"WARNING: {server.host} can be reached from other machines, and no key is "
+            f"asked for: whoever finds this server spends your money; serve with --keys"
+        )
+    return settings
+
+
+async def _prepare(settings: Settings) -> None:
+    """Have what serving needs: the weights, and somebody who may ask."""
     if is_embedded(settings):
         complain(NO_KEY)
     await fetch_weights(settings, offline=False)
-    return settings
+    if settings.server.keys and not await _has_keys(settings):
+        complain(
+            "only who has a key is served, and there is none yet; make one, also while the server "
+            "runs, with: podium keys create NAME"
+        )
+
+
+async def _has_keys(settings: Settings) -> bool:
+    """Whether there is a key that is neither revoked nor expired."""
+    store = await open_store(settings.store.url or settings.store.path)
+    try:
+        return any(state_of(key) == "active" for key in await keys_in(store).keys())
+    finally:
+        await store.close()

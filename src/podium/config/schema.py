@@ -24,6 +24,7 @@ BATCHING_PROVIDER: Final = "transformers"
 
 ConductorKind = Literal["model", "rules", "router", "fixed"]
 PromptLength = Literal["full", "compact", "trained"]
+LogForm = Literal["text", "json"]
 
 Count = Annotated[int, Field(gt=0)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -180,6 +181,11 @@ class ServerTable(Table):
     keep_days: Days | None = Field(
         default=None,
         description="runs older than that are deleted; when left out, they are kept",
+    )
+    log: LogForm | None = Field(
+        default=None,
+        description="`text`, to read, or `json`, for programs; when left out, text on a terminal "
+        "and JSON elsewhere",
     )
     log_prompts: bool = Field(
         default=False, description="the log holds questions and answers as well"

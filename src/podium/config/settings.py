@@ -13,7 +13,7 @@ from typing import Any
 
 from podium.budget import Budget
 from podium.config.mcp import McpSettings
-from podium.config.schema import ConductorKind, PromptLength
+from podium.config.schema import ConductorKind, LogForm, PromptLength
 from podium.engine.retry import RetryPolicy
 from podium.errors import ConfigError, UnknownWorker
 from podium.pool import Pool, WorkerProfile
@@ -89,6 +89,7 @@ class ServerSettings:
     keep_alive_seconds: float = 15.0
     drain_seconds: float = 30.0
     keep_days: float | None = None
+    log: LogForm | None = None
     log_prompts: bool = False
     traces: bool = False
 

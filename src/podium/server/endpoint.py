@@ -20,7 +20,7 @@ from podium.server.answering import Answered, Bill
 from podium.server.dialects.base import Asked, Dialect
 from podium.server.exchange import ClientGone, Exchange
 from podium.server.hops import hop
-from podium.server.logs import LOGGER
+from podium.server.logs import LOGGER, REQUEST
 from podium.server.naming import Target
 from podium.server.refusal import Refusal, refusal_of
 from podium.server.service import Holder, Service
@@ -144,7 +144,7 @@ class _Visit:
         if self._answered is not None and self._answered.run is not None:
             metrics.runs.add(self._answered.run.status)
         if LOGGER.isEnabledFor(logging.INFO):
-            LOGGER.info("request", extra=self._line(model, seconds))
+            LOGGER.info(REQUEST, extra=self._line(model, seconds))
 
     def _line(self, model: str, seconds: float) -> dict[str, Any]:
         """What the log says of the request."""

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from socket import socket
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -33,7 +34,8 @@ from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
 from podium.server.dialects.responses import RESPONSES
 from podium.server.keeping import Keeper
-from podium.server.logs import log_to_standard_error
+from podium.server.listening import AnnouncedServer, announce
+from podium.server.logs import form_here, log_to_standard_error
 from podium.server.service import Service, opened
 from podium.server.tally import Tally
 from podium.store import keys_in, open_store
@@ -120,26 +122,30 @@ def _with_tally(service: Service, stack: AsyncExitStack) -> Service:
 
 def from_environment() -> FastAPI:
     """The application of one process among several."""
-    log_to_standard_error()
+    chosen = Chosen(**json.loads(os.environ[TOLD]))
+    log_to_standard_error(chosen.server["log"])
     _spare_the_collector()
-    return application(Chosen(**json.loads(os.environ[TOLD])).settings)
+    return application(chosen.settings)
 
 
-def listen(chosen: Chosen, server: ServerSettings) -> None:
-    """Serve until told to stop. What is going on then may end first."""
-    log_to_standard_error()
+def listen(chosen: Chosen, server: ServerSettings, bound: socket) -> None:
+    """Serve on the socket until told to stop. What is going on then may end first."""
+    form = server.log or form_here()
+    log_to_standard_error(form)
     _spare_the_collector()
     _allow_many_connections()
     if server.workers == 1:
-        uvicorn.Server(_configuration(application(chosen.settings), server)).run()
+        AnnouncedServer(_configuration(application(chosen.settings), server)).run([bound])
         return
-    os.environ[TOLD] = json.dumps(asdict(chosen))
+    told = replace(chosen, server={**chosen.server, "log": form})
+    os.environ[TOLD] = json.dumps(asdict(told))
     configuration = _configuration(
         "podium.server.starting:from_environment", server, factory=True, workers=server.workers
     )
     with TemporaryDirectory(prefix="podium-") as directory:
         os.environ[TALLIES] = directory
-        Multiprocess(configuration, [configuration.bind_socket()]).run()
+        announce(bound)
+        Multiprocess(configuration, [bound]).run()
 
 
 def is_public(host: str) -> bool:
