@@ -179,6 +179,10 @@ class AsyncPodium:
         the deadlines and the retry policy."""
         return (await self._open()).board
 
+    async def toolbox(self) -> Toolbox | None:
+        """The tools that are carried out inside steps, where there are any."""
+        return (await self._open()).toolbox
+
     async def close(self) -> None:
         """Stop the runs that are going on, and close the connections, the local models and the
         store, unless the store is the caller's. Runs that are stopped are kept as interrupted."""

@@ -20,6 +20,7 @@ from podium._version import __version__
 from podium.server import health, models, pages, previews, runs
 from podium.server.dialects.base import Dialect
 from podium.server.endpoint import Endpoint
+from podium.server.endpoints import records
 from podium.server.logs import LOGGER
 from podium.server.retention import forget_old_runs
 from podium.server.schemas import with_dialects
@@ -84,6 +85,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         previews.router,
         runs.router,
         runs.responses_router,
+        records.router,
         health.router,
         pages.router,
     ):
