@@ -297,9 +297,10 @@ def new_run_id() -> str:
     return f"run_{secrets.token_hex(8)}"
 
 
-def timestamp() -> str:
-    """Now, in UTC, as stored on a run."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def timestamp(moment: datetime | None = None) -> str:
+    """A moment, or else now, in UTC, as stored on a run."""
+    now = datetime.now(UTC) if moment is None else moment.astimezone(UTC)
+    return now.isoformat(timespec="milliseconds")
 
 
 def dump(run: Run) -> dict[str, Any]:

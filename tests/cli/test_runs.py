@@ -45,6 +45,29 @@ def test_a_list_can_be_narrowed(podium: Podium, asked: str) -> None:
     assert podium("runs", "list", "--status", "lost").code == 2
 
 
+@pytest.mark.parametrize(
+    ("narrowing", "count"),
+    [
+        (("--tier", "mini"), 0),
+        (("--worker", "nobody"), 0),
+        (("--cost-from", "1000"), 0),
+        (("--cost-to", "1000", "--since", "2020-01-01"), 1),
+        (("--until", "2020-01-01T12:00:00"), 0),
+    ],
+)
+def test_a_list_is_narrowed_by_what_was_done(
+    podium: Podium, asked: str, narrowing: tuple[str, ...], count: int
+) -> None:
+    assert len(podium("runs", "list", "--json", *narrowing).json) == count
+
+
+def test_the_workers_that_are_listed_find_the_run(podium: Podium, asked: str) -> None:
+    (listed,) = podium("runs", "list", "--json").json
+    assert listed["workers"]
+    for worker in listed["workers"]:
+        assert len(podium("runs", "list", "--json", "--worker", worker).json) == 1
+
+
 def test_an_empty_list_says_what_to_do(podium: Podium) -> None:
     ended = podium("runs", "list")
     assert (ended.code, ended.out) == (0, "")

@@ -62,7 +62,43 @@ async def test_runs_are_listed_newest_first_in_pages(tmp_path: Path) -> None:
         assert not (await served.client.get("/v1/runs?status=failed")).json()["data"]
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "status=odd", "before=run_none"])
+async def test_a_row_says_what_a_page_of_runs_shows(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        await served.ask("Compare!", model="podium-ultra")
+        (row,) = (await served.client.get("/v1/runs")).json()["data"]
+    assert (row["question"], row["status"], row["tier"]) == ("Compare!", "answered", "ultra")
+    assert (row["workers"], row["steps"], row["rounds"], row["owner"]) == (["solo"], 3, 1, "")
+    assert {"run_id", "created_at", "updated_at", "answer", "cost_usd", "seconds"} <= row.keys()
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("worker=solo", 1),
+        ("worker=other", 0),
+        ("tier=ultra", 1),
+        ("tier=mini", 0),
+        ("cost_from=0.001", 0),
+        ("since=2020-01-01", 1),
+        ("until=2020-01-01T00:00:00Z", 0),
+        ("owner=", 1),
+        ("owner=key_other", 0),
+        ("worker=solo&tier=ultra&status=answered&text=COMPARE&since=2020-01-01T00:00", 1),
+    ],
+)
+async def test_runs_are_found_by_what_is_known_of_them(
+    query: str, count: int, tmp_path: Path
+) -> None:
+    async with with_runs(tmp_path) as served:
+        await served.ask("Compare!", model="podium-ultra")
+        found = await served.client.get(f"/v1/runs?{query}")
+    assert len(found.json()["data"]) == count
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=x", "status=odd", "before=run_none", "tier=x", "cost_to=nan", "since=then"],
+)
 async def test_a_list_that_cannot_be_is_refused(query: str, tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         response = await served.client.get(f"/v1/runs?{query}")

@@ -6,7 +6,7 @@ import pytest
 
 from podium.errors import NotFound
 from podium.run import Run
-from podium.store.base import NullStore
+from podium.store.base import NullStore, RunFilter
 
 
 async def test_the_null_store_takes_a_run_and_keeps_nothing(make_run: Callable[..., Run]) -> None:
@@ -15,7 +15,7 @@ async def test_the_null_store_takes_a_run_and_keeps_nothing(make_run: Callable[.
     await store.plan(run.id, run.rounds[0])
     await store.step(run.id, run.steps[0])
     await store.finish(run)
-    assert await store.list(owner="key_1") == []
+    assert await store.list(RunFilter(owner="key_1")) == []
     assert await store.delete_before("2030-01-01") == 0
     with pytest.raises(NotFound, match="not being stored"):
         await store.load(run.id)

@@ -19,6 +19,7 @@ from sqlalchemy.pool import Pool
 from podium.errors import StoreError
 from podium.events import Planned, RunDone, RunStarted, StepDone
 from podium.run import Run
+from podium.store.base import RunFilter
 from podium.store.faults import border
 from podium.store.journal import Journal
 from podium.store.sql import SqlRunStore
@@ -184,7 +185,8 @@ async def test_a_database_that_can_only_be_read_is_read(
         await SqlRunStore.open(file)
     store = await SqlRunStore.open(file, to_read=True)
     assert await store.load("last") == make_run()
-    assert [run.id for run in await store.list(text=make_run().question.upper())] == [make_run().id]
+    found = await store.list(RunFilter(text=make_run().question.upper()))
+    assert [run.id for run in found] == [make_run().id]
     with pytest.raises(StoreError, match="make the file and its directory writable"):
         await store.finish(make_run())
     await store.close()

@@ -25,11 +25,13 @@ def test_importing_the_package_does_not_load_the_database_library() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert podium.store.__all__ == [
+        "EVERY_RUN",
         "Feedback",
         "FeedbackStore",
         "Journal",
         "KeyStore",
         "NullStore",
+        "RunFilter",
         "RunList",
         "RunStore",
         "RunSummary",

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, create_engine, inspect
 
 from podium.errors import StoreError
 from podium.run import Run
+from podium.store.base import RunFilter
 from podium.store.migrations import MIGRATIONS
 from podium.store.sql import SqlRunStore
 from podium.store.tables import METADATA
@@ -61,6 +62,7 @@ async def test_a_run_of_the_first_schema_still_loads(old: Path) -> None:
     assert (run.id, run.status, run.answer) == ("run_0123456789abcdef", "answered", "Scattering.")
     assert [step.reply for step in run.steps] == ["Because of scattering."] * 2
     assert (summary.cost_usd, summary.total_tokens) == (run.cost_usd, 30)
+    assert (summary.workers, summary.steps, summary.rounds) == (("solo",), 2, 1)
 
 
 @pytest.mark.parametrize("older", range(1, len(MIGRATIONS)))
@@ -93,10 +95,28 @@ async def test_a_file_of_the_first_schema_that_can_only_be_read_is_read_as_it_is
     monkeypatch.setattr("podium.store.sql.is_only_readable", lambda place: True)
     before = dump(old)
     store = await SqlRunStore.open(old, to_read=True)
-    assert [summary.id for summary in await store.list()] == ["run_0123456789abcdef"]
+    (summary,) = await store.list(RunFilter(text="SKY", tier="ultra"))
+    assert (summary.id, summary.steps, summary.workers) == ("run_0123456789abcdef", 2, ())
+    for unknown in (RunFilter(worker="solo"), RunFilter(owner="")):
+        with pytest.raises(StoreError, match="made by an older Podium .* make it writable"):
+            await store.list(unknown)
     assert (await store.load("last")).answer == "Scattering."
     await store.close()
     assert dump(old) == before
+
+
+async def test_a_damaged_step_is_not_in_the_way_of_a_newer_schema(old: Path) -> None:
+    with sqlite3.connect(old) as connection:
+        connection.execute("UPDATE steps SET document = 'no JSON' WHERE step = 0")
+        connection.execute("""UPDATE steps SET document = '{"status": "done", "worker": "amy",
+            "attempts": [{"worker": "ben"}], "nested": [{"rounds": [{"steps":
+            [{"status": "done", "worker": "cleo"}, {"status": "skipped", "worker": "dora"}]
+            }]}]}' WHERE step = 1""")
+    connection.close()
+    store = await SqlRunStore.open(old)
+    (summary,) = await store.list()
+    await store.close()
+    assert summary.workers == ("amy", "ben", "cleo")
 
 
 async def test_a_run_of_the_first_schema_is_nobodys(old: Path) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,9 +16,8 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
 from podium.errors import NotFound, StoreError, UsageError
-from podium.run import Run, RunStatus
-from podium.store.base import SUMMARY_CHARACTERS, RunStore
-from podium.store.documents import run_row
+from podium.run import Run, RunStatus, Tier
+from podium.store.base import SUMMARY_CHARACTERS, RunFilter, RunStore
 from podium.store.sql import SqlRunStore
 
 
@@ -28,8 +29,11 @@ def holds(directory: Path, words: bytes) -> bool:
     return any(words in file.read_bytes() for file in directory.iterdir())
 
 
-async def ids(store: RunStore, **filters: Any) -> list[str]:
-    return [run.id for run in await store.list(**filters)]
+async def ids(
+    store: RunStore, *, limit: int = 20, before: str | None = None, **filters: Any
+) -> list[str]:
+    found = await store.list(RunFilter(**filters), limit=limit, before=before)
+    return [run.id for run in found]
 
 
 @settings(max_examples=40, deadline=None)
@@ -215,7 +219,7 @@ async def test_runs_are_listed_by_status(
     assert await ids(store, status=status) == [f"run_{status}"]
 
 
-@pytest.mark.parametrize("wanted", ["ÄGYPTEN", "ägypten", "100% _so_", "Nil \ud800"])
+@pytest.mark.parametrize("wanted", ["ÄGYPTEN", "ägypten", "100% _SO_", "Nil \ud800"])
 async def test_a_search_finds_words_in_questions_and_answers(
     store: RunStore, make_run: Callable[..., Run], wanted: str
 ) -> None:
@@ -228,13 +232,18 @@ async def test_a_search_finds_words_in_questions_and_answers(
 
 @pytest.mark.parametrize(
     ("mistake", "message"),
-    [({"limit": 0}, "at least one"), ({"status": "done"}, "one of running, answered")],
+    [
+        ({"limit": 0}, "at least one"),
+        ({"status": "done"}, "status 'done'; it is one of running, answered"),
+        ({"tier": "nano"}, "tier 'nano'; it is one of mini, podium, ultra"),
+        ({"since": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, "all time in UTC"),
+    ],
 )
 async def test_a_senseless_filter_is_refused(
     store: RunStore, mistake: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        await store.list(**mistake)
+        await ids(store, **mistake)
 
 
 async def test_a_summary_says_what_a_table_needs(
@@ -248,6 +257,70 @@ async def test_a_summary_says_what_a_table_needs(
     assert (summary.status, summary.conductor, summary.tier) == ("answered", "fixed", "ultra")
     assert (summary.cost_usd, summary.total_tokens) == (0.75, 45)
     assert (summary.calls, summary.seconds) == (3, 1.5)
+    assert (summary.steps, summary.rounds, summary.workers) == (3, 1, ("solo",))
+    assert summary.owner == ""
+
+
+async def test_a_run_that_goes_on_is_listed_with_what_it_has_used_so_far(
+    store: RunStore, make_run: Callable[..., Run]
+) -> None:
+    whole = make_run(status="running", answer=None)
+    await store.begin(replace(whole, rounds=()))
+    await store.plan(whole.id, replace(whole.rounds[0], steps=()))
+    (planned,) = await store.list()
+    await store.step(whole.id, whole.steps[0])
+    (begun,) = await store.list()
+    assert [(each.steps, each.rounds, each.workers) for each in (planned, begun)] == [
+        (0, 1, ()),
+        (1, 1, ("solo",)),
+    ]
+
+
+def used(run: Run, *workers: str, **changes: Any) -> Run:
+    """The run, with the first step asking each of the workers in turn."""
+    first, *others = run.steps
+    attempts = tuple(replace(first.attempts[0], worker=worker) for worker in workers)
+    first = replace(first, worker=workers[0], attempts=attempts, **changes)
+    return replace(run, rounds=(replace(run.rounds[0], steps=(first, *others)),))
+
+
+async def test_runs_are_listed_by_the_workers_that_their_steps_used(
+    store: RunStore, make_run: Callable[..., Run]
+) -> None:
+    await store.finish(used(make_run("run_a", steps=1), "amy", 'ben "b"'))
+    await store.finish(used(make_run("run_b", steps=1), "cleo", status="skipped"))
+    nested = used(make_run("run_n", steps=1), "dora")
+    await store.finish(used(make_run("run_c", steps=2), "amy", nested=(nested,)))
+    assert await ids(store, worker="amy") == ["run_c", "run_a"]
+    assert await ids(store, worker='ben "b"') == ["run_a"]
+    assert await ids(store, worker="dora") == ["run_c"]
+    assert await ids(store, worker="am") == await ids(store, worker="cleo") == []
+    assert [run.workers for run in await store.list()] == [
+        ("amy", "dora", "solo"),
+        (),
+        ("amy", 'ben "b"'),
+    ]
+    await store.finish(used(make_run("run_a", steps=1), "ed"))
+    assert await ids(store, worker="amy") == ["run_c"]
+
+
+async def test_runs_are_listed_by_tier_cost_and_age(
+    store: RunStore, make_run: Callable[..., Run]
+) -> None:
+    tiers: tuple[Tier, ...] = ("mini", "podium", "ultra")
+    for n, tier in enumerate(tiers):
+        run = make_run(f"run_{n}", steps=n + 1, created_at=at(n))
+        await store.finish(replace(run, tier=tier))
+    await store.begin(make_run("run_of_unknown_cost", status="running", created_at=at(9)))
+    assert await ids(store, tier="podium") == ["run_1"]
+    assert await ids(store, cost_from=0.5) == ["run_2", "run_1"]
+    assert await ids(store, cost_to=0.5) == ["run_1", "run_0"]
+    assert await ids(store, cost_from=0.3, cost_to=0.6, tier="podium", worker="solo") == ["run_1"]
+    since = datetime.fromisoformat(at(1))
+    assert await ids(store, since=since, until=since) == ["run_1"]
+    assert await ids(store, until=since.replace(tzinfo=None)) == ["run_1", "run_0"]
+    east = since.astimezone(timezone(timedelta(hours=5)))
+    assert await ids(store, since=east, tier="ultra") == ["run_of_unknown_cost", "run_2"]
 
 
 async def test_a_deleted_run_is_gone(store: RunStore, make_run: Callable[..., Run]) -> None:
@@ -345,7 +418,7 @@ async def test_runs_are_listed_by_owner_as_if_there_were_no_others(
     assert await ids(store, owner="key_1", before="last") == ["run_a0"]
     assert await ids(store, owner="key_2", before="run_a") == []
     with pytest.raises(NotFound):
-        await store.list(owner="key_1", before="run_a1")
+        await ids(store, owner="key_1", before="run_a1")
     assert (await store.load("run_a1")).owner == "key_2"
 
 
@@ -371,26 +444,24 @@ async def test_a_cancelled_write_leaves_the_store_usable(
 
 
 @pytest.mark.parametrize(
-    ("filters", "index"), [({}, "runs_by_age"), ({"owner": ""}, "runs_by_owner")]
+    ("filters", "index"),
+    [
+        ({}, "runs_by_age"),
+        ({"owner": ""}, "runs_by_owner"),
+        ({"worker": "rare"}, "runs_by_age"),
+        ({"text": "Rare"}, "runs_by_age"),
+        ({"status": "failed", "tier": "ultra", "cost_from": 0.1}, "runs_by_age"),
+    ],
 )
 async def test_a_list_of_five_thousand_runs_is_read_through_the_index(
-    tmp_path: Path, make_run: Callable[..., Run], filters: dict[str, str], index: str
+    many: Path, filters: dict[str, Any], index: str
 ) -> None:
-    file = tmp_path / "podium.db"
-    await (await SqlRunStore.open(file)).close()
-    rows = [run_row(make_run(f"run_{n:05}", created_at=at(n % 3600)), at(0)) for n in range(5000)]
-    with sqlite3.connect(file) as connection:
-        names = ", ".join(rows[0])
-        marks = ", ".join(f":{name}" for name in rows[0])
-        connection.executemany(f"INSERT INTO runs ({names}) VALUES ({marks})", rows)
-    connection.close()
-
     statements: list[tuple[str, Any]] = []
 
     def note(_c: Any, _u: Any, statement: str, parameters: Any, *_: Any) -> None:
         statements.append((statement, parameters))
 
-    store = await SqlRunStore.open(file)
+    store = await SqlRunStore.open(many)
     event.listen(Engine, "before_cursor_execute", note)
     try:
         fastest = min([await _seconds_to_list(store, **filters) for _ in range(5)])
@@ -398,18 +469,39 @@ async def test_a_list_of_five_thousand_runs_is_read_through_the_index(
         event.remove(Engine, "before_cursor_execute", note)
         await store.close()
 
-    statement, parameters = statements[-1]
-    connection = sqlite3.connect(file)
+    statement, parameters = statements[-2]  # the last one asks for the workers of the page
+    connection = sqlite3.connect(many)
     plan = str(connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall())
     connection.close()
-    assert f"USING INDEX {index}" in plan
+    assert re.search(rf"USING (COVERING )?INDEX {index}", plan)
     assert "TEMP B-TREE" not in plan
     assert fastest < 0.1
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory, make_run: Callable[..., Run]) -> Path:
+    """A file of 5,000 runs, of which every hundredth failed, is about something rare, and was
+    done by a rare worker."""
+    file = tmp_path_factory.mktemp("many") / "podium.db"
+    ordinary = [make_run(f"run_{n:05}", created_at=at(n % 3600)) for n in range(5000)]
+    rare = [
+        used(replace(run, status="failed", question="What is rare?"), "rare")
+        for run in ordinary[::100]
+    ]
+
+    async def write() -> None:
+        store = await SqlRunStore.open(file)
+        await store.finish(*ordinary)
+        await store.finish(*rare)
+        await store.close()
+
+    asyncio.run(write())
+    return file
+
+
 async def _seconds_to_list(store: RunStore, **filters: Any) -> float:
     started = time.perf_counter()
-    assert len(await store.list(**filters)) == 20
+    assert len(await store.list(RunFilter(**filters))) == 20
     return time.perf_counter() - started
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from podium.store.base import RunFilter
 from podium.store.sql import SqlRunStore
 
 PRELUDE = """
@@ -104,7 +105,7 @@ async def test_several_processes_make_one_file_and_write_to_it_at_once(tmp_path:
     complaints = [process.communicate(timeout=60)[1] for process in processes]
     assert complaints == ["", ""]
     store = await SqlRunStore.open(file)
-    assert len(await store.list(limit=100, status="answered")) == 20
+    assert len(await store.list(RunFilter(status="answered"), limit=100)) == 20
     for name in ("a", "b"):
         for number in range(10):
             assert len((await store.load(f"{name}{number}")).steps) == 5

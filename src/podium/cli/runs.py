@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,8 +26,8 @@ from podium.cli.text import local_time, money, seconds, shortened, tokens
 from podium.document import run_document, summary_document
 from podium.errors import StoreError, UsageError
 from podium.process import is_alive
-from podium.run import Run, RunStatus
-from podium.store import RunStore, RunSummary
+from podium.run import Run, RunStatus, Tier
+from podium.store import EVERY_RUN, RunFilter, RunStore, RunSummary
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -38,12 +39,34 @@ def list_(
         RunStatus | None,
         typer.Option(
             metavar="STATUS",
-            help="Only runs that are running, answered, partial, failed, exhausted or interrupted.",
+            help="Only runs that are running, answered, partial, failed, exhausted, interrupted or "
+            "waiting.",
         ),
     ] = None,
     text: Annotated[
         str | None,
         typer.Option(metavar="TEXT", help="Only runs whose question or answer contains this."),
+    ] = None,
+    tier: Annotated[
+        Tier | None,
+        typer.Option(metavar="TIER", help="Only runs of this tier: mini, podium or ultra."),
+    ] = None,
+    worker: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only runs of which a step used this worker.")
+    ] = None,
+    cost_from: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or more.")
+    ] = None,
+    cost_to: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or less.")
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(metavar="DATE", help="Only runs begun then or later, by the local clock."),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(metavar="DATE", help="Only runs begun then or earlier, by the local clock."),
     ] = None,
     json: options.JsonList = False,
     config: options.Config = None,
@@ -53,13 +76,23 @@ def list_(
     With --json, too, only the first 500 characters of a question and an answer are listed;
     podium runs show ID --json has all of both.
     """
-    found = _read(config, lambda store: store.list(limit=limit, status=status, text=text))
+    wanted = RunFilter(
+        text=text,
+        status=status,
+        tier=tier,
+        worker=worker,
+        cost_from=cost_from,
+        cost_to=cost_to,
+        since=since and since.astimezone(),
+        until=until and until.astimezone(),
+    )
+    found = _read(config, lambda store: store.list(wanted, limit=limit))
     if json:
         say_json([summary_document(summary) for summary in found])
         return
     for summary in found:
         say(_summary_line(summary))
-    if not found and (status is not None or text is not None):
+    if not found and wanted != EVERY_RUN:
         complain("no run matches; see all that there are with: podium runs list")
     elif not found:
         complain("no runs; ask something with: podium ask QUESTION")

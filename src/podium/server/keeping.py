@@ -24,8 +24,8 @@ from functools import partial
 from typing import Final
 
 from podium.errors import NotFound, PodiumError
-from podium.run import Round, Run, RunStatus, StepRecord
-from podium.store import Feedback, RunList, RunStore, feedback_in
+from podium.run import Round, Run, StepRecord
+from podium.store import EVERY_RUN, Feedback, RunFilter, RunList, RunStore, feedback_in
 
 log = logging.getLogger("podium.server")
 
@@ -137,19 +137,11 @@ class Keeper:
         return found or await self._store.load(run_id)
 
     async def list(
-        self,
-        *,
-        limit: int = 20,
-        status: RunStatus | None = None,
-        text: str | None = None,
-        before: str | None = None,
-        owner: str | None = None,
+        self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
         """The newest runs first."""
         await self._drained()
-        return await self._store.list(
-            limit=limit, status=status, text=text, before=before, owner=owner
-        )
+        return await self._store.list(wanted, limit=limit, before=before)
 
     async def delete(self, run_id: str) -> None:
         """Forget a run, wherever it is."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
 from podium.document import run_document, summary_document
-from podium.run import Run, RunStatus, timestamp
+from podium.run import Run, RunStatus, Tier, timestamp
 from podium.server.access import Visitor
 from podium.server.answering import retold
 from podium.server.dialects.responses import RESPONSES
@@ -23,7 +24,7 @@ from podium.server.exchange import written
 from podium.server.refusal import Refusal
 from podium.server.service import Service
 from podium.server.visiting import Admitted, Serving
-from podium.store import Feedback
+from podium.store import Feedback, RunFilter
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
@@ -37,17 +38,36 @@ async def runs(
     service: Serving,
     visitor: Admitted,
     limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
-    status: RunStatus | None = None,
-    text: Annotated[str | None, Query(max_length=1000)] = None,
     before: Annotated[str | None, Query(max_length=100)] = None,
+    text: Annotated[str | None, Query(max_length=1000)] = None,
+    status: RunStatus | None = None,
+    tier: Tier | None = None,
+    worker: Annotated[str | None, Query(max_length=200)] = None,
+    cost_from: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
+    cost_to: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    owner: Annotated[str | None, Query(max_length=100)] = None,
 ) -> dict[str, Any]:
-    """The newest runs first. `text` looks in questions and answers; `before` is the id of the
-    last run of the page before."""
+    """The newest runs first. `before` is the id of the last run of the page before. `text` looks
+    in questions and answers, `worker` is one that any step used, costs are in dollars, and
+    moments without a time zone are meant in UTC. `owner` is the id of a key: for everyone but an
+    administrator, their own."""
     visitor.require("runs:read")
-    owner = None if visitor.may("admin") else visitor.key_id
-    found = await service.keeper.list(
-        limit=limit + 1, status=status, text=text, before=before, owner=owner
+    wanted = RunFilter(
+        text=text,
+        status=status,
+        tier=tier,
+        worker=worker,
+        cost_from=cost_from,
+        cost_to=cost_to,
+        since=since,
+        until=until,
+        owner=owner if visitor.may("admin") else visitor.key_id,
     )
+    if owner not in (None, wanted.owner):
+        return {"object": "list", "data": [], "has_more": False}
+    found = await service.keeper.list(wanted, limit=limit + 1, before=before)
     return {
         "object": "list",
         "data": [summary_document(each) for each in found[:limit]],

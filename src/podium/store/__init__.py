@@ -15,17 +15,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from podium.errors import ConfigError
-from podium.store.base import NullStore, RunList, RunStore, RunSummary
+from podium.store.base import EVERY_RUN, NullStore, RunFilter, RunList, RunStore, RunSummary
 from podium.store.feedback import Feedback, FeedbackStore
 from podium.store.journal import Journal
 from podium.store.keys import KeyStore
 
 __all__ = [
+    "EVERY_RUN",
     "Feedback",
     "FeedbackStore",
     "Journal",
     "KeyStore",
     "NullStore",
+    "RunFilter",
     "RunList",
     "RunStore",
     "RunSummary",

@@ -8,10 +8,11 @@ Where the pieces are kept is not said here; `NullStore` keeps them nowhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Protocol, runtime_checkable
 
 from podium.errors import NotFound
-from podium.run import Round, Run, RunStatus, StepRecord
+from podium.run import Round, Run, RunStatus, StepRecord, Tier
 
 LAST: Final = "last"
 """The word that names the newest run wherever an id is expected."""
@@ -24,7 +25,9 @@ SUMMARY_CHARACTERS: Final = 500
 class RunSummary:
     """A run in a list. The question and the answer are cut to `SUMMARY_CHARACTERS`.
 
-    `cost_usd`, `total_tokens`, `calls` and `seconds` are unknown until the run has ended.
+    `cost_usd`, `total_tokens`, `calls` and `seconds` are unknown until the run has ended. `steps`
+    and `rounds` are those written so far, and `workers` everyone whom these steps used, those of
+    nested runs included; `owner` is the id of the key that it was asked with, or nothing.
     """
 
     id: str
@@ -39,9 +42,37 @@ class RunSummary:
     total_tokens: int | None
     calls: int | None
     seconds: float | None
+    owner: str
+    steps: int
+    rounds: int
+    workers: tuple[str, ...]
 
 
 RunList = list[RunSummary]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs are wanted of a list; a field that is None leaves none out.
+
+    `text` is in the question or the answer, in capitals or not. A `worker` is one that any step
+    used, those of nested runs included. `cost_from` and `cost_to` are dollars, `since` and `until`
+    moments at which a run may have been begun, all of them included; a cost that is unknown is in
+    no range. `owner` is the id of the key that a run was asked with.
+    """
+
+    text: str | None = None
+    status: RunStatus | None = None
+    tier: Tier | None = None
+    worker: str | None = None
+    cost_from: float | None = None
+    cost_to: float | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    owner: str | None = None
+
+
+EVERY_RUN: Final = RunFilter()
 
 
 @runtime_checkable
@@ -73,20 +104,12 @@ class RunStore(Protocol):
         ...
 
     async def list(
-        self,
-        *,
-        limit: int = 20,
-        status: RunStatus | None = None,
-        text: str | None = None,
-        before: str | None = None,
-        owner: str | None = None,
+        self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
-        """The newest runs first, at most `limit` of them.
+        """The newest of the wanted runs first, at most `limit` of them.
 
-        `status` keeps only the runs that ended so; `text` only those whose question or answer
-        contains it, in capitals or not; `owner` only those asked with that key, as if there were
-        no others; `before` only those older than the run so named (as for `load`), which makes
-        the id of a page's last run the way to the next page.
+        `before` keeps only those older than the run so named (as for `load`, and among those of
+        the wanted owner), which makes the id of a page's last run the way to the next page.
         """
         ...
 
@@ -125,13 +148,7 @@ class NullStore:
         raise NotFound(f"no run {run_id!r}: runs are not being stored")
 
     async def list(
-        self,
-        *,
-        limit: int = 20,
-        status: RunStatus | None = None,
-        text: str | None = None,
-        before: str | None = None,
-        owner: str | None = None,
+        self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
         """No runs."""
         return []

@@ -12,7 +12,7 @@ Which tables the rows go to is `tables`; nothing here touches a database.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -77,6 +77,24 @@ def step_row(run_id: str, step: StepRecord) -> Row:
         "step": step.index,
         "document": _encode(document),
     }
+
+
+def worker_rows(run_id: str, steps: Iterable[StepRecord]) -> list[Row]:
+    """A row for each worker that the steps of a round used, sorted and each once."""
+    used = {(step.round, plain(worker)) for step in steps for worker in _used(step)}
+    return [
+        {"run_id": run_id, "round": round_, "worker": worker} for round_, worker in sorted(used)
+    ]
+
+
+def _used(step: StepRecord) -> Iterator[str]:
+    if step.status == "skipped":
+        return
+    yield step.worker
+    yield from (attempt.worker for attempt in step.attempts)
+    for nested in step.nested:
+        for each in nested.steps:
+            yield from _used(each)
 
 
 def assemble(pieces: Iterable[Piece]) -> Run:

@@ -7,12 +7,14 @@ transaction, behind a lock, so that two processes may open a new database at onc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, delete, insert, inspect, select
+from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from podium.errors import StoreError
+from podium.store.documents import plain
 from podium.store.tables import SCHEMA_VERSION
 
 Migration = Callable[[Connection], None]
@@ -25,11 +27,11 @@ _LOCKS: Final = {
 
 def migrate(
     connection: Connection, migrations: Sequence[Migration], where: str, *, read_only: bool = False
-) -> None:
+) -> int:
     """Bring the schema up to date, or refuse a database made by a newer Podium.
 
-    One that can only be read is left as it is: every query that reads runs must do with the
-    first schema.
+    Gives the version that the schema has now. One that can only be read is left as it is, and
+    whoever reads runs must do with the first schema.
     """
     newest = len(migrations)
     found = _version(connection)
@@ -46,6 +48,7 @@ def migrate(
             f"{where} was made by a newer Podium (its schema is {found}, and this one knows "
             f"up to {newest}); upgrade Podium to use it"
         )
+    return found if read_only else newest
 
 
 def _version(connection: Connection) -> int:
@@ -150,9 +153,52 @@ def _feedback(connection: Connection) -> None:
     )
 
 
+def _what_runs_are_found_by(connection: Connection) -> None:
+    for statement in (
+        "DROP INDEX runs_by_age",
+        "CREATE INDEX runs_by_age ON runs (created_at, id, status, tier, cost_usd)",
+        """
+        CREATE TABLE workers_used (
+            run_id TEXT NOT NULL,
+            round INTEGER NOT NULL,
+            worker TEXT NOT NULL,
+            PRIMARY KEY (run_id, round, worker),
+            FOREIGN KEY (run_id, round) REFERENCES rounds (run_id, round) ON DELETE CASCADE
+        )
+        """,
+    ):
+        connection.exec_driver_sql(statement)
+    steps = connection.exec_driver_sql("SELECT run_id, round, document FROM steps")
+    insert = text("INSERT INTO workers_used VALUES (:run_id, :round, :worker)")
+    used = {
+        (run_id, round_, worker)
+        for run_id, round_, document in steps
+        for worker in map(plain, _workers_in(document))
+    }
+    if used:
+        names = ("run_id", "round", "worker")
+        connection.execute(insert, [dict(zip(names, row, strict=True)) for row in sorted(used)])
+
+
+def _workers_in(document: str) -> Iterator[str]:
+    """Whom a step of schema 3 used, as its document says; one that is damaged says nothing."""
+    try:
+        waiting = [json.loads(document)]
+    except ValueError:
+        return
+    while waiting:
+        match waiting.pop():
+            case {"status": status, "worker": str(worker)} as step if status != "skipped":
+                yield worker
+                yield from (attempt["worker"] for attempt in step.get("attempts", ()))
+                nested = [round_ for run in step.get("nested", ()) for round_ in run["rounds"]]
+                waiting.extend(each for round_ in nested for each in round_["steps"])
+
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _runs_rounds_and_steps,
     _owners_keys_and_usage,
     _feedback,
+    _what_runs_are_found_by,
 )
 """In order; a database's schema version is how many of them it has been through."""

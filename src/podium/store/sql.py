@@ -1,15 +1,16 @@
 """Runs in a database: the same code on SQLite and on Postgres.
 
 A store belongs to one event loop. What a row holds is `documents`, what the tables are is
-`tables` and `migrations`, where the database is is `database`, and what can go wrong is `faults`.
+`tables` and `migrations`, which runs a list holds is `sql_listing`, where the database is is
+`database`, and what can go wrong is `faults`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final, Self, get_args
+from typing import Final, Self
 
 from sqlalchemy import (
     ColumnClause,
@@ -28,16 +29,27 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from podium.errors import NotFound, StoreError, UsageError
-from podium.run import Round, Run, RunStatus, StepRecord, timestamp
-from podium.store.base import LAST, SUMMARY_CHARACTERS, RunList, RunSummary
+from podium.run import Round, Run, StepRecord, timestamp
+from podium.store.base import EVERY_RUN, LAST, RunFilter, RunList, RunSummary
 from podium.store.database import Place, as_it_is, connect, is_only_readable, locate
-from podium.store.documents import OWN, Piece, Row, assemble, plain, round_row, run_row, step_row
+from podium.store.documents import (
+    OWN,
+    Piece,
+    Row,
+    assemble,
+    plain,
+    round_row,
+    run_row,
+    step_row,
+    worker_rows,
+)
 from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
 from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
-from podium.store.tables import ROUNDS, RUNS, STEPS
-from podium.store.upsert import replacing
+from podium.store.sql_listing import FIRST_SUMMARIES, NEWEST_FIRST, SUMMARIES, narrowed
+from podium.store.tables import ROUNDS, RUNS, STEPS, WORKERS
+from podium.store.upsert import noting, replacing
 
 ID_PREFIX: Final = "run_"
 
@@ -46,8 +58,6 @@ CANDIDATES: Final = 5
 
 DELETED_AT_ONCE: Final = 200
 """How many runs are deleted in one transaction, so that no writer waits for long."""
-
-_NEWEST_FIRST: Final = (RUNS.c.created_at.desc(), RUNS.c.id.desc())
 
 _OWN: Final[ColumnClause[int]] = literal_column(str(OWN), Integer)
 
@@ -62,21 +72,6 @@ _PIECES: Final = union_all(
     ),
 ).order_by("round", "step")
 
-_SUMMARIES: Final = select(
-    RUNS.c.id,
-    RUNS.c.created_at,
-    RUNS.c.updated_at,
-    RUNS.c.status,
-    func.substr(RUNS.c.question, 1, SUMMARY_CHARACTERS).label("question"),
-    func.substr(RUNS.c.answer, 1, SUMMARY_CHARACTERS).label("answer"),
-    RUNS.c.conductor,
-    RUNS.c.tier,
-    RUNS.c.cost_usd,
-    RUNS.c.total_tokens,
-    RUNS.c.calls,
-    RUNS.c.seconds,
-).order_by(*_NEWEST_FIRST)
-
 
 class SqlRunStore:
     """Keeps runs in SQLite or Postgres, and beside them the keys to a server. Made by `open`."""
@@ -86,6 +81,7 @@ class SqlRunStore:
         self._database = database
         self._clock = clock
         self._closed = False
+        self._up_to_date = True
         self.keys = SqlKeyStore(self._transaction, clock)
         self.feedback = SqlFeedbackStore(self._transaction)
 
@@ -109,9 +105,10 @@ class SqlRunStore:
             store = cls(place, connect(place), clock)
         try:
             async with store._transaction() as connection:
-                await connection.run_sync(
+                version = await connection.run_sync(
                     migrate, migrations, place.name, read_only=place.read_only
                 )
+                store._up_to_date = version == len(migrations)
         except BaseException:
             await store.close()
             raise
@@ -133,6 +130,7 @@ class SqlRunStore:
         async with self._transaction() as connection:
             await self._touch(connection, run_id)
             await self._put(connection, STEPS, [step_row(run_id, step)])
+            await self._note_workers(connection, worker_rows(run_id, [step]))
 
     async def finish(self, *runs: Run) -> None:
         """Write each run whole, in place of all that was written of it before."""
@@ -151,38 +149,23 @@ class SqlRunStore:
         return assemble(Piece(*row) for row in rows)
 
     async def list(
-        self,
-        *,
-        limit: int = 20,
-        status: RunStatus | None = None,
-        text: str | None = None,
-        before: str | None = None,
-        owner: str | None = None,
+        self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
     ) -> RunList:
-        """The newest runs first, at most `limit` of them."""
+        """The newest of the wanted runs first, at most `limit` of them."""
         if limit < 1:
             raise UsageError(f"the limit is {limit}; ask for at least one run")
-        query = _SUMMARIES.limit(limit)
-        if status is not None:
-            query = query.where(RUNS.c.status == _checked(status))
-        if text is not None:
-            wanted = plain(text).lower()
-            query = query.where(
-                or_(
-                    func.lower(RUNS.c.question).contains(wanted, autoescape=True),
-                    func.lower(RUNS.c.answer).contains(wanted, autoescape=True),
-                )
-            )
-        if owner is not None:
-            query = query.where(RUNS.c.owner == plain(owner))
+        self._check_known(wanted)
+        summaries = SUMMARIES if self._up_to_date else FIRST_SUMMARIES
+        query = narrowed(summaries, wanted, self._database.dialect.name).limit(limit)
         async with self._transaction() as connection:
             if before is not None:
                 pivot = select(RUNS.c.created_at, RUNS.c.id).where(
-                    RUNS.c.id == await self._find(connection, before, owner)
+                    RUNS.c.id == await self._find(connection, before, wanted.owner)
                 )
                 query = query.where(tuple_(RUNS.c.created_at, RUNS.c.id) < pivot.scalar_subquery())
             rows = (await connection.execute(query)).mappings().all()
-        return [RunSummary(**row) for row in rows]
+            workers = await self._workers(connection, [row["id"] for row in rows])
+        return [RunSummary(**row, workers=tuple(workers.get(row["id"], ()))) for row in rows]
 
     async def delete(self, run_id: str) -> None:
         """Forget a run and all that it holds. Only its whole id will do."""
@@ -241,10 +224,36 @@ class SqlRunStore:
         await self._put(connection, RUNS, [run_row(run, now) for run in runs])
         await self._put(connection, ROUNDS, rounds)
         await self._put(connection, STEPS, steps)
+        workers = [row for run in runs for row in worker_rows(run.id, run.steps)]
+        await self._note_workers(connection, workers)
 
     async def _put(self, connection: AsyncConnection, table: Table, rows: Sequence[Row]) -> None:
         if rows:
             await connection.execute(replacing(connection.dialect.name, table), rows)
+
+    async def _note_workers(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
+        if rows:
+            await connection.execute(noting(connection.dialect.name, WORKERS), rows)
+
+    async def _workers(
+        self, connection: AsyncConnection, runs: Sequence[str]
+    ) -> Mapping[str, Sequence[str]]:
+        """Whom each of the runs used, in the order of their names."""
+        if not runs or not self._up_to_date:
+            return {}
+        used = select(WORKERS.c.run_id, WORKERS.c.worker).where(WORKERS.c.run_id.in_(runs))
+        found: dict[str, list[str]] = {}
+        for run_id, worker in await connection.execute(used.distinct().order_by(WORKERS.c.worker)):
+            found.setdefault(run_id, []).append(worker)
+        return found
+
+    def _check_known(self, wanted: RunFilter) -> None:
+        """Refuse a filter on what a database of an older Podium does not know."""
+        if not self._up_to_date and (wanted.worker is not None or wanted.owner is not None):
+            raise StoreError(
+                f"{self._place.name} was made by an older Podium and can only be read, so its runs "
+                f"cannot be found by worker or owner; make it writable and open it once"
+            )
 
     async def _touch(self, connection: AsyncConnection, run_id: str) -> None:
         touched = await connection.execute(
@@ -259,7 +268,7 @@ class SqlRunStore:
         """The whole id of the one run that is meant, among those of the owner if one is named."""
         if not wanted:
             raise UsageError("name a run by its id, the beginning of its id, or last")
-        ids = select(RUNS.c.id).order_by(*_NEWEST_FIRST).limit(CANDIDATES + 1)
+        ids = select(RUNS.c.id).order_by(*NEWEST_FIRST).limit(CANDIDATES + 1)
         if owner is not None:
             ids = ids.where(RUNS.c.owner == plain(owner))
         if wanted == LAST:
@@ -277,13 +286,6 @@ class SqlRunStore:
         if len(found) > 1:
             raise _several_runs(wanted, found)
         return found[0]
-
-
-def _checked(status: str) -> str:
-    known = get_args(RunStatus)
-    if status not in known:
-        raise UsageError(f"no run has the status {status!r}; it is one of {', '.join(known)}")
-    return status
 
 
 def _no_run(wanted: str) -> NotFound:

@@ -1,7 +1,9 @@
 """The tables of the store, as queries see them.
 
 `migrations` makes them; the two are held together by a test. A run is a row of `runs`, its
-rounds and steps are rows of their own so that each can be written the moment it is known. Its
+rounds and steps are rows of their own so that each can be written the moment it is known, and so
+is every worker that a round used, to find runs by, for it goes with its round; whatever else runs
+are found by is in the index that lists follow, beside their age. A run's
 `owner` is the id of the key that it was asked with, or nothing. A key's digest is all that is
 kept of its token, and what was used with it is a row for each day and model.
 """
@@ -49,7 +51,7 @@ RUNS: Final = Table(
     Column("seconds", Double),
     Column("document", Text, nullable=False),
     Column("owner", Text, nullable=False),
-    Index("runs_by_age", "created_at", "id"),
+    Index("runs_by_age", "created_at", "id", "status", "tier", "cost_usd"),
     Index("runs_by_owner", "owner", "created_at", "id"),
 )
 
@@ -68,6 +70,17 @@ STEPS: Final = Table(
     Column("round", Integer, primary_key=True, autoincrement=False),
     Column("step", Integer, primary_key=True, autoincrement=False),
     Column("document", Text, nullable=False),
+    ForeignKeyConstraint(
+        ["run_id", "round"], ["rounds.run_id", "rounds.round"], ondelete="CASCADE"
+    ),
+)
+
+WORKERS: Final = Table(
+    "workers_used",
+    METADATA,
+    Column("run_id", Text, primary_key=True),
+    Column("round", Integer, primary_key=True, autoincrement=False),
+    Column("worker", Text, primary_key=True),
     ForeignKeyConstraint(
         ["run_id", "round"], ["rounds.run_id", "rounds.round"], ondelete="CASCADE"
     ),

@@ -28,6 +28,12 @@ def replacing(dialect: str, table: Table) -> Executable:
 
 
 @cache
+def noting(dialect: str, table: Table) -> Executable:
+    """Insert rows that are all key, where they are not there already."""
+    return _INSERT[dialect](table).on_conflict_do_nothing(index_elements=table.primary_key)
+
+
+@cache
 def adding(dialect: str, table: Table) -> Executable:
     """Insert rows of numbers, or add them to those with the same key."""
     insert = _INSERT[dialect](table)
