@@ -26,6 +26,7 @@ def test_importing_the_package_does_not_load_the_database_library() -> None:
 def test_the_public_names_are_these() -> None:
     assert podium.store.__all__ == [
         "EVERY_RUN",
+        "Accounts",
         "Feedback",
         "FeedbackStore",
         "Journal",
@@ -35,6 +36,7 @@ def test_the_public_names_are_these() -> None:
         "RunList",
         "RunStore",
         "RunSummary",
+        "accounts_in",
         "default_url",
         "feedback_in",
         "keys_in",

@@ -15,6 +15,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podium.errors import ConfigError
+from podium.store.accounts import Accounts
 from podium.store.base import EVERY_RUN, NullStore, RunFilter, RunList, RunStore, RunSummary
 from podium.store.feedback import Feedback, FeedbackStore
 from podium.store.journal import Journal
@@ -22,6 +23,7 @@ from podium.store.keys import KeyStore
 
 __all__ = [
     "EVERY_RUN",
+    "Accounts",
     "Feedback",
     "FeedbackStore",
     "Journal",
@@ -31,6 +33,7 @@ __all__ = [
     "RunList",
     "RunStore",
     "RunSummary",
+    "accounts_in",
     "default_url",
     "feedback_in",
     "keys_in",
@@ -67,6 +70,17 @@ def keys_in(store: RunStore) -> KeyStore:
             "[store] in podium.toml"
         )
     return keys
+
+
+def accounts_in(store: RunStore) -> Accounts:
+    """What the runs that are kept in that store came to; raises `ConfigError` where none are."""
+    accounts: Accounts | None = getattr(store, "accounts", None)
+    if accounts is None:
+        raise ConfigError(
+            "there is nothing to add up, for runs are not kept in a database; name one under "
+            "[store] in podium.toml"
+        )
+    return accounts
 
 
 def feedback_in(store: RunStore) -> FeedbackStore:

@@ -45,6 +45,7 @@ from podium.store.documents import (
 )
 from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
+from podium.store.sql_accounts import SqlAccounts
 from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
 from podium.store.sql_listing import FIRST_SUMMARIES, NEWEST_FIRST, SUMMARIES, narrowed
@@ -84,6 +85,7 @@ class SqlRunStore:
         self._up_to_date = True
         self.keys = SqlKeyStore(self._transaction, clock)
         self.feedback = SqlFeedbackStore(self._transaction)
+        self.accounts = SqlAccounts(self._transaction)
 
     @classmethod
     async def open(
