@@ -20,16 +20,16 @@ PRIMES = (
 @pytest.mark.parametrize(
     ("question", "shape", "steps"),
     [
-        (JAPAN, "one-shot", [("claude-sonnet-4", [])]),
+        (JAPAN, "one-shot", [("scripted-lead", [])]),
         (
             COMPARE,
             "fan-out/join",
-            [("gpt-5", []), ("gemini-2.5-pro", []), ("claude-sonnet-4", [0, 1])],
+            [("scripted-analyst", []), ("scripted-builder", []), ("scripted-lead", [0, 1])],
         ),
         (
             PRIMES,
             "chain",
-            [("gpt-5", []), ("deepseek-r1-qwen-32b", [0]), ("claude-sonnet-4", [0, 1])],
+            [("scripted-analyst", []), ("scripted-builder", [0]), ("scripted-lead", [0, 1])],
         ),
     ],
 )
@@ -94,9 +94,9 @@ def test_where_nothing_can_be_drawn_the_plan_the_steps_and_the_answer_are_lines(
     lines = ended.out.splitlines()
     assert ended.code == 0
     assert lines[0] == "plan by rules: 3 steps, fan-out/join"
-    assert lines[3].startswith("  2 claude-sonnet-4: ")
+    assert lines[3].startswith("  2 scripted-lead: ")
     assert lines[3].endswith("(reads 0, 1)")
-    assert lines[4].startswith("step 0 gpt-5: done, ")
+    assert lines[4].startswith("step 0 scripted-analyst: done, ")
     assert lines[7].startswith("answered: 3 calls, ")
     assert lines[8:] == [
         "",

@@ -158,5 +158,5 @@ def test_a_server_elsewhere_is_not_even_looked_for_while_offline(
     assert {worker["provider"] for worker in ended.json} == {"llamacpp"}
 
 
-def test_the_proof_of_concepts_pool_is_free(podium: Podium) -> None:
-    assert podium("pool", "list", "--pool", SCRIPTED_POOL).out.count(", free)") == 4
+def test_the_scripted_pool_is_free(podium: Podium) -> None:
+    assert podium("pool", "list", "--pool", SCRIPTED_POOL).out.count(", free, ") == 4

@@ -101,9 +101,8 @@ def test_the_paper_pool_says_that_a_vendor_has_retired_one_of_its_models() -> No
     assert any("claude-sonnet-4" in warning for warning in loaded("paper").warnings)
 
 
-@pytest.mark.parametrize("name", ["proof-of-concept", "scripted"])
-def test_the_proof_of_concepts_workers_play_the_parts_of_its_rules(name: str) -> None:
-    settings = loaded(name)
+def test_the_proof_of_concepts_workers_play_the_parts_of_its_rules() -> None:
+    settings = loaded("proof-of-concept")
     cast = {
         PROOF_OF_CONCEPT.lead,
         PROOF_OF_CONCEPT.planner,
@@ -164,6 +163,14 @@ async def test_the_scripted_pool_answers_with_no_key_and_no_network() -> None:
         connected = connect(worker.profile, worker.endpoint({}), Http())
         reply = await connected.reply(Request((user("a question"),)))
         assert reply.text == worker.options["reply"]
+
+
+def test_no_worker_of_the_scripted_pool_looks_like_a_model_and_one_calls_tools() -> None:
+    settings = loaded("scripted")
+    assert all(name.startswith("scripted-") for name in settings.pool.names)
+    assert all(profile.description.startswith("a script: ") for profile in settings.pool)
+    assert [p.name for p in settings.pool if "tools" in p.capabilities] == ["scripted-tools"]
+    assert settings.conductor.kind == "rules"
 
 
 @pytest.mark.parametrize("options", [{}, {"reply": 3}, {"reply": []}, {"reply": ["a", 1]}])

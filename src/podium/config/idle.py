@@ -29,7 +29,9 @@ IDLE_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """By provider: the keys that it has no use for, and why."""
 
-ONLY_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {"scripted": ("reply",)}
+ONLY_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "scripted": ("reply", "tool_reply", "tool_arguments")
+}
 """The options of a provider that sends none of them on: any other would be lost."""
 
 KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from podium.errors import ConfigError, WorkerError
 from podium.pool import WorkerProfile
 from podium.providers.base import Endpoint
 from podium.providers.http import Http
+from podium.providers.scripted_tools import ToolScript
 from podium.request import Delta, Reply, Request
 from podium.usage import UNKNOWN_USAGE, Price, Usage
 
@@ -101,16 +102,21 @@ class ScriptedWorker:
 
 
 def scripted_worker(profile: WorkerProfile, endpoint: Endpoint, http: Http) -> ScriptedWorker:
-    """The scripted worker of a pool file, whose options hold its `reply`, or several in turn."""
-    match endpoint.options.get("reply"):
-        case str() as line:
+    """The scripted worker of a pool file, whose options hold its `reply`, or several in turn. With
+    `tool_reply` it calls the tools that it is offered."""
+    options = endpoint.options
+    match options.get("reply"), options.get("tool_reply"), options.get("tool_arguments", {}):
+        case str() as line, None, _:
             return ScriptedWorker(profile, line)
-        case [str(), *_] as lines if all(isinstance(line, str) for line in lines):
+        case [str(), *_] as lines, None, _ if all(isinstance(line, str) for line in lines):
             return ScriptedWorker(profile, lines)
+        case str() as line, str() as told, Mapping() as arguments:
+            return ScriptedWorker(profile, ToolScript(line, told, arguments))
         case _:
             raise ConfigError(
                 f"worker {profile.name!r} is scripted and needs what it says: "
-                f'options = {{ reply = "…" }}, or a list of replies'
+                f'options = {{ reply = "…" }}, or a list of replies; to call tools as well, '
+                f'reply = "…" and tool_reply = "…{{result}}…", with tool_arguments = {{ … }}'
             )
 
 
