@@ -13,10 +13,11 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from podium.document import run_document, summary_document
+from podium.document import summary_document
 from podium.run import Run, RunStatus, Tier, timestamp
 from podium.server.access import Visitor
 from podium.server.answering import retold
+from podium.server.details import run_details
 from podium.server.dialects.responses import RESPONSES
 from podium.server.dialects.responses_output import response_id
 from podium.server.dialects.responses_output import run_id as run_of
@@ -76,9 +77,13 @@ async def runs(
 
 
 @router.get("/{run_id}")
-async def run(run_id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:
-    """A run with everything that was done: plans, steps, replies, tokens, cost."""
-    return run_document(await _seen(run_id, service, visitor))
+async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
+    """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
+    worker was sent is told step by step."""
+    found = await _seen(run_id, service, visitor)
+    goes_on_here = service.answering.broadcast.goes_on(found.id)
+    document = run_details(found, goes_on_here=goes_on_here)
+    return Response(written(document), media_type="application/json")
 
 
 @router.get("/{run_id}/events", response_class=StreamingResponse)

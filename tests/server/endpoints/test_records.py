@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,3 +114,21 @@ async def test_a_run_is_exported_as_a_file_that_loads_again(tmp_path: Path) -> N
         response = await served.client.get("/v1/runs/run_1/export")
     assert response.headers["content-disposition"] == 'attachment; filename="run_1.json"'
     assert load(response.json()) == run
+
+
+async def test_a_run_is_told_with_its_plans_its_calls_and_how_it_stands(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    app = application([ScriptedWorker(name, "x") for name in "ab"], store=store)
+    cut_off = replace(finished("run_2"), status="running", answer=None, process="elsewhere:1")
+    here = f"{socket.gethostname()}:{2**22 + 1}"  # no process has so high a number
+    await store.begin(cut_off)
+    await store.begin(replace(cut_off, id="run_3", process=here))
+    await store.finish(finished(error="nearly", owner="key_1"))
+    async with serving(app) as served:
+        told = [(await served.client.get(f"/v1/runs/run_{n}")).json() for n in (1, 2, 3)]
+    assert (told[0]["error"], told[0]["owner"]) == ("nearly", "key_1")
+    assert told[0]["created_at"] == "2026-01-01T00:00:00.000+00:00"
+    (round_,) = told[0]["rounds"]
+    assert [step["access"] for step in round_["workflow"]["steps"]] == [[], [0], "all"]
+    assert told[0]["steps"][2]["attempts"] == []
+    assert [each["is_performed"] for each in told] == [False, None, False]
