@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from podium.conductor import FixedConductor, Plan, Situation, for_tier
+from podium.conductor import FixedConductor, Length, ModelConductor, Plan, Situation, for_tier
 from podium.pool import Pool, WorkerProfile
+from podium.providers import ScriptedWorker
 from podium.usage import Price
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
@@ -50,6 +51,24 @@ async def test_podium_routes_the_simple_and_conducts_the_rest(nobody: Caller) ->
     assert simple.workflow == Workflow((Step("quick", SIMPLE),))
     hard = await conductor.plan(Situation(question=HARD, pool=POOL), nobody)
     assert hard.workflow == PLANNED
+
+
+async def test_podium_asks_a_trained_conductor_every_time(nobody: Caller) -> None:
+    class Trained(Tireless):
+        is_trained = True
+
+    conductor = for_tier("podium", Trained())
+    parts = "Double 21, then tell me the capital of Japan"
+    for question in (SIMPLE, parts):
+        plan = await conductor.plan(Situation(question=question, pool=POOL), nobody)
+        assert plan.workflow == PLANNED
+
+
+@pytest.mark.parametrize(("prompt", "is_trained"), [("trained", True), ("full", False)])
+def test_a_conductor_is_trained_where_it_is_asked_as_in_training(
+    prompt: Length, is_trained: bool
+) -> None:
+    assert ModelConductor(ScriptedWorker("planner", ""), prompt=prompt).is_trained is is_trained
 
 
 async def test_every_round_of_a_run_goes_the_same_way(nobody: Caller) -> None:

@@ -69,6 +69,12 @@ class ModelConductor:
         """A fingerprint of the prompt files in use; it belongs to every run made with them."""
         return self._prompt.hash
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether the worker was trained to plan, and with that to leave a single question to one
+        worker."""
+        return self._prompt.length == "trained"
+
     async def plan(self, situation: Situation, call: Caller) -> Plan:
         """Ask for a plan; `BudgetExhausted` is all that passes through."""
         if self._prompt.length != "full" and len(situation.question) > LONGEST_QUESTION:

@@ -1,7 +1,8 @@
 """Tiers: how much conducting a question gets, from the model name that a client asks for.
 
 `mini` answers with the least latency, `ultra` plans with whatever conductor is configured, and
-`podium` decides between the two for each question.
+`podium` decides between the two for each question: by its words, unless the conductor was trained
+to decide that.
 """
 
 from __future__ import annotations
@@ -23,10 +24,16 @@ def for_tier(tier: Tier, configured: Conductor) -> Conductor:
 
 
 class ByQuestion:
-    """Routes what is simple by its words, and has the rest conducted."""
+    """Routes what is simple by its words, and has the rest conducted.
+
+    A conductor that was trained to plan sees more than words do: which questions have several
+    parts, and who of a pool of specialists can take one that has not. It leaves a single question
+    to one worker by itself, so it is asked every time.
+    """
 
     def __init__(self, configured: Conductor) -> None:
         self._configured = configured
+        self._decides = bool(getattr(configured, "is_trained", False))
         self._router = RouterConductor()
         self.name = f"podium({configured.name})"
 
@@ -35,7 +42,7 @@ class ByQuestion:
 
         The verdict depends on the question alone, so every round of a run goes the same way.
         """
-        simple = verdict(situation.question) == "simple"
+        simple = not self._decides and verdict(situation.question) == "simple"
         conductor = self._router if simple else self._configured
         return await conductor.plan(situation, call)
 
