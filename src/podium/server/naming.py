@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from podium.conductor import Conductor, for_tier
+from podium.config import Settings
 from podium.config.problems import nearest
 from podium.engine.context import prompt_hash
 from podium.pool import CONDUCTOR_PROVIDER, Pool
@@ -52,7 +53,12 @@ class Names:
     """The names of one server."""
 
     def __init__(
-        self, workers: Sequence[Worker], pool: Pool, conductor: Conductor, options: Options
+        self,
+        workers: Sequence[Worker],
+        pool: Pool,
+        conductor: Conductor,
+        options: Options,
+        configured: Settings | None = None,
     ) -> None:
         self._workers = {
             worker.profile.name: worker
@@ -64,7 +70,7 @@ class Names:
             **{name: Target(name, tier=tier) for name, tier in TIERS.items()},
         }
         self.pins = {
-            name: f"{name}{PIN}{fingerprint(tier, pool, conductor, options)}"
+            name: f"{name}{PIN}{fingerprint(tier, pool, conductor, options, configured)}"
             for name, tier in TIERS.items()
         }
         for name, pinned in self.pins.items():
@@ -107,20 +113,53 @@ _TIER_LINES: Final = MappingProxyType[Tier, str](
 )
 
 
-def fingerprint(tier: Tier, pool: Pool, conductor: Conductor, options: Options) -> str:
+def fingerprint(
+    tier: Tier,
+    pool: Pool,
+    conductor: Conductor,
+    options: Options,
+    configured: Settings | None = None,
+) -> str:
     """Changes whenever something does that shapes a tier's answers: the pool, who plans and with
-    which prompts, what the workers are told, and the options."""
+    which prompts, what the workers are told, the options, and of the settings behind all that how
+    the workers are called and which servers have tools for them."""
     leading = for_tier(tier, conductor)
+    planner: Worker | None = getattr(leading, "worker", None)
+    written = None if tier == "mini" else getattr(conductor, "workflow", None)
     shaping: list[Any] = [
         tier,
         asdict(pool),
         leading.name,
         str(getattr(leading, "prompt_hash", "")),
+        asdict(planner.profile) if planner is not None else None,
+        asdict(written) if written is not None else None,
         prompt_hash(),
         options.max_steps,
         options.rounds,
         asdict(options.budget),
         sorted(options.exclude),
+        _shaping(configured, tier) if configured is not None else None,
     ]
-    text = json.dumps(shaping, sort_keys=True, default=sorted)
+    text = json.dumps(shaping, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:12]
+
+
+def _shaping(configured: Settings, tier: Tier) -> dict[str, Any]:
+    """What of the settings shapes the answers of a tier, and is in no profile."""
+    leading = configured.conductor
+    planner = leading.worker if tier != "mini" else None
+    called = (*configured.workers, *((planner,) if planner is not None else ()))
+    return {
+        "workers": [[each.profile.name, each.base_url, each.options] for each in called],
+        "planning": None
+        if planner is None
+        else [leading.temperature, leading.prompt, leading.few_shot, leading.fallback],
+        "mcp": [asdict(server) for server in configured.mcp],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no form for, in one that is always the same."""
+    if isinstance(value, Set):
+        return sorted(value)
+    return dict(value) if isinstance(value, Mapping) else str(value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podium.api import AsyncPodium
-from podium.config import ServerSettings
+from podium.config import ServerSettings, Settings
 from podium.pool import Pool
 from podium.server.access import Door, Visitor
 from podium.server.answering import Answered, Answering, Bill
@@ -82,8 +82,10 @@ async def opened(
     door: Door,
     settings: ServerSettings,
     traces: Traces | None = None,
+    configured: Settings | None = None,
 ) -> Service:
-    """The service over a Podium whose store is the keeper."""
+    """The service over a Podium whose store is the keeper. `configured` is what that Podium was
+    made from, where it was."""
     pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
     answering = Answering(podium, keeper, door, pool=pool, conductor=conductor, options=options)
     answering.broadcast.listener = traces
@@ -91,7 +93,7 @@ async def opened(
         podium=podium,
         settings=settings,
         pool=pool,
-        names=Names(await podium.workers(), pool, conductor, options),
+        names=Names(await podium.workers(), pool, conductor, options, configured),
         door=door,
         keeper=keeper,
         answering=answering,

@@ -104,7 +104,7 @@ def application(find: Callable[[], Awaitable[Settings]]) -> FastAPI:
             stack.push_async_callback(traces.close)
         podium = AsyncPodium(settings=settings, store=keeper)
         stack.push_async_callback(podium.close)
-        service = await opened(podium, keeper, door, settings.server, traces)
+        service = await opened(podium, keeper, door, settings.server, traces, settings)
         return _with_tally(service, stack)
 
     return create_app(opening, DIALECTS)
