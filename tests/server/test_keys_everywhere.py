@@ -28,7 +28,7 @@ def with_some_id(path: str) -> str:
 
 
 OPEN: Final = {"/healthz", "/readyz"}
-SHOWN: Final = {with_some_id(path) for path in (*PAGES, FILES)}
+SHOWN: Final = {"/session", *(with_some_id(path) for path in (*PAGES, FILES))}
 NOT_KEYS: Final = {
     "nothing": {},
     "an empty one": {"Authorization": "Bearer"},

@@ -165,6 +165,11 @@ class ServerTable(Table):
     keys: bool = Field(
         default=False, description="only who has a key is served; `podium keys` makes them"
     )
+    hosts: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
+        default=(),
+        description="names that this server has elsewhere, as behind a proxy: only needed where no "
+        "keys are asked for, and for pages of other hosts that may use it",
+    )
     in_flight: Count = Field(
         default=1000, description="requests that are answered at the same time, in each process"
     )
@@ -195,6 +200,16 @@ class ServerTable(Table):
         description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "
         "says",
     )
+    learning: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
+        default=(),
+        description="directories of trainings and evaluations, relative to this file, that the "
+        "page Learning shows, with those in them",
+    )
+
+    def anchored(self, directory: Path) -> ServerTable:
+        """This table with its directories counted from that one."""
+        learning = tuple(_anchored(path, directory) for path in self.learning)
+        return self.model_copy(update={"learning": learning})
 
 
 class LimitsTable(Table):
@@ -305,6 +320,7 @@ class ConfigFile(Table):
         changed = {
             "conductor": self.conductor.anchored(directory),
             "store": self.store.anchored(directory),
+            "server": self.server.anchored(directory),
             "mcp": {name: table.anchored(directory) for name, table in self.mcp.items()},
             "worker": tuple(worker.anchored(directory) for worker in self.worker),
         }

@@ -83,6 +83,7 @@ class ServerSettings:
     port: int = 7755
     workers: int = 1
     keys: bool = False
+    hosts: tuple[str, ...] = ()
     in_flight: int = 1000
     queue: int = 1000
     body_megabytes: int = 32
@@ -92,6 +93,7 @@ class ServerSettings:
     log: LogForm | None = None
     log_prompts: bool = False
     traces: bool = False
+    learning: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from podium.server.naming import Target
 from podium.server.refusal import Refusal, refusal_of
 from podium.server.service import Holder, Service
 from podium.server.streaming import Stream
-from podium.server.visiting import headers_of
+from podium.server.visiting import headers_of, let_in
 from podium.server.wishing import with_headers
 
 TRACE: Final = "x-podium-trace"
@@ -84,7 +84,7 @@ class _Visit:
     async def serve(self) -> None:
         """Let the client in, read what is asked, and answer."""
         service, exchange = self._service, self._exchange
-        self._visitor = visitor = await service.door.admit(exchange.token)
+        self._visitor = visitor = await let_in(service, "POST", exchange)
         await service.places.take()
         try:
             body = with_headers(await exchange.json(service.settings.body_megabytes), exchange)

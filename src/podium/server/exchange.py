@@ -24,6 +24,8 @@ EVENTS: Final = b"text/event-stream; charset=utf-8"
 NEVER_SENT: Final = 499
 """The status that is logged where the client went away before there was one."""
 
+SESSION_COOKIE: Final = "podium_session"
+
 MEGABYTE: Final = 1024 * 1024
 
 BODY_SECONDS: Final = 60.0
@@ -53,11 +55,6 @@ class Exchange:
         """A header of the request; `name` in lower case."""
         value = self._headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
-
-    @property
-    def token(self) -> str | None:
-        """The key that the client shows: a bearer token, or Anthropic's header."""
-        return token_in(self.get("authorization"), self.get("x-api-key"))
 
     async def json(self, megabytes: int) -> dict[str, Any]:
         """The body as a JSON object."""
@@ -168,6 +165,15 @@ def token_in(authorization: str | None, x_api_key: str | None) -> str | None:
     """The key that is in these headers."""
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" and token.strip() else x_api_key
+
+
+def session_in(cookie: str | None) -> str | None:
+    """The session that is in this header, of a browser that signed in."""
+    for pair in (cookie or "").split(";"):
+        name, _, value = pair.strip().partition("=")
+        if name == SESSION_COOKIE:
+            return value
+    return None
 
 
 def parsed(body: bytes) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from podium.config import ServerSettings, Settings, current_settings
 from podium.errors import ConfigError, installing
 from podium.local.addresses import is_loopback
 from podium.server.access import Door, Gatekeeper, OpenDoor
+from podium.server.access.sessions import Sessions, new_secret
 from podium.server.app import create_app
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat import CHAT
@@ -52,6 +53,10 @@ TOLD: Final = "PODIUM_SERVE"
 
 TALLIES: Final = "PODIUM_TALLIES"
 """The variable that tells them where each writes down what it has counted."""
+
+SESSIONS: Final = "PODIUM_SESSION_SECRET"
+"""The variable with what sessions of browsers are signed with; whoever runs several servers at one
+address sets it for all of them."""
 
 BACKLOG: Final = 2048
 """Connections that the system holds until they are accepted."""
@@ -97,7 +102,12 @@ def application(find: Callable[[], Awaitable[Settings]]) -> FastAPI:
         stack.push_async_callback(keeper.close)
         door: Door = OpenDoor()
         if settings.server.keys:
-            door = Gatekeeper(keys_in(store), settings.pool, processes=settings.server.workers)
+            door = Gatekeeper(
+                keys_in(store),
+                settings.pool,
+                processes=settings.server.workers,
+                sessions=Sessions(os.environ.get(SESSIONS, "")),
+            )
         stack.push_async_callback(door.close)
         traces = _traces() if settings.server.traces else None
         if traces is not None:
@@ -139,6 +149,7 @@ def listen(chosen: Chosen, server: ServerSettings, bound: socket) -> None:
         return
     told = replace(chosen, server={**chosen.server, "log": form})
     os.environ[TOLD] = json.dumps(asdict(told))
+    os.environ.setdefault(SESSIONS, new_secret())
     configuration = _configuration(
         "podium.server.starting:from_environment", server, factory=True, workers=server.workers
     )

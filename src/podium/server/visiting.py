@@ -1,5 +1,6 @@
-"""What the endpoints that are FastAPI's have in common: the service, who asks, and how a refusal
-is worded. The endpoints of the dialects do the same in `endpoint`, at less cost."""
+"""Who asks, whichever way they show it; and what the endpoints that are FastAPI's have in common:
+the service, and how a refusal is worded. The endpoints of the dialects do the same in `endpoint`,
+at less cost."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from starlette.responses import JSONResponse, Response
 from podium.errors import PodiumError
 from podium.server.access import Visitor
 from podium.server.answering import refusals
+from podium.server.browsers import Headers, check_request
 from podium.server.dialects.base import Dialect
-from podium.server.exchange import NEVER_SENT, ClientGone, token_in
+from podium.server.exchange import NEVER_SENT, ClientGone, session_in, token_in
 from podium.server.logs import LOGGER
 from podium.server.refusal import Reason, Refusal
 from podium.server.service import Service
@@ -32,11 +34,17 @@ def serving(request: Request) -> Service:
     return service
 
 
+async def let_in(service: Service, method: str, headers: Headers) -> Visitor:
+    """Who asks: by a key in a header, else by the session of a browser that signed in. Raises
+    `Refusal` where that must be known and is not, and where it is not they who ask."""
+    check_request(method, headers, service.settings)
+    token = token_in(headers.get("authorization"), headers.get("x-api-key"))
+    return await service.door.admit(token or session_in(headers.get("cookie")))
+
+
 async def admitted(request: Request) -> Visitor:
     """Who asks; raises `Refusal` where that must be known and is not."""
-    headers = request.headers
-    token = token_in(headers.get("authorization"), headers.get("x-api-key"))
-    return await serving(request).door.admit(token)
+    return await let_in(serving(request), request.method, request.headers)
 
 
 Serving = Annotated[Service, Depends(serving)]

@@ -25,6 +25,7 @@ from podium.server.access.book import Book, used_of
 from podium.server.access.keys import fits, read_token
 from podium.server.access.purse import Exhausted, Experience, Purse
 from podium.server.access.rates import Bucket, Rates
+from podium.server.access.sessions import Claim, Sessions, read_session
 from podium.server.access.visitor import Visitor, scope_of, within
 from podium.server.refusal import Refusal
 from podium.store.keys import Charged, Key, KeyStore, Scope
@@ -51,6 +52,11 @@ class Door(Protocol):
 
     async def admit(self, token: str | None) -> Visitor:
         """Who that is; raises `Refusal` unauthenticated."""
+        ...
+
+    async def sign_in(self, token: str) -> str | None:
+        """A session for whoever has that key, to be shown in its place; None where no key is
+        asked for. Raises `Refusal` unauthenticated."""
         ...
 
     async def begin(
@@ -90,6 +96,10 @@ class OpenDoor:
     async def admit(self, token: str | None) -> Visitor:
         """Nobody in particular. A token that clients send by habit is not looked at."""
         return Visitor()
+
+    async def sign_in(self, token: str) -> str | None:
+        """There is no need to."""
+        return None
 
     async def begin(
         self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
@@ -139,10 +149,11 @@ class _Begun:
 
 
 class Gatekeeper:
-    """Asks for keys. It belongs to one event loop; close it to have everything written.
+    """Asks for keys, or for sessions that were begun with one. It belongs to one event loop; close
+    it to have everything written.
 
     `pool` tells whose provider a worker is, for keys that exclude one. Where a server runs as
-    several `processes`, each allows its share of every rate.
+    several `processes`, each allows its share of every rate, and all must know the same `sessions`.
     """
 
     def __init__(
@@ -151,9 +162,11 @@ class Gatekeeper:
         pool: Pool,
         *,
         processes: int = 1,
+        sessions: Sessions | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._keys = keys
+        self._sessions = sessions or Sessions(clock=clock)
         self._providers = {worker.name: worker.provider for worker in pool}
         self._processes = processes
         self._clock = clock
@@ -170,15 +183,8 @@ class Gatekeeper:
         """Who that is; raises `Refusal` unauthenticated."""
         if not token:
             raise _unauthenticated("no key was given; send one as Authorization: Bearer pk_…")
-        shown = read_token(token)
-        account = None if shown is None else await self._account(shown.key_id)
-        if shown is None or account is None or not fits(shown, account.key):
-            raise _unauthenticated("this key is not one of this server's; check what is sent")
-        key = account.key
-        if key.revoked_at is not None:
-            raise _unauthenticated(f"the key {key.name!r} was revoked; ask for another")
-        if self._clock() >= account.expires:
-            raise _unauthenticated(f"the key {key.name!r} has expired; ask for another")
+        claim = read_session(token)
+        key = await self._shown_by(token) if claim is None else await self._signed_in(claim)
         rules = key.rules
         return Visitor(
             key_id=key.id,
@@ -190,6 +196,11 @@ class Gatekeeper:
             per_request=rules.per_request,
             ticket=next(self._tickets),
         )
+
+    async def sign_in(self, token: str) -> str | None:
+        """A session for whoever has that key. One session cannot be had for another, or it would
+        never end."""
+        return self._sessions.begin(await self._shown_by(token))
 
     async def begin(
         self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
@@ -252,6 +263,30 @@ class Gatekeeper:
     async def close(self) -> None:
         """Write what is not written yet."""
         await self._book.close()
+
+    async def _shown_by(self, token: str) -> Key:
+        """The key of that token."""
+        shown = read_token(token)
+        account = None if shown is None else await self._account(shown.key_id)
+        if shown is None or account is None or not fits(shown, account.key):
+            raise _unauthenticated("this key is not one of this server's; check what is sent")
+        return self._in_force(account)
+
+    async def _signed_in(self, claim: Claim) -> Key:
+        """The key that a session was begun with."""
+        account = await self._account(claim.key_id)
+        if account is None or not self._sessions.is_good(claim, account.key):
+            raise _unauthenticated("you are signed in no longer; sign in again with your key")
+        return self._in_force(account)
+
+    def _in_force(self, account: _Account) -> Key:
+        """The key of the account, if it is neither revoked nor expired."""
+        key = account.key
+        if key.revoked_at is not None:
+            raise _unauthenticated(f"the key {key.name!r} was revoked; ask for another")
+        if self._clock() >= account.expires:
+            raise _unauthenticated(f"the key {key.name!r} has expired; ask for another")
+        return key
 
     def _estimated(self, visitor: Visitor, model: str, tokens: int) -> Charged:
         """What the request will probably come to, and never more than one request may."""

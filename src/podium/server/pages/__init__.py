@@ -2,16 +2,18 @@
 API's own description.
 
 What is served is `static/`, files as they are: plain modules for the browser, with no build step.
-`files` holds them in memory, `addresses` says which address shows what, and `description` is the
-API's own. The pages get everything that they show from the API, as any client would.
+`files` holds them in memory, `addresses` says which address shows what, `description` is the API's
+own, and `session` exchanges a key for a cookie. The pages get everything that they show from the
+API, as any client would.
 """
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
-from podium.server.pages import addresses, description
+from podium.server.pages import addresses, description, session
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter()
+router.include_router(session.router)
 router.include_router(description.router)
 router.include_router(addresses.router)

@@ -1,7 +1,7 @@
 // The application: which address is which page, and what happens when one is left for another.
 
 import { replace } from './lib/dom.js';
-import { signOut, signedInAs } from './lib/session.js';
+import { session, signIn, signOut } from './lib/session.js';
 import { failure, loading } from './lib/states.js';
 import { themeButton } from './lib/theme.js';
 
@@ -131,12 +131,15 @@ history.scrollRestoration = 'manual';
 const signOutButton = /** @type {HTMLButtonElement} */ (document.getElementById('sign-out'));
 signOutButton.addEventListener('click', () => signOut());
 
-async function showWhoIsHere() {
-  const name = await signedInAs();
-  signOutButton.hidden = !name;
+/** Show who is signed in, and ask whoever has to be and is not. */
+async function meet() {
+  const { keys, name } = await session();
+  signOutButton.hidden = !keys || name === null;
   signOutButton.title = name ? `Signed in with the key ${name}` : '';
+  if (keys && name === null) await signIn('');
 }
 
-document.addEventListener('signed-in', () => showWhoIsHere());
+document.addEventListener('signed-in', () => meet());
 themeButton(/** @type {HTMLButtonElement} */ (document.getElementById('theme')));
+await meet(); // before a page asks for anything that takes a key
 show({ arrived: false, top: 0 });

@@ -30,13 +30,13 @@ export async function signOut() {
 }
 
 /**
- * Who is signed in: their key's name, '' where no keys are asked for, null where nobody is.
- * @returns {Promise<string | null>}
+ * Whether this server asks for keys, and who is signed in: their key's name, null where nobody is.
+ * A server that does not say asks for none; should it do after all, requests will tell.
+ * @returns {Promise<{keys: boolean, name: string | null}>}
  */
-export async function signedInAs() {
+export async function session() {
   const response = await fetch(SESSION, { credentials: 'same-origin' }).catch(() => null);
-  if (!response?.ok) return null;
-  return (await response.json()).name;
+  return response?.ok ? response.json() : { keys: false, name: null };
 }
 
 /**

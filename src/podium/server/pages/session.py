@@ -1,0 +1,90 @@
+"""Signing in: a key is exchanged once for a session in a cookie that scripts cannot read, so that
+it stands in no address and in no storage of a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from podium.server.access import Visitor
+from podium.server.access.keys import LONGEST_TOKEN
+from podium.server.access.sessions import SESSION_SECONDS
+from podium.server.browsers import check_request
+from podium.server.exchange import SESSION_COOKIE
+from podium.server.refusal import Refusal
+from podium.server.visiting import Serving, admitted
+
+router = APIRouter(prefix="/session", tags=["session"])
+
+
+class SignIn(BaseModel):
+    """A key, to be exchanged."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(min_length=1, max_length=LONGEST_TOKEN)
+
+
+def asked_by_own_page(request: Request, service: Serving) -> None:
+    """Refuse what a page of another origin sends: it could sign somebody in or out."""
+    check_request(request.method, request.headers, service.settings)
+
+
+@router.get("")
+async def session(request: Request) -> JSONResponse:
+    """Who is signed in in this browser. `name` is that of their key, null where a key is asked for
+    and none was shown; `keys` is whether keys are asked for at all."""
+    try:
+        visitor: Visitor | None = await admitted(request)
+    except Refusal as refusal:
+        if refusal.reason != "unauthenticated":
+            raise
+        visitor = None
+    return _told(visitor)
+
+
+@router.post(
+    "",
+    dependencies=[Depends(asked_by_own_page)],
+    responses={401: {"description": "The key is not one of this server's."}},
+)
+async def sign_in(request: Request, shown: SignIn, service: Serving) -> Response:
+    """Exchange a key for a session of twelve hours, in a cookie. It may do what the key may, and
+    ends with it."""
+    begun = await service.door.sign_in(shown.key.strip())
+    response = _told(await service.door.admit(begun))
+    if begun is not None:
+        _set_cookie(request, response, begun, SESSION_SECONDS)
+    return response
+
+
+@router.delete("", status_code=204, dependencies=[Depends(asked_by_own_page)])
+async def sign_out(request: Request) -> Response:
+    """Have the browser forget its session."""
+    response = Response(status_code=204)
+    _set_cookie(request, response, "", 0)
+    return response
+
+
+def _told(visitor: Visitor | None) -> JSONResponse:
+    document: dict[str, Any] = {"object": "session", "keys": True, "name": None, "scopes": []}
+    if visitor is not None:
+        document["keys"] = bool(visitor.key_id)
+        document["name"] = visitor.name
+        document["scopes"] = sorted(visitor.scopes)
+    return JSONResponse(document, headers={"Cache-Control": "no-store"})
+
+
+def _set_cookie(request: Request, response: Response, value: str, seconds: int) -> None:
+    response.set_cookie(
+        SESSION_COOKIE,
+        value,
+        max_age=seconds,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.server.access.keys import make_key
+from podium.server.access.sessions import SESSION_SECONDS, Sessions, read_session
+from podium.server.refusal import Refusal
+from podium.store.keys import Rules
+from server.access.support import NOON, Clock, Server
+
+KEY = make_key("Ada", Rules()).key
+
+
+def test_a_session_is_known_again_until_it_ends() -> None:
+    clock = Clock()
+    sessions = Sessions("secret", clock=clock)
+    claim = read_session(sessions.begin(KEY))
+    assert claim is not None
+    assert claim.key_id == KEY.id
+    assert sessions.is_good(claim, KEY)
+    clock.now = NOON + SESSION_SECONDS
+    assert not sessions.is_good(claim, KEY)
+
+
+def test_a_session_is_good_in_every_process_that_has_the_secret_and_in_no_other() -> None:
+    claim = read_session(Sessions("one").begin(KEY))
+    assert claim is not None
+    assert Sessions("one").is_good(claim, KEY)
+    assert not Sessions("another").is_good(claim, KEY)
+    assert not Sessions().is_good(claim, KEY)
+
+
+def test_nothing_of_a_session_can_be_changed() -> None:
+    sessions = Sessions("secret")
+    claim = read_session(sessions.begin(KEY))
+    assert claim is not None
+    other = make_key("Bob", Rules()).key
+    assert not sessions.is_good(claim._replace(ends=claim.ends + 1), KEY)
+    assert not sessions.is_good(claim._replace(key_id=other.id), other)
+    assert not sessions.is_good(claim, replace(KEY, digest=other.digest))
+
+
+@pytest.mark.parametrize(
+    "shown",
+    ["", "pk_0_x", "ps_", "ps_1_2", "ps__2_x", "ps_1_x_y", "ps_1_²_y", "ps_1_2_" + "x" * 300],
+)
+def test_what_is_no_session_claims_nothing(shown: str) -> None:
+    assert read_session(shown) is None
+
+
+async def test_a_session_does_what_its_key_does_and_ends_with_it() -> None:
+    server = Server()
+    token = await server.token(Rules(scopes=frozenset({"ask"})))
+    session = await server.door.sign_in(token)
+    assert session is not None
+    assert token not in session
+    visitor = await server.door.admit(session)
+    assert visitor.key_id == (await server.door.admit(token)).key_id
+    assert visitor.scopes == {"ask"}
+    await server.keys.revoke(visitor.key_id)
+    server.clock.now += 6
+    with pytest.raises(Refusal, match="revoked"):
+        await server.door.admit(session)
+
+
+async def test_a_session_cannot_be_had_for_a_session() -> None:
+    server = Server()
+    session = await server.door.sign_in(await server.token())
+    assert session is not None
+    with pytest.raises(Refusal, match="not one of this server's"):
+        await server.door.sign_in(session)
+    with pytest.raises(Refusal, match="sign in again"):
+        await server.door.admit(session[:-1] + ("0" if session[-1] != "0" else "1"))

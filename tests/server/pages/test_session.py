@@ -1,0 +1,107 @@
+"""Signing in: over HTTP, and in the browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+
+from podium.store import keys_in
+from support.site import Site
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Page
+
+    from server.pages.conftest import Watched
+
+
+async def test_a_key_is_exchanged_for_a_cookie_that_scripts_cannot_read(
+    site_with_keys: Site,
+) -> None:
+    token = site_with_keys.token
+    async with httpx.AsyncClient(base_url=site_with_keys.address) as client:
+        assert (await client.get("/session")).json()["name"] is None
+        assert (await client.get("/v1/runs")).status_code == 401
+        refused = await client.post("/session", json={"key": "pk_0_wrong"})
+        assert (refused.status_code, "set-cookie" in refused.headers) == (401, False)
+        answer = await client.post("/session", json={"key": token})
+        assert answer.json()["name"] == "Ada"
+        cookie = answer.headers["set-cookie"]
+        for word in ("HttpOnly", "SameSite=strict", "Path=/", "Max-Age=43200"):
+            assert word in cookie
+        assert token not in cookie + answer.text
+        assert (await client.get("/v1/runs")).status_code == 200
+        assert (await client.get("/session")).json()["name"] == "Ada"
+        asked = await client.post(
+            "/v1/chat/completions",
+            json={"model": "podium", "messages": [{"role": "user", "content": "Why?"}]},
+        )
+        assert asked.status_code == 200
+        assert (await client.delete("/session")).status_code == 204
+        assert (await client.get("/v1/runs")).status_code == 401
+
+
+async def test_a_page_of_another_origin_cannot_use_the_cookie(site_with_keys: Site) -> None:
+    """A page at another port of the same machine is of the same site, so that its browser sends
+    the cookie along."""
+    async with httpx.AsyncClient(base_url=site_with_keys.address) as client:
+        await client.post("/session", json={"key": site_with_keys.token})
+        run_id = await site_with_keys.ask("Why?")
+        other = {"Origin": "http://127.0.0.1:1", "Sec-Fetch-Site": "same-site"}
+        path = f"/v1/runs/{run_id}"
+        assert (await client.delete(path, headers=other)).status_code == 403
+        body = {"model": "podium", "messages": [{"role": "user", "content": "Why?"}]}
+        for at in ("/v1/chat/completions", "/v1/plan"):
+            assert (await client.post(at, json=body, headers=other)).status_code == 403
+        own = {"Origin": site_with_keys.address, "Sec-Fetch-Site": "same-origin"}
+        assert (await client.delete(path, headers=own)).status_code == 204
+
+
+async def test_the_page_asks_for_a_key_and_keeps_it_nowhere(
+    page: Page, context: BrowserContext, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    token = site_with_keys.token
+    await page.goto(site_with_keys.url("/runs"))
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Key").fill("pk_0_wrong")
+    await dialog.get_by_role("button", name="Sign in").click()
+    await dialog.get_by_text("not one of this server's").wait_for()
+    await dialog.get_by_label("Key").fill(token)
+    await page.keyboard.press("Enter")
+    await dialog.wait_for(state="detached")
+    await page.get_by_role("heading", level=1).first.wait_for()
+    kept = await page.evaluate(
+        "JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])"
+    )
+    assert token not in kept
+    assert not any(token in url for url in watched.asked)
+    (cookie,) = await context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    await page.reload()
+    await page.get_by_role("button", name="Sign out").click()
+    await dialog.wait_for()
+    assert await context.cookies() == []
+
+
+async def test_who_does_not_sign_in_is_told_how(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    await page.goto(site_with_keys.url("/docs"))
+    await page.get_by_role("button", name="Not now").click()
+    await page.get_by_role("button", name="Not now").click()
+    await page.get_by_role("alert").get_by_text("Sign in with a key").wait_for()
+    await page.get_by_role("button", name="Try again").click()
+    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
+    await page.keyboard.press("Enter")
+    await page.get_by_role("heading", level=1).first.wait_for()
+
+
+async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:
+    async with httpx.AsyncClient(base_url=site_with_keys.address) as client:
+        await client.post("/session", json={"key": site_with_keys.token})
+        (key,) = await keys_in(site_with_keys.store).keys()
+        await keys_in(site_with_keys.store).revoke(key.id)
+        site_with_keys.service.door._accounts.clear()  # type: ignore[attr-defined]
+        assert (await client.get("/v1/runs")).status_code == 401
