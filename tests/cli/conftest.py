@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work.mkdir()
     monkeypatch.chdir(work)
     monkeypatch.setenv("PODIUM_HOME", str(home))
-    for name in ("PODIUM_CONFIG", "PODIUM_DEBUG"):
+    for name in ("PODIUM_CALLED_AS", "PODIUM_CONFIG", "PODIUM_DEBUG"):
         monkeypatch.delenv(name, raising=False)
     for known in KNOWN_ENDPOINTS.values():
         for variable in (*known.key_variables, known.address_variable):

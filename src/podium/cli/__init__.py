@@ -25,6 +25,7 @@ import typer
 from podium.cli.app import app as commands
 from podium.cli.outcome import Exit
 from podium.cli.output import OutputLost, abandon_output, complain, warnings_heard
+from podium.cli.program import program
 from podium.errors import BudgetExhausted, PlanError, PodiumError, UsageError
 
 __all__ = ["main"]
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(commands)
     try:
         with warnings_heard():
-            code = command.main(arguments, prog_name="podium", standalone_mode=False)
+            code = command.main(arguments, prog_name=program(), standalone_mode=False)
     except OutputLost as lost:
         abandon_output()
         if lost.reason is None:
@@ -71,9 +72,10 @@ def _said(error: Exception) -> str:
     match error:
         case typer.TyperException():
             context = getattr(error, "ctx", None)
-            path = context.command_path if context is not None else "podium"
+            path = context.command_path if context is not None else program()
+            name = context.info_name if context is not None else ""
             message = error.format_message().rstrip(".")
-            if "unexpected extra argument" in message and path in ("podium ask", "podium plan"):
+            if "unexpected extra argument" in message and name in ("ask", "plan"):
                 message += "; put the question in quotes"
             return f"{message}; see {path} --help"
         case typer.Abort():

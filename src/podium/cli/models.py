@@ -12,6 +12,7 @@ from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.fetching import fetch
 from podium.cli.output import say, say_json
+from podium.cli.program import as_called
 from podium.cli.text import megabytes, one_line
 from podium.local.weights import LocalModel, list_models
 
@@ -26,7 +27,11 @@ def list_(json: options.JsonList = False) -> None:
         say_json([_document(model) for model in models])
         return
     for model in models:
-        where = f"here, {model.path}" if model.present else "not here; podium models pull NAME"
+        where = (
+            f"here, {model.path}"
+            if model.present
+            else as_called("not here; podium models pull NAME")
+        )
         details = ", ".join(part for part in (megabytes(model.bytes), model.licence) if part)
         say(one_line(f"{model.name}  {model.description} ({details}): {where}"))
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
+from podium.cli.program import as_called
 from podium.cli.text import clean, one_line
 
 _UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -48,7 +49,7 @@ def say_json(document: Any) -> None:
 def complain(message: str) -> None:
     """One line that a person can act on."""
     with suppress(BrokenPipeError):  # whoever should act on it has left
-        sys.stderr.write(f"podium: {one_line(message)}\n")
+        sys.stderr.write(f"podium: {one_line(as_called(message))}\n")
         sys.stderr.flush()
 
 
