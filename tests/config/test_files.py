@@ -228,6 +228,8 @@ def test_paths_are_counted_from_the_file_that_holds_them(write: Write, tmp_path:
     workflow = "plans/mine.json"
     [store]
     path = "runs.db"
+    [server]
+    learning = ["trained", "/elsewhere"]
     [[worker]]
     name = "gpt-5"
     provider = "openai"
@@ -235,6 +237,7 @@ def test_paths_are_counted_from_the_file_that_holds_them(write: Write, tmp_path:
     settings = load(write(text))
     assert settings.conductor.workflow == tmp_path / "plans/mine.json"
     assert settings.store.path == tmp_path / "runs.db"
+    assert settings.server.learning == (str(tmp_path / "trained"), "/elsewhere")
 
 
 @pytest.mark.parametrize("model", ["file:w.gguf", "w.gguf"])

@@ -20,7 +20,7 @@ from podium._version import __version__
 from podium.server import health, models, pages, previews, runs
 from podium.server.dialects.base import Dialect
 from podium.server.endpoint import Endpoint
-from podium.server.endpoints import records
+from podium.server.endpoints import learning, pool, records, spend
 from podium.server.logs import LOGGER
 from podium.server.retention import forget_old_runs
 from podium.server.schemas import with_dialects
@@ -86,6 +86,9 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         runs.router,
         runs.responses_router,
         records.router,
+        pool.router,
+        spend.router,
+        learning.router,
         health.router,
         pages.router,
     ):

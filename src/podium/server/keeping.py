@@ -19,11 +19,12 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
-from podium.errors import NotFound, PodiumError
+from podium.errors import Conflict, NotFound, PodiumError
+from podium.resumption import goes_on_with_results
 from podium.run import Round, Run, StepRecord
 from podium.store import EVERY_RUN, Feedback, RunFilter, RunList, RunStore, feedback_in
 
@@ -84,6 +85,11 @@ class Keeper:
         """What was thought of a run, if anybody said."""
         return await feedback_in(self._store).of(run_id)
 
+    async def settled(self) -> RunStore:
+        """The store itself, once every run that has ended is written to it."""
+        await self._drained()
+        return self._store
+
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, unless it ends soon."""
         if run.id in self._held:  # resumed, and still not to be kept
@@ -116,7 +122,7 @@ class Keeper:
             self._held.pop(run.id, None)  # a run may end before its beginning came by here
             if self._shared:
                 await self._hold_in_store(run)
-            elif run.status == "waiting":
+            elif goes_on_with_results(run):
                 self._hold(run)
             return
         self._forget_beginning(run.id)
@@ -127,6 +133,30 @@ class Keeper:
             self._writer = asyncio.create_task(self._write_ended())
         if self._shared or len(self._ended) > BACKLOG:
             await self._written(run.id)
+
+    async def claim(self, run_id: str, process: str) -> Run:
+        """Take a run up, wherever it is."""
+        if self._goes_on(run_id):
+            raise Conflict(f"{run_id} is still going on; wait for it or stop it")
+        self._let_go()
+        if run_id in self._held:
+            self._left_out.add(run_id)
+            return self._held.pop(run_id)[1]
+        await self._drained()
+        return await self._store.claim(run_id, process)
+
+    async def beat(self, run_ids: Sequence[str]) -> None:
+        """Write down that these runs are still being performed, so far as they are written."""
+        written = [run_id for run_id in run_ids if run_id not in self._unwritten]
+        if written:
+            await self._store.beat(written)
+
+    async def is_performed(self, run_id: str) -> bool:
+        """Whether a process is at work on that run, be it this one or another."""
+        return self._goes_on(run_id) or await self._store.is_performed(run_id)
+
+    def _goes_on(self, run_id: str) -> bool:
+        return run_id in self._unwritten or run_id in self._left_out
 
     async def load(self, run_id: str) -> Run:
         """Give back a run, be it written yet or not."""
@@ -233,7 +263,7 @@ class Keeper:
         timer = self._expiries.pop(run.id, None)
         if timer is not None:
             timer.cancel()
-        if run.status != "waiting":
+        if not goes_on_with_results(run):
             await self._trying(partial(self._delete_if_there, run.id), run.id)
             return
         await self._trying(partial(self._store.finish, run), run.id)

@@ -1,0 +1,184 @@
+"""The pool as it does its work: who is in it, and what everyone did in the runs of late.
+
+Figures are those of the runs that the visitor may see: a key's own, or everybody's. Workers that
+a key excludes are not shown to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+
+from podium.pool import WorkerProfile
+from podium.server.access import Visitor
+from podium.server.figures.digest import Window
+from podium.server.figures.workers import NOTHING, RoleFigures, WorkerFigures, figures
+from podium.server.metrics import Metrics
+from podium.server.service import Service
+from podium.server.visiting import Admitted, Serving
+from podium.store import accounts_in
+from podium.worker import Worker
+
+router = APIRouter(prefix="/v1/pool", tags=["pool"])
+
+USUAL_DAYS: Final = 7
+MOST_DAYS: Final = 90
+MOST_RUNS: Final = 2_000
+"""Runs that are looked through, the newest of the window."""
+
+
+@router.get("")
+async def pool(
+    service: Serving,
+    visitor: Admitted,
+    days: Annotated[int, Query(ge=1, le=MOST_DAYS, description="how many to look back")] = (
+        USUAL_DAYS
+    ),
+) -> dict[str, Any]:
+    """Every worker: what it is, and what it did in the runs of the last days: calls, failures,
+    time, cost, and what conductors used it for, with steps to look at. What nobody knows is null.
+    Takes the scope `runs:read`; a key sees figures of its own runs."""
+    visitor.require("runs:read")
+    now = datetime.now(UTC)
+    since = (now - timedelta(days=days - 1)).date().isoformat()
+    window = await service.digests.between(
+        accounts_in(await service.keeper.settled()),
+        since=since,
+        until=now.date().isoformat(),
+        owner=None if visitor.may("admin") else visitor.key_id,
+        limit=MOST_RUNS,
+    )
+    found = figures(window.digests)
+    planner = await _planner(service)
+    profiles = [*service.pool]
+    if planner is not None and planner.name not in service.pool.names:
+        profiles.append(planner)
+    return {
+        "object": "pool",
+        "of": "every key" if visitor.may("admin") else visitor.name,
+        "window": {
+            "from": since,
+            "to": now.isoformat(timespec="milliseconds"),
+            "days": days,
+            "runs": len(window.digests),
+            "is_whole": window.is_whole,
+            "left_out": window.left_out,
+        },
+        "workers": [
+            {
+                **_profile(profile),
+                "is_worker": profile.name in service.pool.names,
+                "is_planner": profile == planner,
+                **_figures(found.get(profile.name, NOTHING)),
+                "direct": _direct(profile.name, service) if visitor.may("admin") else None,
+            }
+            for profile in profiles
+            if _is_shown(profile.name, profile.provider, visitor)
+        ],
+        "former": _former(window, found, profiles, visitor),
+    }
+
+
+async def _planner(service: Service) -> WorkerProfile | None:
+    """The model that plans, where one does."""
+    planner: Worker | None = getattr(await service.podium.conductor(), "worker", None)
+    return None if planner is None else planner.profile
+
+
+def _is_shown(name: str, provider: str, visitor: Visitor) -> bool:
+    return name not in visitor.exclude and provider not in visitor.exclude
+
+
+def _profile(profile: WorkerProfile) -> dict[str, Any]:
+    return {
+        "name": profile.name,
+        "provider": profile.provider,
+        "model": profile.model,
+        "description": profile.description,
+        "capabilities": sorted(profile.capabilities),
+        "price": None if profile.price is None else asdict(profile.price),
+        "limits": asdict(profile.limits),
+        "fallback": profile.fallback,
+    }
+
+
+def _former(
+    window: Window, found: dict[str, WorkerFigures], now: list[WorkerProfile], visitor: Visitor
+) -> list[dict[str, Any]]:
+    """Those who worked in these runs and are not in the pool any more."""
+    names = {profile.name for profile in now}
+    providers = {
+        name: provider
+        for digest in window.digests
+        for name, provider in digest.providers.items()
+        if name not in names
+    }
+    return [
+        {"name": name, "provider": providers.get(name, ""), **_figures(each)}
+        for name, each in found.items()
+        if name not in names and _is_shown(name, providers.get(name, ""), visitor)
+    ]
+
+
+def _figures(found: WorkerFigures) -> dict[str, Any]:
+    p50, p95 = found.seconds or (None, None)
+    return {
+        "health": {
+            "state": found.health,
+            "last_success": _moment(found.last_success),
+            "last_failure": _moment(found.last_failure),
+            "last_error": found.last_error,
+            "failures_in_a_row": found.failures_in_a_row,
+        },
+        "calls": found.calls,
+        "failed": found.failed,
+        "planning": found.planning,
+        "share": found.share,
+        "error_rate": found.error_rate,
+        "seconds": {"p50": p50, "p95": p95},
+        "cost_usd": found.cost_usd,
+        "unknown_cost": found.unknown_cost,
+        "roles": [_role(each) for each in found.roles],
+    }
+
+
+def _role(found: RoleFigures) -> dict[str, Any]:
+    return {
+        "role": found.role.value,
+        "steps": found.steps,
+        "examples": [
+            {
+                "run_id": example.run_id,
+                "round": example.use.place[0],
+                "step": example.use.place[1],
+                "subtask": example.use.subtask,
+            }
+            for example in found.examples
+        ],
+    }
+
+
+def _direct(name: str, service: Service) -> dict[str, Any]:
+    """Requests for the worker by its own name, which leave no run: since the server started."""
+    counted = service.metrics if service.tally is None else service.tally.whole()
+    requests, failed = _requests(name, counted)
+    started = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="milliseconds")
+    return {"requests": requests, "failed": failed, "since": started}
+
+
+def _requests(name: str, counted: Metrics) -> tuple[int, int]:
+    rows = [
+        (labels[2], int(amount))
+        for labels, (amount,) in counted.requests.counted()
+        if labels[1] == name
+    ]
+    return sum(n for _, n in rows), sum(n for status, n in rows if int(status) >= 500)
+
+
+def _moment(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

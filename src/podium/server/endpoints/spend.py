@@ -1,0 +1,118 @@
+"""What was spent: a key sees its own, and who sees the runs of every key sees all of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+
+from podium.server.access import Visitor
+from podium.server.figures.digest import Window
+from podium.server.figures.spending import (
+    By,
+    Entry,
+    Group,
+    by_worker,
+    entries,
+    grouped,
+    total,
+)
+from podium.server.refusal import invalid
+from podium.server.service import Service
+from podium.server.visiting import Admitted, Serving
+from podium.store import accounts_in, keys_in
+
+router = APIRouter(prefix="/v1/spend", tags=["spend"])
+
+USUAL_DAYS: Final = 30
+MOST_DAYS: Final = 366
+MOST_RUNS: Final = 5_000
+"""Runs that are looked through for what their workers cost, the newest of the range."""
+
+
+@router.get("")
+async def spend(
+    service: Serving,
+    visitor: Admitted,
+    since: Annotated[date | None, Query(alias="from", description="the first day, of UTC")] = None,
+    until: Annotated[date | None, Query(alias="to", description="the last day, of UTC")] = None,
+    by: By = "day",
+) -> dict[str, Any]:
+    """What was spent from one day to another, both included, by key, tier, worker or day; the
+    last 30 days unless said otherwise. Requests of which the cost is unknown are counted apart.
+    `by=worker` takes the scope `runs:read`, for only runs tell who worked."""
+    first, last = _span(since, until)
+    sees_all = visitor.may("admin")
+    spent = await _entries(service, None if sees_all else visitor.key_id, first, last)
+    whole = total(spent)
+    document: dict[str, Any] = {
+        "object": "spend",
+        "from": first,
+        "to": last,
+        "by": by,
+        "of": "every key" if sees_all else visitor.name,
+        "total": asdict(whole),
+    }
+    if by == "worker":
+        window = await _window(service, visitor, first, last)
+        groups = by_worker(spent, window.digests, first, last)
+        document["elsewhere_usd"] = whole.cost_usd - sum(each.total.cost_usd for each in groups)
+        document["runs"] = {
+            "counted": len(window.digests),
+            "is_whole": window.is_whole,
+            "left_out": window.left_out,
+        }
+    else:
+        groups = grouped(spent, by)
+    names = await _key_names(service, visitor) if by == "key" else {}
+    document["groups"] = [_group(group, by, names) for group in groups]
+    return document
+
+
+def _span(since: date | None, until: date | None) -> tuple[str, str]:
+    last = until or datetime.now(UTC).date()
+    first = since or last - timedelta(days=USUAL_DAYS - 1)
+    if first > last:
+        raise invalid("from", f"from is {first}, which is after to, {last}; swap them")
+    if (last - first).days >= MOST_DAYS:
+        raise invalid(
+            "from", f"from {first} to {last} is more than {MOST_DAYS} days; ask for fewer at a time"
+        )
+    return first.isoformat(), last.isoformat()
+
+
+async def _entries(service: Service, key_id: str | None, first: str, last: str) -> list[Entry]:
+    """What the books of keys say, and for who sees all also the runs that were without one."""
+    store = await service.keeper.settled()
+    used = await keys_in(store).usage(key_id=key_id, since=first, until=last)
+    if key_id is not None:
+        return entries(used, ())
+    return entries(used, await accounts_in(store).sums(since=first, until=last, owner=""))
+
+
+async def _window(service: Service, visitor: Visitor, first: str, last: str) -> Window:
+    visitor.require("runs:read")
+    owner = None if visitor.may("admin") else visitor.key_id
+    accounts = accounts_in(await service.keeper.settled())
+    return await service.digests.between(
+        accounts, since=first, until=last, owner=owner, limit=MOST_RUNS
+    )
+
+
+async def _key_names(service: Service, visitor: Visitor) -> dict[str, str]:
+    if not visitor.may("admin"):
+        return {visitor.key_id: visitor.name}
+    return {key.id: key.name for key in await keys_in(await service.keeper.settled()).keys()}
+
+
+def _group(group: Group, by: By, names: dict[str, str]) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": group.name,
+        "total": asdict(group.total),
+        "days": [{"day": day, **asdict(spent)} for day, spent in group.days.items()],
+    }
+    if by == "key":
+        document["key_name"] = names.get(group.name)
+    return document

@@ -1,0 +1,160 @@
+"""What was spent, by key, tier, worker or day. Days are those of UTC.
+
+There are two records. What is asked with a key is entered in that key's book, whatever becomes of
+its run: these are the sums that `podium keys usage` shows. Runs without a key, of a server that
+asks for none or of the command line, are in the store alone. No request is in both.
+
+Who worked in a run only the run itself tells. So what workers cost is added up from runs, and what
+was spent beyond that (by runs that were not kept, or are deleted) is told as a rest. A request of
+which a part is unknown is in no sum: it is counted, and its sum is at least the known one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from podium.run import Tier
+from podium.server.access.visitor import tier_of
+from podium.server.figures.digest import Digest
+from podium.store.accounts import RunSums
+from podium.store.keys import KeyUsage
+
+By = Literal["key", "tier", "worker", "day"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What something came to. `requests` were asked by clients, `calls` made to workers in runs;
+    `unknown_cost` and `unknown_tokens` count those of either that are in no sum, and `assumed_usd`
+    is what keys were charged for them."""
+
+    requests: int = 0
+    calls: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    unknown_tokens: int = 0
+    unknown_cost: int = 0
+    assumed_usd: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        sums = (one + another for one, another in zip(astuple(self), astuple(other), strict=True))
+        return Spent(**dict(zip(self.__slots__, sums, strict=True)))
+
+
+NOTHING = Spent()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What was spent on a day with a key (empty: without one), on a tier or on a worker that was
+    asked by its own name."""
+
+    day: str
+    key_id: str
+    tier: Tier | None
+    worker: str | None
+    spent: Spent
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What was spent on one key, tier, worker or day, in all and by day."""
+
+    name: str
+    total: Spent
+    days: Mapping[str, Spent]
+
+
+def entries(used: Iterable[KeyUsage], unowned: Iterable[RunSums]) -> list[Entry]:
+    """The entries of both records."""
+    return [_of_key(usage) for usage in used] + [_of_runs(sums) for sums in unowned]
+
+
+def _of_key(usage: KeyUsage) -> Entry:
+    tier = tier_of(usage.model)
+    spent = Spent(
+        requests=usage.requests,
+        tokens=usage.input_tokens + usage.output_tokens,
+        cost_usd=usage.cost_usd,
+        unknown_tokens=usage.unknown_tokens,
+        unknown_cost=usage.unknown_cost,
+        assumed_usd=usage.assumed_usd,
+    )
+    worker = usage.model if tier is None else None
+    return Entry(usage.day, usage.key_id, tier, worker, spent)
+
+
+def _of_runs(sums: RunSums) -> Entry:
+    spent = Spent(
+        requests=sums.runs,
+        tokens=sums.tokens,
+        cost_usd=sums.cost_usd,
+        unknown_tokens=sums.unknown_tokens,
+        unknown_cost=sums.unknown_cost,
+    )
+    return Entry(sums.day, "", sums.tier, None, spent)
+
+
+DIRECTLY = "gateway"
+"""Stands among the tiers for workers that were asked by their own names."""
+
+
+def grouped(entries: Iterable[Entry], by: By) -> list[Group]:
+    """The entries by key, by tier or by day, the dearest first; days in order."""
+    found = defaultdict[str, dict[str, Spent]](dict)
+    for entry in entries:
+        match by:
+            case "key":
+                name = entry.key_id
+            case "tier":
+                name = entry.tier or DIRECTLY
+            case "day":
+                name = entry.day
+            case "worker":
+                raise AssertionError("only runs tell who worked")
+        _put(found[name], entry.day, entry.spent)
+    groups = [_group(name, days) for name, days in found.items()]
+    return sorted(groups, key=lambda group: group.name) if by == "day" else _dearest_first(groups)
+
+
+def by_worker(
+    entries: Iterable[Entry], digests: Iterable[Digest], since: str, until: str
+) -> list[Group]:
+    """What each worker cost: in the runs, and where it was asked by its own name. Calls that were
+    made after midnight in a run of the last day count as that day's, as their run does."""
+    found = defaultdict[str, dict[str, Spent]](dict)
+    for digest in digests:
+        for call in digest.calls:
+            is_known = digest.is_cost_known
+            spent = Spent(
+                calls=1,
+                cost_usd=call.cost_usd or 0.0 if is_known else 0.0,
+                unknown_cost=int(call.cost_usd is None),
+            )
+            day = datetime.fromtimestamp(call.at, UTC).date().isoformat()
+            _put(found[call.worker], min(max(day, since), until), spent)
+    for entry in entries:
+        if entry.worker is not None:
+            _put(found[entry.worker], entry.day, entry.spent)
+    return _dearest_first([_group(name, days) for name, days in found.items()])
+
+
+def total(entries: Iterable[Entry]) -> Spent:
+    """What all of them came to."""
+    return sum((entry.spent for entry in entries), NOTHING)
+
+
+def _put(days: dict[str, Spent], day: str, spent: Spent) -> None:
+    days[day] = days.get(day, NOTHING) + spent
+
+
+def _group(name: str, days: Mapping[str, Spent]) -> Group:
+    return Group(name, sum(days.values(), NOTHING), dict(sorted(days.items())))
+
+
+def _dearest_first(groups: list[Group]) -> list[Group]:
+    return sorted(groups, key=lambda group: (-group.total.cost_usd, group.name))

@@ -1,0 +1,172 @@
+"""How a training went, or goes: the numbers that it writes down, and plans to look at.
+
+`podium train` writes a line for every step into `metrics.jsonl`, samples of every step into
+`samples.jsonl`, and how far it came into `summary.json`; docs/training.md has the formats.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from podium.server.learning.places import SUMMARY, Exhibit
+from podium.server.learning.tail import MOST_BYTES, read_json, read_lines
+
+SAMPLES: Final = "samples.jsonl"
+
+MOST_POINTS: Final = 400
+"""A series that is read as a whole has no more; of several that fall together, it has the mean."""
+
+MOST_SERIES: Final = 500
+LARGEST: Final = 1e15
+"""No number that means anything here is larger."""
+
+MOST_SAMPLES: Final = 50
+LONGEST_WORDS: Final = 8_000
+
+_STEP: Final = re.compile(rb'(?=\{"step")')
+"""Where an entry begins: also behind one that a crash left half written."""
+
+_STEP_OF: Final = re.compile(rb'\s*\{"step":\s*([0-9]{1,12})')
+
+Series = dict[str, dict[int, float]]
+
+
+def training_document(
+    exhibit: Exhibit, cursor: str | None, most: int = MOST_BYTES
+) -> dict[str, Any]:
+    """The training with its series; with a cursor, those points that came since."""
+    tail = read_lines(exhibit.metrics, cursor, most=most)
+    series, left_out = read_series(tail.lines)
+    summary = _summary(exhibit)
+    return {
+        "object": "training",
+        "name": exhibit.name,
+        "title": exhibit.title,
+        "summary": summary,
+        "is_finished": summary.get("finished") is True,
+        "updated_at": moment(tail.modified),
+        "series": {name: _thinned(values) for name, values in series.items()},
+        "cursor": tail.cursor,
+        "is_anew": tail.is_anew,
+        "left_out": left_out,
+        "skipped_bytes": tail.skipped,
+    }
+
+
+def samples_document(exhibit: Exhibit, step: int | None) -> dict[str, Any]:
+    """The samples of that step, or of the last one before it that has any; of the last of all
+    where no step is said. `steps` are all that have some."""
+    lines: dict[int, list[bytes]] = {}
+    if exhibit.path != exhibit.metrics:
+        for line in read_lines(exhibit.path / SAMPLES).lines:
+            match = _STEP_OF.match(line)
+            if match is not None:
+                lines.setdefault(int(match[1]), []).append(line)
+    steps = sorted(lines)
+    chosen = max((each for each in steps if step is None or each <= step), default=None)
+    chosen = steps[0] if chosen is None and steps else chosen
+    found = lines.get(chosen, []) if chosen is not None else []
+    return {
+        "object": "samples",
+        "name": exhibit.name,
+        "steps": steps,
+        "step": chosen,
+        "samples": [sample for line in found[:MOST_SAMPLES] if (sample := _sample(line))],
+        "more": max(0, len(found) - MOST_SAMPLES),
+    }
+
+
+def read_series(lines: Iterable[bytes]) -> tuple[Series, int]:
+    """Every number by its name and step, and how many lines were none. A step that comes again
+    was repeated after a break: all that came after it then is lost."""
+    series: Series = {}
+    left_out = 0
+    for line in lines:
+        for piece in _STEP.split(line):
+            if piece.strip():
+                entry = _entry(piece)
+                if entry is None:
+                    left_out += 1
+                else:
+                    _take(series, *entry)
+    return series, left_out
+
+
+def moment(seconds: float | None) -> str | None:
+    """A moment as JSON has it."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _entry(piece: bytes) -> tuple[int, dict[str, float]] | None:
+    try:
+        entry = json.loads(piece)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(entry, dict):
+        return None
+    step = entry.pop("step", None)
+    if not _is_number(step):
+        return None
+    numbers = {name: float(value) for name, value in entry.items() if _is_number(value)}
+    if "rollouts" not in numbers:
+        numbers.pop("seconds", None)  # of the whole training, where they are not of a step
+    return int(step), numbers
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _take(series: Series, step: int, numbers: Mapping[str, float]) -> None:
+    if any(step in series.get(name, ()) for name in numbers):
+        for values in series.values():
+            for lost in [at for at in values if at >= step]:
+                del values[lost]
+    for name, value in numbers.items():
+        if name in series or len(series) < MOST_SERIES:
+            series.setdefault(name, {})[step] = value
+
+
+def _thinned(values: Mapping[int, float]) -> list[list[float]]:
+    points = sorted(values.items())
+    together = math.ceil(len(points) / MOST_POINTS)
+    if together < 2:
+        return [[step, value] for step, value in points]
+    some = [points[start : start + together] for start in range(0, len(points), together)]
+    return [[part[-1][0], _mean([value for _, value in part])] for part in some]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _summary(exhibit: Exhibit) -> dict[str, float | bool]:
+    """The numbers of the summary."""
+    if exhibit.path == exhibit.metrics:
+        return {}
+    summary = read_json(exhibit.path / SUMMARY)
+    return {
+        name: value
+        for name, value in summary.items()
+        if _is_number(value) or isinstance(value, bool)
+    }
+
+
+def _sample(line: bytes) -> dict[str, Any] | None:
+    """What a sample says, its words cut where they are endless."""
+    try:
+        sample = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return {
+        name: value[:LONGEST_WORDS] if isinstance(value, str) else value
+        for name, value in sample.items()
+        if isinstance(value, str | bool) or _is_number(value)
+    }

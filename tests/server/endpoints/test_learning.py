@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from podium.config import ServerSettings
+from podium.pool import Pool
+from podium.providers import ScriptedWorker
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
+from podium.store.keys import Rules, Scope
+from podium.store.sql import SqlRunStore
+from support.serving import application, serving
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    directory = tmp_path / "trained"
+    (directory / "etudes").mkdir(parents=True)
+    (directory / "etudes" / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n')
+    (directory / "etudes" / "samples.jsonl").write_text('{"step": 1, "text": "a plan"}\n')
+    (directory / "mine").mkdir()
+    (directory / "mine" / "evaluation.json").write_text('{"suite": "etudes"}')
+    (directory / "mine" / "report.html").write_text("<script>top.stolen = 1</script>")
+    return directory
+
+
+@asynccontextmanager
+async def shown(*directories: Path) -> AsyncIterator[httpx.AsyncClient]:
+    settings = ServerSettings(learning=tuple(map(str, directories)))
+    app = application([ScriptedWorker("solo", "yes")], settings=settings)
+    async with serving(app) as served:
+        yield served.client
+
+
+async def test_what_there_is_is_listed_with_where_it_was_looked_for(
+    trained: Path, tmp_path: Path
+) -> None:
+    async with shown(trained, tmp_path / "nowhere") as client:
+        page = (await client.get("/v1/learning")).json()
+    assert [(each["name"], each["kind"], each["has_report"]) for each in page["data"]] == [
+        ("trained.etudes", "training", False),
+        ("trained.mine", "evaluation", True),
+    ]
+    assert page["directories"] == [
+        {"path": str(trained), "found": 2, "problem": None},
+        {"path": str(tmp_path / "nowhere"), "found": 0, "problem": "there is no such directory"},
+    ]
+
+
+async def test_nothing_is_named_unless_the_configuration_does() -> None:
+    async with shown() as client:
+        page = (await client.get("/v1/learning")).json()
+    assert (page["data"], page["directories"]) == ([], [])
+
+
+async def test_a_training_is_read_on_from_the_cursor(trained: Path) -> None:
+    async with shown(trained) as client:
+        first = (await client.get("/v1/learning/trained.etudes")).json()
+        assert first["series"] == {"reward": [[1, 0.5]]}
+        with (trained / "etudes" / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 2, "reward": 1.0}\n{"step": 3, "rew')
+        address = f"/v1/learning/trained.etudes?cursor={first['cursor']}"
+        more = (await client.get(address)).json()
+        samples = (await client.get("/v1/learning/trained.etudes/samples")).json()
+    assert (more["series"], more["is_anew"]) == ({"reward": [[2, 1.0]]}, False)
+    assert samples["samples"] == [{"step": 1, "text": "a plan"}]
+
+
+async def test_a_report_is_a_page_of_no_origin_that_runs_nothing(trained: Path) -> None:
+    async with shown(trained) as client:
+        report = await client.get("/v1/learning/trained.mine/report")
+        assert (await client.get("/v1/learning/trained.etudes/report")).status_code == 404
+    assert report.status_code == 200
+    policy = report.headers["content-security-policy"].split("; ")
+    assert policy[0] == "sandbox"
+    assert "default-src 'none'" in policy
+    assert not any(part.startswith("script-src") for part in policy)
+    assert report.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nothing", "..", "%2e%2e", "..%2fsecret", "%2fetc%2fpasswd", "trained%2fetudes", "a" * 400],
+)
+async def test_a_name_that_there_is_not_is_refused(name: str, trained: Path) -> None:
+    async with shown(trained) as client:
+        for rest in ("", "/samples", "/report"):
+            response = await client.get(f"/v1/learning/{name}{rest}")
+            assert response.status_code in (400, 404), response.text
+            assert "step" not in response.text
+
+
+async def test_an_evaluation_has_no_samples_to_look_at(trained: Path) -> None:
+    async with shown(trained) as client:
+        assert (await client.get("/v1/learning/trained.mine")).json()["suite"] == "etudes"
+        assert (await client.get("/v1/learning/trained.mine/samples")).status_code == 404
+
+
+async def test_learning_takes_a_key_of_the_operator(trained: Path, tmp_path: Path) -> None:
+    store = await SqlRunStore.open(tmp_path / "podium.db")
+    admin = make_key("admin", Rules(scopes=frozenset[Scope]({"admin"})))
+    usual = make_key("usual", Rules())
+    for made in (admin, usual):
+        await store.keys.add(made.key)
+    worker = ScriptedWorker("solo", "yes")
+    door = Gatekeeper(store.keys, Pool((worker.profile,)))
+    settings = ServerSettings(learning=(str(trained),))
+    async with serving(application([worker], store=store, door=door, settings=settings)) as served:
+        paths = ("", "/trained.etudes", "/trained.etudes/samples", "/trained.mine/report")
+        for path in paths:
+            address = f"/v1/learning{path}"
+            for token, status in (("", 401), (usual.token, 403), (admin.token, 200)):
+                headers = {"x-api-key": token} if token else {}
+                response = await served.client.get(address, headers=headers)
+                assert response.status_code == status, (path, response.text)

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from podium.pool import CONDUCTOR_PROVIDER
+from podium.roles import Role
+from podium.server.figures.digest import Digests, digested
+from podium.store import accounts_in
+from podium.store.sql import SqlRunStore
+from podium.workflow import Step
+from support.kept import NOON, attempt, kept_run, step_record
+
+DAY = {"since": "2026-03-04", "until": "2026-03-04"}
+SOLVE = Step("solo", "Solve it.", ())
+
+
+def run_number(number: int) -> str:
+    return f"run_{number:016x}"
+
+
+def hour(number: int) -> str:
+    return NOON.replace("12", f"{number:02}")
+
+
+def test_a_digest_has_every_call_and_when_it_ended() -> None:
+    run = kept_run(
+        run_number(1),
+        (SOLVE, (attempt("solo", 2.0, at=1.0, error="no"), attempt("helper", 1.0, at=3.5))),
+        planning=(attempt("planner", 1.0),),
+    )
+    calls = digested(run).calls
+    assert [(call.worker, call.is_planning, call.error) for call in calls] == [
+        ("planner", True, None),
+        ("solo", False, "no"),
+        ("helper", False, None),
+    ]
+    assert [call.at - calls[0].at for call in calls] == [0.0, 2.0, 3.5]
+    assert calls[2].seconds == 1.0
+
+
+def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> None:
+    inner = kept_run(run_number(2), (SOLVE, (attempt("solo"),)))
+    outer = Step("deputy", "Take this over.", ())
+    run = kept_run(run_number(1), (SOLVE, (attempt("solo"),)), (outer, ()))
+    nested = step_record(outer, 1, nested=(inner,))
+    round_ = replace(run.rounds[0], steps=(run.rounds[0].steps[0], nested))
+    deputy = replace(run.pool["deputy"], provider=CONDUCTOR_PROVIDER)
+    pool = replace(run.pool, workers=(run.pool["solo"], deputy))
+    digest = digested(replace(run, rounds=(round_,), pool=pool))
+    assert [(use.worker, use.role, use.place) for use in digest.uses] == [
+        ("solo", Role.SOLVE, (0, 0)),
+        ("deputy", Role.HAND_OVER, (0, 1)),
+        ("solo", Role.SOLVE, (0, 1)),
+    ]
+    assert len(digest.calls) == 2
+
+
+def test_a_step_that_was_skipped_is_no_use_of_anybody() -> None:
+    run = kept_run(run_number(1), (SOLVE, ()))
+    skipped = replace(run.rounds[0].steps[0], status="skipped")
+    run = replace(run, rounds=(replace(run.rounds[0], steps=(skipped,)),))
+    assert digested(run).uses == ()
+
+
+async def test_a_run_is_read_once_and_again_when_it_was_written_again(tmp_path: Path) -> None:
+    store = await SqlRunStore.open(tmp_path / "runs.db")
+    run = kept_run(run_number(1), (SOLVE, (attempt("solo"),)))
+    await store.finish(run)
+    digests = Digests()
+    first = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
+    second = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
+    assert first.digests[0] is second.digests[0]
+    again = replace(run, rounds=(replace(run.rounds[0], planning=(attempt("planner"),)),))
+    await store.finish(again)
+    third = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
+    assert len(third.digests[0].calls) == 2
+    await store.close()
+
+
+async def test_only_so_many_digests_are_kept_and_only_so_many_runs_looked_at(
+    tmp_path: Path,
+) -> None:
+    store = await SqlRunStore.open(tmp_path / "runs.db")
+    runs = [
+        kept_run(run_number(n), (SOLVE, (attempt("solo"),)), created_at=hour(n))
+        for n in range(1, 6)
+    ]
+    await store.finish(*runs)
+    digests = Digests(most=2)
+    window = await digests.between(accounts_in(store), **DAY, owner=None, limit=3)
+    assert [digest.run_id for digest in window.digests] == [run_number(n) for n in (5, 4, 3)]
+    assert not window.is_whole
+    assert len(digests._kept) == 2
+    assert (await digests.between(accounts_in(store), **DAY, owner=None, limit=5)).is_whole
+    await store.close()

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.server.figures.digest import digested
+from podium.server.figures.spending import Group, by_worker, entries, grouped, total
+from podium.store.accounts import RunSums
+from podium.store.keys import KeyUsage
+from podium.workflow import Step
+from support.kept import attempt, kept_run
+
+DAY, NEXT = "2026-03-04", "2026-03-05"
+USED = [
+    KeyUsage(key_id="key_a", day=DAY, model="podium-ultra", requests=3, cost_usd=2.0,
+             input_tokens=100, output_tokens=20, unknown_cost=1, assumed_usd=0.5),
+    KeyUsage(key_id="key_a", day=NEXT, model="podium-mini", requests=1, cost_usd=0.25),
+    KeyUsage(key_id="key_b", day=NEXT, model="gpt-5", requests=2, cost_usd=1.0),
+]  # fmt: skip
+UNOWNED = [
+    RunSums(day=DAY, tier="ultra", owner="", runs=4, tokens=50, cost_usd=0.5,
+            unknown_tokens=0, unknown_cost=2),
+]  # fmt: skip
+ENTRIES = entries(USED, UNOWNED)
+
+
+def money(groups: list[Group]) -> dict[str, float]:
+    return {group.name: group.total.cost_usd for group in groups}
+
+
+def test_every_grouping_adds_up_to_the_same_total() -> None:
+    whole = total(ENTRIES)
+    assert (whole.requests, whole.cost_usd, whole.unknown_cost, whole.tokens) == (10, 3.75, 3, 170)
+    assert money(grouped(ENTRIES, "key")) == {"key_a": 2.25, "key_b": 1.0, "": 0.5}
+    assert money(grouped(ENTRIES, "tier")) == {"ultra": 2.5, "gateway": 1.0, "mini": 0.25}
+    assert money(grouped(ENTRIES, "day")) == {DAY: 2.5, NEXT: 1.25}
+    for by in ("key", "tier", "day"):
+        groups = grouped(ENTRIES, by)
+        assert sum((group.total for group in groups), start=total([])) == whole
+        assert all(sum(group.days.values(), start=total([])) == group.total for group in groups)
+
+
+def test_workers_cost_what_their_calls_did_and_what_they_were_asked_by_name() -> None:
+    known = kept_run(
+        "run_0000000000000001",
+        (Step("gpt-5", "Do.", ()), (attempt("gpt-5", cost=0.5),)),
+        planning=(attempt("planner", cost=0.125),),
+    )
+    assert money(by_worker(ENTRIES, [digested(known)], DAY, NEXT)) == {
+        "gpt-5": 1.5,
+        "planner": 0.125,
+    }
+
+
+def test_a_run_of_which_a_part_is_unknown_is_in_no_sum_but_counted() -> None:
+    run = kept_run(
+        "run_0000000000000001",
+        (Step("gpt-5", "Do.", ()), (attempt("gpt-5", cost=0.5),)),
+        (Step("free", "Do.", ()), (attempt("free", cost=None),)),
+    )
+    found = {group.name: group.total for group in by_worker([], [digested(run)], DAY, NEXT)}
+    assert (found["gpt-5"].cost_usd, found["gpt-5"].unknown_cost, found["gpt-5"].calls) == (0, 0, 1)
+    assert (found["free"].cost_usd, found["free"].unknown_cost) == (0, 1)
+
+
+def test_a_call_after_midnight_of_the_last_day_is_that_days_as_its_run_is() -> None:
+    run = kept_run(
+        "run_0000000000000001",
+        (Step("gpt-5", "Do.", ()), (attempt("gpt-5", 13 * 3600.0),)),
+    )
+    (group,) = by_worker([], [digested(run)], DAY, DAY)
+    assert list(group.days) == [DAY]
+    (group,) = by_worker([], [digested(run)], DAY, NEXT)
+    assert list(group.days) == [NEXT]
+    assert group.total.cost_usd == pytest.approx(0.25)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.roles import Role
+from podium.server.figures.digest import digested
+from podium.server.figures.workers import NOTHING, figures
+from podium.workflow import Step
+from support.kept import attempt, kept_run
+
+RUN = "run_0000000000000001"
+ALONE = Step("ada", "Solve it.", ())
+CHECK = Step("bob", "Check the answer.", "all")
+
+
+def test_shares_rates_and_times_are_over_the_calls_of_the_window() -> None:
+    run = kept_run(
+        RUN,
+        (ALONE, (attempt("ada", 9.0, error="late"), attempt("ada", 1.0, at=9.0))),
+        (CHECK, (attempt("bob", 3.0, at=10.0),)),
+        planning=(attempt("ada", 5.0),),
+    )
+    found = figures([digested(run)])
+    ada, bob = found["ada"], found["bob"]
+    assert (ada.calls, ada.failed, ada.planning, ada.share) == (3, 1, 1, 0.75)
+    assert ada.error_rate == pytest.approx(1 / 3)
+    assert ada.seconds == (1.0, 5.0)
+    assert (bob.share, bob.error_rate, bob.seconds) == (0.25, 0.0, (3.0, 3.0))
+
+
+def test_health_is_how_the_latest_call_went() -> None:
+    fine = kept_run(RUN, (ALONE, (attempt("ada", at=5.0),)))
+    worse = kept_run(
+        RUN,
+        (ALONE, (attempt("ada", at=1.0), attempt("ada", at=7.0, error="gone"))),
+        (CHECK, (attempt("bob", error="never"), attempt("bob", at=2.0, error="never"))),
+    )
+    assert figures([digested(fine)])["ada"].health == "working"
+    found = figures([digested(fine), digested(worse)])
+    assert (found["ada"].health, found["ada"].failures_in_a_row) == ("failing", 1)
+    assert found["ada"].last_error == "gone"
+    assert found["ada"].last_success == pytest.approx(1772625606)
+    assert (found["bob"].last_success, found["bob"].failures_in_a_row) == (None, 2)
+    assert NOTHING.health == "unknown"
+
+
+def test_what_nobody_knows_is_not_zero() -> None:
+    found = figures([digested(kept_run(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))])
+    ada = found["ada"]
+    assert (ada.cost_usd, ada.unknown_cost, ada.seconds) == (None, 1, None)
+    assert (NOTHING.share, NOTHING.error_rate) == (None, None)
+
+
+def test_roles_are_counted_with_the_newest_steps_as_examples() -> None:
+    runs = [
+        kept_run(f"run_{n:016x}", (ALONE, (attempt("ada"),)), (CHECK, (attempt("bob"),)))
+        for n in range(5, 0, -1)
+    ]
+    found = figures(digested(run) for run in runs)
+    (verifies,) = found["bob"].roles
+    assert (verifies.role, verifies.steps) == (Role.VERIFY, 5)
+    assert [example.run_id for example in verifies.examples] == [run.id for run in runs[:3]]
+    assert verifies.examples[0].use.subtask == "Check the answer."
