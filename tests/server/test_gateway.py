@@ -13,11 +13,12 @@ from podium.runner import Options
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
 from podium.server.dialects.responses import RESPONSES
-from podium.usage import Price
+from podium.usage import Price, Usage
 from support.serving import PLAIN, application, serving
 
 REAL = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
 WHY = [{"role": "user", "content": "Why?"}]
+USED = Usage(100, 10, 0, 0, 0)
 
 
 def able() -> ScriptedWorker:
@@ -164,3 +165,17 @@ async def test_one_call_at_a_time_is_told_where_it_is_demanded(
     message = response.json()["choices"][0]["message"]
     assert [call["function"]["name"] for call in message["tool_calls"]] == told
     assert worker.requests[-1].parallel_tools is parallel
+
+
+@pytest.mark.parametrize("model", ["solo", "podium-mini"])
+async def test_an_answer_says_what_it_cost(model: str) -> None:
+    priced = ScriptedWorker("solo", "yes", price=Price(input=2.0, output=8.0), usage=USED)
+    async with serving(application([priced], dialects=REAL)) as served:
+        response = await served.client.post(PLAIN, json={"model": model, "messages": WHY})
+    assert float(response.headers["x-podium-cost"]) == pytest.approx(2e-6 * 100 + 8e-6 * 10)
+
+
+async def test_a_cost_that_nobody_knows_is_not_told() -> None:
+    async with serving(application([ScriptedWorker("solo", "yes")], dialects=REAL)) as served:
+        response = await served.client.post(PLAIN, json={"model": "solo", "messages": WHY})
+    assert "x-podium-cost" not in response.headers

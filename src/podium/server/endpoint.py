@@ -109,6 +109,8 @@ class _Visit:
         self._answered = answered
         document = self._dialect.whole(asked, answered.answer)
         run = answered.run
+        if self._bill.cost_usd is not None:
+            self._exchange.notes["X-Podium-Cost"] = f"{self._bill.cost_usd:.10f}"
         if run is not None:
             if asked.store:
                 self._exchange.notes["X-Podium-Run"] = run.id
