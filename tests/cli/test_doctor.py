@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
+from podium.cli import surroundings
 from podium.errors import ConfigError
 from podium.tasks.sandbox import Wall
+from support.tool_servers import odd_server
 
 SECRET = "sk-do-not-show-me-anywhere"
 
@@ -142,3 +144,65 @@ def test_where_programs_cannot_be_run_the_doctor_says_so_and_goes_on(
     ended = podium("doctor")
     assert ended.code == 0
     assert "cannot be graded: programs are run on Linux and macOS only" in ended.out
+
+
+def test_servers_of_tools_are_shown_with_their_tools_or_what_is_wrong(
+    podium: Podium, make_pool: MakePool, tmp_path: Path
+) -> None:
+    there = odd_server(tmp_path, name="there")
+    tables = (
+        f'[mcp.there]\ncommand = "{there.command}"\nargs = {list(there.args)}\n'
+        '[mcp.gone]\ncommand = "no-such-program-anywhere"\n'
+    )
+    pool = make_pool(tail=tables)
+    plain, whole = podium("doctor", "--pool", pool), podium("doctor", "--pool", pool, "--json")
+    assert (plain.code, plain.err) == (0, "")
+    assert "1 tool: there__echo" in plain.out
+    assert "tools of gone (no-such-program-anywhere): cannot be used: " in plain.out
+    first, second = whole.json["mcp"]
+    assert (first["tools"], first["problem"]) == (["there__echo"], None)
+    assert (second["name"], second["tools"]) == ("gone", [])
+    assert "no-such-program-anywhere" in second["problem"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        ({}, "http://localhost:4318/v1/traces"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:p@collect.example/"}, "collect.example/v1/"),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://other.example",
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://own.example/traces",
+            },
+            "http://own.example/traces",
+        ),
+    ],
+)
+def test_the_doctor_says_where_traces_go(
+    podium: Podium,
+    make_pool: MakePool,
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    address: str,
+) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(surroundings, "find_spec", lambda name: object())
+    assert "traces: none are sent" in podium("doctor", "--pool", make_pool()).out
+    pool = make_pool(head="[server]\ntraces = true\n")
+    said = podium("doctor", "--pool", pool).out
+    assert "podium serve sends them to http://" in said
+    assert address in said
+    assert "a:p@" not in said
+    assert address in podium("doctor", "--pool", pool, "--json").json["traces"]
+
+
+def test_traces_without_their_extra_are_told_with_how_to_get_it(
+    podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surroundings, "find_spec", lambda name: None)
+    pool = make_pool(head="[server]\ntraces = true\n")
+    assert "extra otel" in podium("doctor", "--pool", pool).out

@@ -22,8 +22,10 @@ from podium.cli import options
 from podium.cli.fetching import can_be_had, weights_of
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
+from podium.cli.program import as_called
 from podium.cli.session import is_embedded
 from podium.cli.settings import Choice, settings_for
+from podium.cli.surroundings import ToolServer, tool_servers, traces_go_to, traces_line
 from podium.cli.text import counted, megabytes, money, one_line, price
 from podium.config import Settings, WorkerSettings
 from podium.config.files import find
@@ -51,6 +53,7 @@ class Findings:
     settings: Settings | None = None
     file: Path | None = None
     store: str = ""
+    tool_servers: tuple[ToolServer, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
     models: tuple[LocalModel, ...] = ()
     walls: tuple[Wall, ...] = ()
@@ -64,8 +67,9 @@ def doctor(
 ) -> None:
     """Say what is configured, what is missing, what it costs.
 
-    What is missing comes with how to get it. Nothing is sent to any worker: podium pool check
-    does that. Keys are never shown. The exit code is 2 when something keeps questions from being
+    What is missing comes with how to get it. Servers of tools (MCP) are reached once, to see
+    which they have; nothing is sent to any worker: podium pool check does that. Keys are never
+    shown. The exit code is 2 when something keeps questions from being
     answered.
     """
     findings = asyncio.run(_examine(Choice(pool=pool, config=config)))
@@ -95,6 +99,7 @@ async def _examine(choice: Choice) -> Findings:
     if not findings.missing and (unfit := _unfit(settings, http)) is not None:
         findings.problems.append(unfit)
     await _examine_store(findings, settings)
+    findings.tool_servers = await tool_servers(settings, os.environ)
     return findings
 
 
@@ -151,6 +156,9 @@ def _say(findings: Findings) -> None:
     if findings.settings is not None:
         _say_settings(findings.settings, findings.missing)
         say(f"runs are kept in {findings.store}")
+        for server in findings.tool_servers:
+            say(server.line)
+        say(as_called(traces_line(traces_go_to(findings.settings, os.environ))))
     for model in findings.models:
         state = "here" if model.present else f"not here yet ({megabytes(model.bytes)})"
         say(f"local model {model.name}: {state}")
@@ -162,7 +170,7 @@ def _say(findings: Findings) -> None:
     for problem in findings.problems:
         complain(problem)
     if not findings.problems:
-        say("nothing is missing; podium pool check reaches every worker once")
+        say(as_called("nothing is missing; podium pool check reaches every worker once"))
 
 
 def _say_walls(findings: Findings) -> None:
@@ -225,6 +233,15 @@ def _document(findings: Findings) -> dict[str, Any]:
         "conductor": settings.conductor.kind if settings else None,
         "budget": asdict(settings.budget) if settings else None,
         "store": findings.store or None,
+        "mcp": [
+            {
+                "name": server.settings.name,
+                "tools": list(server.reached.tools),
+                "problem": server.reached.problem,
+            }
+            for server in findings.tool_servers
+        ],
+        "traces": traces_go_to(settings, os.environ) if settings else None,
         "models": [
             {"name": model.name, "present": model.present, "path": str(model.path)}
             for model in findings.models

@@ -13,7 +13,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from podium.config import McpSettings
@@ -75,6 +75,25 @@ class McpToolbox:
             task.cancel()
         await asyncio.gather(*later, return_exceptions=True)
         await asyncio.gather(*(server.close() for server in self._servers))
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What came of reaching a server once: its tools, as workers would call them, or the problem
+    in words."""
+
+    tools: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+async def reach(settings: McpSettings, environment: Mapping[str, str]) -> Reached:
+    """Start the server, or call on it, look which tools it has, and leave it."""
+    server = _Server(settings, environment)
+    try:
+        problem = await server.problem_of_starting()
+        return Reached(tuple(tool.name for tool in server.tools), problem)
+    finally:
+        await server.close()
 
 
 class _Server:
