@@ -159,3 +159,13 @@ async def test_the_pool_takes_a_key_that_may_read_runs(tmp_path: Path) -> None:
 async def test_a_window_that_cannot_be_is_refused(days: str, tmp_path: Path) -> None:
     async with open_pool(tmp_path) as (served, _, _):
         assert (await served.client.get(f"/v1/pool?days={days}")).status_code == 400
+
+
+async def test_the_best_worker_is_the_dearest_that_the_visitor_may_ask_for(tmp_path: Path) -> None:
+    rules = (
+        Rules(scopes=frozenset({"admin"})),
+        Rules(exclude=frozenset({"openai"})),
+        Rules(exclude=frozenset({"openai", "deepseek"})),
+    )
+    async with open_pool(tmp_path, *rules) as (served, _, tokens):
+        assert [(await pool_of(served, token))["best"] for token in tokens] == ["ada", "bob", None]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from podium.pool import WorkerProfile
+from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.server.access import Visitor
 from podium.server.figures.digest import Window
 from podium.server.figures.workers import NOTHING, RoleFigures, WorkerFigures, figures
@@ -40,6 +40,7 @@ async def pool(
 ) -> dict[str, Any]:
     """Every worker: what it is, and what it did in the runs of the last days: calls, failures,
     time, cost, and what conductors used it for, with steps to look at. What nobody knows is null.
+    `best` is the worker to trust with a whole question, of those that the visitor may ask for.
     Takes the scope `runs:read`; a key sees figures of its own runs."""
     visitor.require("runs:read")
     now = datetime.now(UTC)
@@ -59,6 +60,7 @@ async def pool(
     return {
         "object": "pool",
         "of": "every key" if visitor.may("admin") else visitor.name,
+        "best": _best(service, visitor),
         "window": {
             "from": since,
             "to": now.isoformat(timespec="milliseconds"),
@@ -80,6 +82,16 @@ async def pool(
         ],
         "former": _former(window, found, profiles, visitor),
     }
+
+
+def _best(service: Service, visitor: Visitor) -> str | None:
+    unasked = {
+        profile.name
+        for profile in service.pool
+        if profile.provider == CONDUCTOR_PROVIDER
+        or not visitor.lists(profile.name, profile.provider)
+    }
+    return None if len(unasked) == len(service.pool) else service.pool.without(unasked).best.name
 
 
 async def _planner(service: Service) -> WorkerProfile | None:
