@@ -446,7 +446,7 @@ async def test_a_wish_excludes_more_than_the_options_and_never_less() -> None:
     async with AsyncPodium(workers(), RulesConductor(), options=usual) as podium:
         run = await podium.ask("why?", exclude=frozenset())
         assert (run.exclude, run.pool.names) == (("a", "gone"), ("b",))
-        with pytest.raises(ConfigError, match="leaves no worker"):
+        with pytest.raises(UsageError, match="leaves no worker"):
             await podium.ask("why?", exclude=frozenset({"b"}))
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.errors import ConfigError, UnknownWorker
+from podium.errors import ConfigError, UnknownWorker, UsageError
 from podium.pool import Pool, WorkerProfile
 from podium.usage import Price
 
@@ -43,7 +43,7 @@ def test_a_worker_may_not_fall_back_to_itself() -> None:
 
 
 def test_excluding_everyone_is_refused() -> None:
-    with pytest.raises(ConfigError, match="leaves no worker"):
+    with pytest.raises(UsageError, match="leaves no worker"):
         Pool((CHEAP,)).without({"cheap"})
 
 

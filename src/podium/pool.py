@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from podium.errors import ConfigError, UnknownWorker
+from podium.errors import ConfigError, UnknownWorker, UsageError
 from podium.usage import Price
 
 Capability = Literal["vision", "tools", "json", "long_context", "reasoning", "sampling", "prefill"]
@@ -125,7 +125,7 @@ class Pool:
             if worker.name not in excluded and worker.provider not in excluded
         ]
         if not kept:
-            raise ConfigError(f"excluding {', '.join(sorted(excluded))} leaves no worker")
+            raise UsageError(f"excluding {', '.join(sorted(excluded))} leaves no worker")
         names = {worker.name for worker in kept}
         return replace(
             self,

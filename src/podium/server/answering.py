@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from typing import Final
 
 from podium.api import AsyncPodium, Wishes
 from podium.budget import Budget
@@ -33,10 +34,16 @@ from podium.server.conversation import Turn, outside, told_after, turn_of
 from podium.server.dialects.base import Answer, Asked
 from podium.server.effort import effort_of_thinking, extent
 from podium.server.keeping import Keeper
+from podium.server.logs import LOGGER
 from podium.server.naming import NAME_OF
 from podium.server.refusal import Refusal, invalid
 from podium.server.watching import Teller, Watch
 from podium.usage import NO_USAGE, Usage
+
+NO_RECORDS: Final = (
+    "this server cannot use its records at the moment; try again later, or tell who runs it"
+)
+"""What a client is told of a store that fails; the log says how."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +264,9 @@ def refusals() -> Iterator[None]:
         raise Refusal("not_found", str(error)) from error
     except PlanError as error:
         raise invalid("podium.workflow", str(error)) from error
-    except (ConfigError, UsageError) as error:
+    except ConfigError as error:
+        raise _of_the_configuration(error) from error
+    except UsageError as error:
         raise Refusal("invalid", str(error)) from error
     except RateLimited as error:
         raise Refusal("rate_limited", str(error), retry_after=error.retry_after) from error
@@ -266,7 +275,15 @@ def refusals() -> Iterator[None]:
     except WorkerError as error:
         raise Refusal("upstream", str(error)) from error
     except StoreError as error:
-        raise Refusal("failed", str(error)) from error
+        LOGGER.error("%s", error)
+        raise Refusal("failed", NO_RECORDS) from error
+
+
+def _of_the_configuration(error: ConfigError) -> Refusal:
+    """What a client may know of it: the fact, and not the remedy, which is for the log."""
+    LOGGER.warning("refused for what is configured: %s", error)
+    fact = str(error).partition(";")[0]
+    return Refusal("invalid", f"{fact}; only who runs this server can change that")
 
 
 def retold(run: Run) -> tuple[Asked, Answer]:

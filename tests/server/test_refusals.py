@@ -1,0 +1,75 @@
+"""What clients are told of faults that only whoever runs the server can mend."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from podium.errors import ConfigError, StoreError, UsageError
+from podium.pool import WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.server.answering import refusals
+from podium.server.refusal import Refusal
+from support.serving import application, serving
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """A server that logs takes its messages from everybody else; here they are to be seen."""
+    logger = logging.getLogger("podium")
+    before, logger.propagate = logger.propagate, True
+    yield
+    logger.propagate = before
+
+
+def told(error: Exception) -> Refusal:
+    with pytest.raises(Refusal) as caught, refusals():
+        raise error
+    return caught.value
+
+
+def test_of_a_store_that_fails_a_client_gets_a_sentence_and_the_log_the_rest(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refusal = told(StoreError("cannot use the store /srv/podium.db: the disk is full; free some"))
+    assert refusal.status == 500
+    assert "try again later" in str(refusal)
+    assert "/srv" not in str(refusal)
+    assert "/srv/podium.db: the disk is full" in caplog.text
+
+
+def test_of_a_configuration_a_client_gets_the_fact_and_the_log_the_remedy(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refusal = told(ConfigError("no price is known for 'one'; set budget.allow_unpriced = true"))
+    assert (refusal.status, str(refusal)) == (
+        400,
+        "no price is known for 'one'; only who runs this server can change that",
+    )
+    assert "allow_unpriced" in caplog.text
+
+
+def test_what_a_client_can_change_itself_it_is_told_in_full(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert str(told(UsageError("two tools are named 'a'; names must differ"))).endswith("differ")
+    assert not caplog.text
+
+
+async def test_a_cap_on_money_over_workers_without_a_price_is_refused_without_a_key_to_set() -> (
+    None
+):
+    async with serving(application([ScriptedWorker(WorkerProfile(name="one"), "yes")])) as served:
+        response = await served.ask(podium={"budget": {"usd": 1.0}})
+    assert response.status_code == 400
+    assert "no price is known for one" in response.text
+    assert "allow_unpriced" not in response.text
+
+
+async def test_whoever_excludes_everybody_is_told_so() -> None:
+    async with serving(application([ScriptedWorker("one", "yes")])) as served:
+        response = await served.ask(podium={"exclude": ["one"]})
+    assert response.status_code == 400
+    assert response.json()["message"].endswith("leaves no worker")
