@@ -139,8 +139,43 @@ async def test_a_run_is_not_taken_up_twice_at_once() -> None:
             podium.resume(run, results=results),
             return_exceptions=True,
         )
-    assert sorted(type(end).__name__ for end in ended) == ["Run", "UsageError"]
+    assert sorted(type(end).__name__ for end in ended) == ["Conflict", "Run"]
     assert worker.calls == 2
+
+
+async def test_of_two_podiums_over_one_store_one_takes_a_run_up(
+    store: RunStore, tmp_path: Path
+) -> None:
+    worker = looking()
+    other = await open_store(tmp_path / "runs.db")
+    async with (
+        AsyncPodium([worker], FixedConductor(ALONE), store=store) as here,
+        AsyncPodium([worker], FixedConductor(ALONE), store=other) as there,
+    ):
+        run = await here.ask("why?", terms=Terms(tools=(LOOK,)))
+        results = (ToolResult("1", "it"),)
+        ended = await asyncio.gather(
+            here.resume(run, results=results),
+            there.resume(run.id, results=results),
+            return_exceptions=True,
+        )
+        assert (await store.load(run.id)).answer == "found it"
+    await other.close()
+    assert sorted(type(end).__name__ for end in ended) == ["Conflict", "Run"]
+    assert worker.calls == 2
+
+
+async def test_a_run_that_could_not_be_resumed_stays_as_it_was(store: RunStore) -> None:
+    async with AsyncPodium([looking()], FixedConductor(ALONE), store=store) as podium:
+        run = await podium.ask("why?", terms=Terms(tools=(LOOK,)))
+        with pytest.raises(UsageError, match="'2'"):
+            await podium.resume(run, results=(ToolResult("2", "it"),))
+        assert await store.load(run.id) == run
+        assert not await store.is_performed(run.id)
+        assert (await podium.resume(run, results=(ToolResult("1", "it"),))).answer == "found it"
+        with pytest.raises(ConfigError, match="answered already"):
+            await podium.resume(run)
+        assert (await store.load(run.id)).status == "answered"
 
 
 async def test_tools_in_the_toolbox_are_used_inside_the_step() -> None:

@@ -66,6 +66,7 @@ BELOW_THE_ENTRY_POINTS: Final = (
     "etudes",
     "tasks",
     "assembly",
+    "house",
     "api",
     "sync",
     "",
@@ -93,7 +94,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "providers": (*DOMAIN, "_version", "local"),
     "etudes": (*DOMAIN, "conductor.base", "engine", "engine.retry", "plan"),
     "tasks": (*DOMAIN, "files", "paths", "etudes"),
-    "store": (*DOMAIN, "paths"),
+    "store": (*DOMAIN, "paths", "process"),
     "watchers": (*DOMAIN, "store"),
     "document": (*DOMAIN, "plan", "store"),
     # What sets a pool and a conductor up.
@@ -103,11 +104,12 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "mcp": (*DOMAIN, "_version", "providers", "local", "config"),
     # The library, and `podium` itself, which is its front door.
     "assembly": BELOW_THE_API,
-    "api": (*BELOW_THE_API, "assembly"),
-    "sync": (*BELOW_THE_API, "assembly", "api"),
-    "": (*BELOW_THE_API, "assembly", "api", "sync"),
-    "mcp.offer": (*BELOW_THE_API, "assembly", "api"),
-    "mcp.server": (*BELOW_THE_API, "assembly", "api", "mcp.offer"),
+    "house": (*BELOW_THE_API, "assembly"),
+    "api": (*BELOW_THE_API, "assembly", "house"),
+    "sync": (*BELOW_THE_API, "assembly", "house", "api"),
+    "": (*BELOW_THE_API, "assembly", "house", "api", "sync"),
+    "mcp.offer": (*BELOW_THE_API, "assembly", "house", "api"),
+    "mcp.server": (*BELOW_THE_API, "assembly", "house", "api", "mcp.offer"),
     # Entry points know everything below, and nothing of each other; only the command line, by
     # which people reach them all, mounts the commands of the others.
     **dict.fromkeys(ENTRY_POINTS, BELOW_THE_ENTRY_POINTS),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from podium.process import is_alive, this_process
+from podium.process import is_alive, is_gone, this_process
 
 
 def test_this_process_is_alive_and_one_that_has_ended_is_not() -> None:
@@ -20,3 +20,11 @@ def test_this_process_is_alive_and_one_that_has_ended_is_not() -> None:
 def test_what_runs_elsewhere_or_is_no_process_counts_as_gone() -> None:
     assert not is_alive("another-machine:1")
     assert not is_alive("")
+
+
+def test_a_process_is_known_to_be_gone_only_where_it_could_be_seen() -> None:
+    machine = this_process().rpartition(":")[0]
+    assert is_gone(f"{machine}:999999999")
+    assert is_gone("")
+    assert not is_gone(this_process())
+    assert not is_gone("another-machine:1")

@@ -6,9 +6,15 @@ import pytest
 
 from podium.errors import UsageError
 from podium.pool import Pool, WorkerProfile
-from podium.request import Message, ToolCall, ToolResult, assistant
-from podium.resumption import known_calls, with_answers, with_results
-from podium.run import Round, Run, StepRecord
+from podium.request import Message, Terms, Tool, ToolCall, ToolResult, assistant
+from podium.resumption import (
+    goes_on_with_results,
+    known_calls,
+    repeats,
+    with_answers,
+    with_results,
+)
+from podium.run import Round, Run, RunStatus, StepRecord
 from podium.workflow import Step, Workflow
 
 ONE, TWO = ToolCall("1", "look", "{}"), ToolCall("2", "count", "{}")
@@ -43,7 +49,7 @@ def test_each_result_goes_to_the_step_that_called_and_to_no_other() -> None:
         (ToolResult("1", "one"),),
         (ToolResult("2", "two"),),
     ]
-    assert run.waiting_for == ()
+    assert run.left_waiting == ()
 
 
 def test_the_results_of_one_turn_are_one_message_in_the_order_of_its_calls() -> None:
@@ -56,7 +62,44 @@ def test_a_result_finds_its_step_in_a_nested_run() -> None:
     outer = waiting(step(0, nested=(waiting(step(0, calling(ONE))),)))
     run = with_results(outer, (ToolResult("1", "one"),))
     assert run.steps[0].nested[0].steps[0].turns[-1].parts == (ToolResult("1", "one"),)
-    assert run.waiting_for == ()
+    assert run.left_waiting == ()
+
+
+@pytest.mark.parametrize("nests", [False, True])
+def test_the_same_results_again_change_nothing_and_others_are_refused(nests: bool) -> None:
+    run = waiting(step(0, calling(ONE, TWO)))
+    run = waiting(step(0, nested=(run,))) if nests else run
+    results = (ToolResult("1", "one"), ToolResult("2", "two", is_error=True))
+    assert not repeats(run, results)
+    given = replace(with_results(run, results), status="interrupted")
+    assert repeats(given, results)
+    assert with_results(given, results) == given
+    for changed in (ToolResult("2", "two"), ToolResult("2", "three", is_error=True)):
+        assert not repeats(given, (changed,))
+        with pytest.raises(UsageError, match="result for the call '2' already, and another one"):
+            with_results(given, (changed,))
+
+
+def test_results_sent_again_do_not_stand_for_those_of_later_calls() -> None:
+    given = with_results(waiting(step(0, calling(ONE))), (ToolResult("1", "one"),))
+    run = waiting(step(0, *given.steps[0].turns, calling(TWO)))
+    with pytest.raises(UsageError, match="waits for the results of 2"):
+        with_results(run, (ToolResult("1", "one"),))
+
+
+@pytest.mark.parametrize(
+    ("status", "goes_on"),
+    [("waiting", True), ("interrupted", True), ("failed", True), ("answered", False)],
+)
+def test_results_can_be_sent_for_a_run_that_was_cut_off_with_them(
+    status: RunStatus, goes_on: bool
+) -> None:
+    terms = Terms(tools=(Tool("look", "", {}),))
+    run = replace(waiting(step(0, calling(ONE))), terms=terms)
+    given = with_results(run, (ToolResult("1", "one"),))
+    assert goes_on_with_results(replace(given, status=status)) is goes_on
+    own = replace(given, terms=Terms())
+    assert goes_on_with_results(replace(own, status=status)) is (status == "waiting")
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def test_a_waiting_run_names_every_call_that_is_not_answered_also_those_of_neste
         waiting(Message("assistant", (first, second)), Message("tool", (ToolResult("1", "x"),))),
         replace(waiting(nested=(inner,)), index=1),
     )
-    assert outer.waiting_for == (second, third)
+    assert replace(outer, status="waiting").waiting_for == (second, third)
+    assert (outer.waiting_for, outer.left_waiting) == ((), (second, third))
 
 
 def test_calls_of_earlier_turns_are_not_waited_for() -> None:
@@ -109,7 +110,7 @@ def test_calls_of_earlier_turns_are_not_waited_for() -> None:
         Message("assistant", (ToolCall("1", "f", "{}"),)),
         Message("tool", (ToolResult("1", "42"),)),
     )
-    assert run(waiting(*turns)).waiting_for == ()
+    assert run(waiting(*turns)).left_waiting == ()
 
 
 def test_the_final_finish_is_why_the_answer_ended() -> None:

@@ -17,27 +17,27 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from podium.assembly import Assembly, assemble, usual_options
 from podium.budget import Budget
-from podium.conductor import Conductor, FixedConductor, ModelConductor, for_tier
+from podium.conductor import Conductor, ModelConductor
 from podium.config import McpSettings, Settings, current_settings
 from podium.engine import RetryPolicy, Switchboard, Toolbox
-from podium.errors import ConfigError, UsageError
+from podium.errors import UsageError
 from podium.events import Emit, Event
+from podium.house import House, Wishes
 from podium.mcp.client import McpToolbox
 from podium.pool import Pool
-from podium.process import is_alive
 from podium.providers import Http
-from podium.request import Image, Message, Terms, ToolResult
-from podium.run import Round, Run, Tier
-from podium.runner import Options, Runner
-from podium.store import NullStore, RunStore, open_store
-from podium.watchers import journalled, telling
+from podium.request import Terms, ToolResult
+from podium.run import Round, Run
+from podium.runner import Options
+from podium.store import NullStore, Pulse, RunStore, open_store
+from podium.watchers import telling
 from podium.worker import Worker
 from podium.workflow import Workflow
 
@@ -45,29 +45,6 @@ Result = TypeVar("Result")
 
 CLOSED: Final = "this Podium is closed; make another one"
 CUT_OFF: Final = "this Podium was closed while the run was going on"
-
-
-class Wishes(TypedDict, total=False):
-    """What may be asked for one run; what is left out is as the settings say.
-
-    `history` is the conversation before the question, `images` are part of the question.
-    `terms` are demanded of the answer; `owner` is whose run it is. `exclude` names workers and
-    providers that this run must not use, besides those that the options exclude. `emit` gets
-    every event as it happens, and with `stream` the answer piece by piece; it is called on the
-    event loop's thread and must return at once.
-    """
-
-    history: tuple[Message, ...]
-    images: tuple[Image, ...]
-    terms: Terms
-    owner: str
-    tier: Tier
-    max_steps: int
-    rounds: int
-    budget: Budget
-    exclude: frozenset[str]
-    emit: Emit | None
-    stream: bool
 
 
 class AsyncPodium:
@@ -102,7 +79,7 @@ class AsyncPodium:
         self._settings = settings
         self._http = Http()
         self._opening = asyncio.Lock()
-        self._opened: _Opened | None = None
+        self._opened: House | None = None
         self._to_close = AsyncExitStack()
         self._to_close.push_async_callback(self._http.close)
         self._going_on: set[asyncio.Task[Any]] = set()
@@ -206,7 +183,7 @@ class AsyncPodium:
     ) -> None:
         await self.close()
 
-    async def _until_closed(self, work: Callable[[_Opened], Coroutine[Any, Any, Result]]) -> Result:
+    async def _until_closed(self, work: Callable[[House], Coroutine[Any, Any, Result]]) -> Result:
         """Do the work in a task of its own, so that `close` stops it and not its caller."""
 
         async def begin() -> Result:
@@ -225,7 +202,7 @@ class AsyncPodium:
                 raise UsageError(CUT_OFF) from None
             raise
 
-    async def _open(self) -> _Opened:
+    async def _open(self) -> House:
         """Read the settings, connect the workers and open the store, the first time."""
         async with self._opening:
             if self._closed:
@@ -234,7 +211,7 @@ class AsyncPodium:
                 self._opened = await self._open_now()
             return self._opened
 
-    async def _open_now(self) -> _Opened:
+    async def _open_now(self) -> House:
         """The store comes last: settings that cannot be used must not leave it open."""
         settings = None
         assembly, options, retry = self._assembly, self._options or Options(), self._retry
@@ -250,7 +227,9 @@ class AsyncPodium:
         toolbox = self._toolbox
         if toolbox is None and settings is not None and settings.mcp:
             toolbox = await self._open_tools(settings.mcp)
-        return _Opened(assembly, store, options, Switchboard(retry), toolbox)
+        pulse = Pulse(store)
+        self._to_close.push_async_callback(pulse.close)
+        return House(assembly, store, options, Switchboard(retry), toolbox, pulse)
 
     async def _open_tools(self, servers: Sequence[McpSettings]) -> Toolbox:
         toolbox = McpToolbox(servers, os.environ)
@@ -271,119 +250,6 @@ class AsyncPodium:
         return store
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """Everything that runs share."""
-
-    assembly: Assembly
-    store: RunStore
-    options: Options
-    board: Switchboard
-    toolbox: Toolbox | None
-    taken_up: set[str] = field(default_factory=set)
-
-    async def ask(self, question: str, wishes: Wishes) -> Run:
-        options = self._options_for(wishes)
-        conductor = for_tier(options.tier, self.assembly.conductor)
-        return await self._answer(question, conductor, options, wishes)
-
-    async def run(self, workflow: Workflow, question: str, wishes: Wishes) -> Run:
-        options = self._options_for(wishes)
-        workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
-        return await self._answer(question, FixedConductor(workflow), options, wishes)
-
-    async def plan(self, question: str, wishes: Wishes) -> Round:
-        options = self._options_for(wishes)
-        conductor = for_tier(options.tier, self.assembly.conductor)
-        return await self._runner(conductor, options.tier).plan(
-            question,
-            history=wishes.get("history", ()),
-            images=wishes.get("images", ()),
-            options=options,
-        )
-
-    async def resume(
-        self,
-        run: Run | str,
-        results: Sequence[ToolResult],
-        terms: Terms | None,
-        budget: Budget | None,
-        emit: Emit | None,
-        stream: bool,
-    ) -> Run:
-        if isinstance(run, str):
-            run = await self.store.load(run)
-        if run.id in self.taken_up or (run.status == "running" and is_alive(run.process)):
-            raise UsageError(
-                f"{run.id} is still going on in process {run.process}; wait for it or stop it"
-            )
-        runner = self._runner(_conductor_of(run, self.assembly.conductor), run.tier)
-        self.taken_up.add(run.id)
-        try:
-            async with journalled(self.store, emit) as told:
-                return await runner.resume(
-                    run, results=results, terms=terms, budget=budget, emit=told, stream=stream
-                )
-        finally:
-            self.taken_up.discard(run.id)
-
-    async def _answer(
-        self, question: str, conductor: Conductor, options: Options, wishes: Wishes
-    ) -> Run:
-        """Answer with that conductor, and keep the run."""
-        async with journalled(self.store, wishes.get("emit")) as told:
-            return await self._runner(conductor, options.tier).run(
-                question,
-                history=wishes.get("history", ()),
-                images=wishes.get("images", ()),
-                options=options,
-                emit=told,
-                stream=wishes.get("stream", False),
-            )
-
-    def _runner(self, conductor: Conductor, tier: Tier) -> Runner:
-        """A run loop over the shared workers. Whoever leads the run, the runs nested in it are
-        led by the tier's conductor: a workflow by hand would only call itself again."""
-        return Runner(
-            conductor,
-            self.assembly.workers,
-            pool=self.assembly.pool,
-            board=self.board,
-            nested_conductor=for_tier(tier, self.assembly.conductor),
-            toolbox=self.toolbox,
-        )
-
-    def _options_for(self, wishes: Wishes) -> Options:
-        """The options with what was wished for in place of what is usual."""
-        for name in sorted(wishes.keys() - Wishes.__annotations__.keys()):
-            known = ", ".join(Wishes.__annotations__)
-            raise ConfigError(f"there is no wish {name!r}; a run may have {known}")
-        usual = self.options
-        return Options(
-            max_steps=wishes.get("max_steps", usual.max_steps),
-            rounds=wishes.get("rounds", usual.rounds),
-            budget=wishes.get("budget", usual.budget),
-            tier=wishes.get("tier", usual.tier),
-            exclude=usual.exclude | self._checked(frozenset(wishes.get("exclude", ()))),
-            terms=wishes.get("terms", usual.terms),
-            owner=wishes.get("owner", usual.owner),
-        )
-
-    def _checked(self, excluded: frozenset[str]) -> frozenset[str]:
-        """A misspelt exclusion would let a worker in that was to be kept out."""
-        profiles = [*self.assembly.pool]
-        planner = getattr(self.assembly.conductor, "worker", None)
-        if planner is not None:
-            profiles.append(planner.profile)
-        known = {name for profile in profiles for name in (profile.name, profile.provider)} - {""}
-        for name in sorted(excluded - known):
-            raise ConfigError(
-                f"{name!r} is to be excluded, but no worker or provider is called so; "
-                f"there is {', '.join(sorted(known))}"
-            )
-        return excluded
-
-
 def _assembled(
     workers: Sequence[Worker], conductor: Conductor | None, pool: Pool | None
 ) -> Assembly:
@@ -392,9 +258,3 @@ def _assembled(
         by_name = {worker.profile.name: worker for worker in workers}
         conductor = ModelConductor(by_name[pool.best.name])
     return Assembly(tuple(workers), pool, conductor)
-
-
-def _conductor_of(run: Run, configured: Conductor) -> Conductor:
-    """Who goes on with a run: its own workflow if it was given one, else its tier's conductor."""
-    given = run.rounds[0].workflow if run.rounds and run.conductor == "fixed" else None
-    return FixedConductor(given) if given is not None else for_tier(run.tier, configured)

@@ -4,7 +4,8 @@
     ├── UsageError            the person calling Podium must change something
     │   ├── ConfigError           a setting, a key or a file is wrong or missing
     │   ├── UnknownWorker         a name that is not in the pool
-    │   └── NotFound              no run with that id
+    │   ├── NotFound              no run with that id
+    │   └── Conflict              somebody else is at work on that run
     ├── PlanError             the conductor (or whoever wrote the plan) must change it
     │   ├── MalformedPlan         the text is not a plan; names the list and the reason
     │   └── InvalidWorkflow       it is a plan, but not one that can be carried out
@@ -54,6 +55,10 @@ class UnknownWorker(UsageError):
 
 class NotFound(UsageError):
     """Something was asked for by an id that the store does not hold."""
+
+
+class Conflict(UsageError):
+    """A run cannot be taken up or deleted now, for somebody else is at work on it."""
 
 
 class PlanError(PodiumError):
@@ -135,11 +140,12 @@ class WorkerCrashed(WorkerError):
 
 
 class BudgetExhausted(PodiumError):
-    """A cap of the run's budget was reached. `cap` is calls, tokens, usd, seconds or depth."""
+    """A cap of the run's budget was reached, or of whatever else it draws on. `cap` is calls,
+    tokens, usd, seconds or depth."""
 
-    def __init__(self, cap: str, limit: float) -> None:
+    def __init__(self, cap: str, limit: float, whose: str = "the run's budget") -> None:
         shown = f"${limit:g}" if cap == "usd" else f"{limit:g}"
-        super().__init__(f"the run's budget is spent: {cap} is capped at {shown}")
+        super().__init__(f"{whose} is spent: {cap} is capped at {shown}")
         self.cap = cap
         self.limit = limit
 

@@ -11,6 +11,13 @@ def this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
+def is_gone(process: str) -> bool:
+    """Whether that process is known to have ended. Of one on another machine that cannot be seen
+    from here: it is gone when it no longer says that it is at work."""
+    machine = process.rpartition(":")[0]
+    return machine in ("", socket.gethostname()) and not is_alive(process)
+
+
 def is_alive(process: str) -> bool:
     """Whether that process still runs. One of another machine cannot be seen from here, and
     counts as gone."""

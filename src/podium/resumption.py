@@ -1,7 +1,8 @@
 """Going on with a run that waits: the results of the client's tools are put where they belong.
 
 A result belongs to the step that made the call, and to no other; also when that step is one of a
-nested run.
+nested run. A client that does not know whether its results arrived sends them again: the same
+results once more change nothing, and the run goes on from where it stopped.
 """
 
 from __future__ import annotations
@@ -16,14 +17,22 @@ from podium.run import Run, StepRecord
 
 def with_results(run: Run, results: Sequence[ToolResult]) -> Run:
     """The run with the results in its waiting steps; raises `UsageError` unless there is exactly
-    one for each call that it waits for.
+    one for each call that it waits for. Those that it was given before are passed over.
 
     A run that was interrupted while some of its steps wait may go on without results.
     """
-    pending = {call.id: call for call in run.waiting_for}
+    pending = {call.id: call for call in run.left_waiting}
+    before = _given_before(run)
     given: dict[str, ToolResult] = {}
     for result in results:
         if result.call_id not in pending:
+            if before.get(result.call_id) == result:
+                continue
+            if result.call_id in before:
+                raise UsageError(
+                    f"{run.id} has a result for the call {result.call_id!r} already, and another "
+                    f"one; a result cannot be changed"
+                )
             raise UsageError(
                 f"there is a result for the call {result.call_id!r}, but {run.id} waits for "
                 f"{', '.join(pending) or 'none'}"
@@ -36,6 +45,22 @@ def with_results(run: Run, results: Sequence[ToolResult]) -> Run:
         wanted = ", ".join(f"{call.id} ({call.name})" for call in missing)
         raise UsageError(f"{run.id} waits for the results of {wanted}; give them all")
     return _answered(run, given) if given else run
+
+
+def repeats(run: Run, results: Sequence[ToolResult]) -> bool:
+    """Whether the run was given these very results before."""
+    before = _given_before(run)
+    return all(before.get(result.call_id) == result for result in results)
+
+
+def goes_on_with_results(run: Run) -> bool:
+    """Whether the client can have the run go on by sending results: it waits for them, or it was
+    cut off after it was given some."""
+    if run.status in ("waiting", "answered"):
+        return run.status == "waiting"
+    clients = {tool.name for tool in run.terms.tools}
+    given = _given_before(run)
+    return any(call.id in given and call.name in clients for call in _calls(run))
 
 
 def known_calls(run: Run) -> set[str]:
@@ -70,6 +95,21 @@ def _answered_step(step: StepRecord, given: Mapping[str, ToolResult]) -> StepRec
     if unanswered(step.turns):
         return replace(step, turns=with_answers(step.turns, given))
     return replace(step, nested=(*step.nested[:-1], _answered(step.nested[-1], given)))
+
+
+def _given_before(run: Run) -> dict[str, ToolResult]:
+    """The results that steps of the run have, by the ids of their calls."""
+    results = {
+        part.call_id: part
+        for step in run.steps
+        for turn in step.turns
+        for part in turn.parts
+        if isinstance(part, ToolResult)
+    }
+    for step in run.steps:
+        for nested in step.nested:
+            results |= _given_before(nested)
+    return results
 
 
 def _calls(run: Run) -> Iterator[ToolCall]:

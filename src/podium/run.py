@@ -123,7 +123,7 @@ class StepRecord:
         """The calls whose results this step, or the run nested in it, needs to go on."""
         if self.status != "waiting":
             return ()
-        return unanswered(self.turns) or (self.nested[-1].waiting_for if self.nested else ())
+        return unanswered(self.turns) or (self.nested[-1].left_waiting if self.nested else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,13 @@ class Run:
 
     @property
     def waiting_for(self) -> tuple[ToolCall, ...]:
-        """The calls whose results the run needs to go on, over all steps that wait."""
+        """The calls whose results the run needs to go on, over all steps that wait. One that has
+        ended needs none, though steps of it were left waiting."""
+        return self.left_waiting if self.status == "waiting" else ()
+
+    @property
+    def left_waiting(self) -> tuple[ToolCall, ...]:
+        """The calls of steps that wait, whether or not the run itself still does."""
         if not self.rounds:
             return ()
         return tuple(call for step in self.rounds[-1].steps for call in step.waiting_for)

@@ -16,13 +16,14 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from podium.api import CLOSED, AsyncPodium, Wishes
+from podium.api import CLOSED, AsyncPodium
 from podium.budget import Budget
 from podium.conductor import Conductor
 from podium.config import Settings
 from podium.engine import RetryPolicy, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
+from podium.house import Wishes
 from podium.pool import Pool
 from podium.request import Terms, ToolResult
 from podium.run import Round, Run

@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 from podium.events import Emit, Event
-from podium.store import Journal, RunStore
+from podium.store import Journal, Pulse, RunStore
 
 log = logging.getLogger("podium")
 
 
 @asynccontextmanager
-async def journalled(store: RunStore, emit: Emit | None) -> AsyncIterator[Emit]:
-    """Where a run's events go: into the store, and to whoever watches."""
+async def journalled(store: RunStore, pulse: Pulse, emit: Emit | None) -> AsyncIterator[Emit]:
+    """Where a run's events go: into the store, and to whoever watches. The pulse beats for the run
+    until it is kept."""
     journal = Journal(store)
     watched = telling(emit)
 
@@ -24,9 +25,12 @@ async def journalled(store: RunStore, emit: Emit | None) -> AsyncIterator[Emit]:
         watched(event)
 
     try:
-        yield both
+        with pulse.of(journal):
+            try:
+                yield both
+            finally:
+                await _to_the_end(journal.close())
     finally:
-        await _to_the_end(journal.close())
         if journal.error is not None:
             log.warning("this run was not stored: %s", journal.error)
 

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from mcp import Client, StdioServerParameters
-from podium.api import AsyncPodium, Wishes
+from podium.api import AsyncPodium
 from podium.budget import Budget
 from podium.conductor import FixedConductor
+from podium.house import Wishes
 from podium.mcp import server as server_module
 from podium.mcp.rpc import LARGEST_MESSAGE
 from podium.mcp.server import McpServer

@@ -12,7 +12,7 @@ import pytest
 
 from podium.budget import Budget
 from podium.conductor import FixedConductor, ModelConductor
-from podium.errors import Unavailable
+from podium.errors import RequestRefused, Unavailable
 from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.request import Delta, Reply, Request, ToolCall
@@ -140,13 +140,86 @@ async def test_only_the_key_that_began_a_run_goes_on_with_it(tmp_path: Path) -> 
         assert refused.json()["error"]["param"] == "messages"
 
 
-async def test_results_are_taken_once(tmp_path: Path) -> None:
-    app = application([looker()], dialects=REAL, store=await open_store(tmp_path / "runs.db"))
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_same_results_again_get_the_same_answer_for_nothing(
+    stream: bool, tmp_path: Path
+) -> None:
+    worker, door = looker(), ByToken()
+    app = application(
+        [worker], door=door, dialects=REAL, store=await open_store(tmp_path / "runs.db")
+    )
     async with serving(app) as served:
+        headers = {"authorization": "bearer a"}
         _, message = await the_call(served)
-        assert (await served.client.post(PLAIN, json=with_result(message))).status_code == 200
-        refused = await served.client.post(PLAIN, json=with_result(message))
-        assert refused.status_code == 409
+        again = with_result(message, stream=stream)
+        answers = [await served.client.post(PLAIN, json=again, headers=headers) for _ in range(2)]
+        changed = with_result(message, "a dog")
+        refused = await served.client.post(PLAIN, json=changed, headers=headers)
+    assert ["I saw a cat" in answer.text for answer in answers] == [True, True]
+    assert worker.calls == 2
+    assert [used["usage"].output_tokens for _, used in door.settled][2:] == [0, 0]
+    assert refused.status_code == 409
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_results_sent_again_go_on_with_a_run_that_failed_upstream(
+    store: bool, tmp_path: Path
+) -> None:
+    worker = looker()
+    failures = iter([RequestRefused("the provider will not")])
+
+    class Failing(Worker):
+        profile = worker.profile
+
+        async def reply(self, request: Request) -> Reply:
+            if worker.calls == 1:
+                for failure in failures:
+                    raise failure
+            return await worker.reply(request)
+
+    app = application([Failing()], dialects=REAL, store=await open_store(tmp_path / "runs.db"))
+    async with serving(app) as served:
+        first, message = await the_call(served, store=store)
+        again = with_result(message, store=store)
+        failed = await served.client.post(PLAIN, json=again)
+        assert failed.status_code == 502
+        answer = (await served.client.post(PLAIN, json=again)).json()
+    assert (answer["id"], answer["choices"][0]["message"]["content"]) == (
+        first["id"],
+        "I saw a cat",
+    )
+    assert worker.calls == 2
+    assert (b"a cat" in (tmp_path / "runs.db").read_bytes()) is store
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_results_sent_again_go_on_with_a_run_whose_client_went_away(
+    store: bool, tmp_path: Path
+) -> None:
+    worker = looker()
+    stuck = asyncio.Event()
+
+    class Slow(Worker):
+        profile = worker.profile
+
+        async def reply(self, request: Request) -> Reply:
+            if worker.calls == 1 and not stuck.is_set():
+                stuck.set()
+                await asyncio.Event().wait()
+            return await worker.reply(request)
+
+    app = application([Slow()], dialects=REAL, store=await open_store(tmp_path / "runs.db"))
+    async with serving(app) as served:
+        _, message = await the_call(served, store=store)
+        again = with_result(message, store=store)
+        leaving = asyncio.create_task(served.client.post(PLAIN, json=again))
+        await stuck.wait()
+        busy = await served.client.post(PLAIN, json=again)
+        assert busy.status_code == 409
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        answer = await served.client.post(PLAIN, json=again)
+    assert answer.json()["choices"][0]["message"]["content"] == "I saw a cat"
 
 
 async def test_a_conversation_outlives_a_run_that_is_gone(tmp_path: Path) -> None:

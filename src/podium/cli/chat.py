@@ -9,7 +9,6 @@ from typing import Final
 
 import typer
 
-from podium.api import Wishes
 from podium.cli import options
 from podium.cli.output import complain, say
 from podium.cli.session import Session
@@ -18,6 +17,7 @@ from podium.cli.showing import deliver, onlooker
 from podium.cli.text import counted, money, one_line, tokens_of
 from podium.cli.wording import plan_line, step_line
 from podium.errors import PodiumError
+from podium.house import Wishes
 from podium.request import Message, assistant, user
 from podium.run import Run, total_cost, total_usage
 

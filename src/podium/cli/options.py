@@ -9,9 +9,9 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
-from podium.api import Wishes
 from podium.budget import Budget
 from podium.errors import UsageError
+from podium.house import Wishes
 from podium.run import Tier
 
 STANDARD_INPUT: Final = "-"

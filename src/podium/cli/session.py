@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from podium.api import AsyncPodium, Wishes
+from podium.api import AsyncPodium
 from podium.assembly import usual_options
 from podium.cli.fetching import fetch_weights
 from podium.cli.output import complain
@@ -25,6 +25,7 @@ from podium.cli.settings import Choice, settings_for
 from podium.config import Settings
 from podium.errors import StoreError
 from podium.events import Event, RunDone
+from podium.house import Wishes
 from podium.run import Run
 from podium.store import NullStore, RunStore, open_store
 

@@ -8,6 +8,7 @@ step ends as waiting, and a resumed run takes it up where it stood.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from string import Template
 from typing import TYPE_CHECKING, Final
 
@@ -105,6 +106,8 @@ class StepWork:
         """Go on from where the step stood."""
         self._calls.attempts.extend(before.attempts)
         self._nested.extend(before.nested)
+        if self._nested and self._nested[-1].status == "failed":  # it goes on, as the run does
+            self._nested[-1] = replace(self._nested[-1], status="interrupted")
         if before.turns:
             self._turns = before.turns
             self._prompt = before.prompt

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, get_args
 
-from podium.api import AsyncPodium, Wishes
+from podium.api import AsyncPodium
 from podium.budget import Budget
 from podium.document import plan_document
 from podium.errors import PodiumError
 from podium.events import Event, Planned, StepDone, StepStarted
+from podium.house import Wishes
 from podium.providers.wire import Document
 from podium.run import Round, Run, Tier
 from podium.structure import misfit

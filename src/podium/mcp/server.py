@@ -15,8 +15,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from podium._version import __version__
-from podium.api import AsyncPodium, Wishes
+from podium.api import AsyncPodium
 from podium.errors import UsageError
+from podium.house import Wishes
 from podium.mcp.offer import OFFERED, Progress, carry_out
 from podium.mcp.rpc import (
     CANCELLED,

@@ -9,12 +9,13 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Final
 
-from podium.api import AsyncPodium, Wishes
+from podium.api import AsyncPodium
 from podium.budget import Budget
 from podium.conductor import Conductor, FixedConductor, RouterConductor, RulesConductor, verdict
 from podium.errors import (
     BudgetExhausted,
     ConfigError,
+    Conflict,
     NotFound,
     PlanError,
     RateLimited,
@@ -23,9 +24,11 @@ from podium.errors import (
     UsageError,
     WorkerError,
 )
+from podium.house import Wishes
 from podium.plan import read_workflow
 from podium.pool import Pool
-from podium.request import Message, Text, Thinking
+from podium.request import Message, Text, Thinking, ToolResult
+from podium.resumption import repeats
 from podium.run import Run, Tier, spent_by
 from podium.runner import Options
 from podium.server.access import Door, Visitor
@@ -107,7 +110,9 @@ class Answering:
         try:
             with refusals():
                 turn, before = await self._taken_up(await self._turn(asked, visitor), visitor)
-                if before is not None:
+                if before is not None and _stands(before, turn.results):
+                    run = _again(before, asked, teller)
+                elif before is not None:
                     run = await self._podium.resume(
                         before,
                         results=turn.results,
@@ -164,24 +169,26 @@ class Answering:
         return run
 
     async def _taken_up(self, turn: Turn, visitor: Visitor) -> tuple[Turn, Run | None]:
-        """The turn, and the run that waits for its results. Where that run is gone and the client
-        said something besides, that is a question like any other: a conversation need not end
-        because one run of it did."""
+        """The turn, and the run that waits for its results. Where that run is gone or has ended
+        without these and the client said something besides, that is a question like any other: a
+        conversation need not end because one run of it did."""
         if not turn.waiting:
             return turn, None
         try:
             return turn, await self._waiting(turn, visitor)
-        except Refusal:
-            if turn.afresh is None:
+        except Refusal as refusal:
+            if refusal.reason == "forbidden" or turn.afresh is None:
                 raise
             return turn.afresh, None
 
     async def _waiting(self, turn: Turn, visitor: Visitor) -> Run:
-        """The run that waits for these results; only whoever began it may go on with it."""
+        """The run that waits for these results, or was given them before and then cut off; only
+        whoever began it may go on with it. Whether somebody is at work on it now shows when it is
+        taken up."""
         run = await self.run(turn.waiting, visitor, "messages")
         if run.owner != visitor.key_id:
             raise Refusal("forbidden", "this run was begun with another key", field="messages")
-        if run.status != "waiting":
+        if run.status not in ("waiting", "running") and not repeats(run, turn.results):
             raise Refusal(
                 "conflict",
                 f"{run.id} does not wait for results of tools: it is {run.status}",
@@ -262,6 +269,8 @@ def refusals() -> Iterator[None]:
         raise Refusal("out_of_budget", str(error)) from error
     except NotFound as error:
         raise Refusal("not_found", str(error)) from error
+    except Conflict as error:
+        raise Refusal("conflict", str(error)) from error
     except PlanError as error:
         raise invalid("podium.workflow", str(error)) from error
     except ConfigError as error:
@@ -315,13 +324,30 @@ def _thinking(run: Run) -> tuple[Thinking, ...]:
     return final.thinking if final is not None else ()
 
 
+def _stands(run: Run, results: tuple[ToolResult, ...]) -> bool:
+    """Whether the answer to these results has been given already."""
+    settled = run.status in ("answered", "partial", "waiting") and not _is_broken(run)
+    return settled and repeats(run, results)
+
+
+def _again(run: Run, asked: Asked, teller: Teller | None) -> Run:
+    """The run whose answer the client did not get, for telling it once more."""
+    if teller is not None:
+        teller.opened(run.id, kept=asked.store)
+    return run
+
+
+def _is_broken(run: Run) -> bool:
+    """Whether a worker failed in the middle of what is told as the answer."""
+    return run.status == "partial" and any(
+        step.status == "failed" and step.reply for step in run.rounds[-1].steps
+    )
+
+
 def _answered(asked: Asked, run: Run, bill: Bill) -> Answered:
     if run.status == "exhausted":
         raise Refusal("out_of_budget", run.error or "the budget of this run is spent")
-    broken = run.status == "partial" and any(
-        step.status == "failed" and step.reply for step in run.rounds[-1].steps
-    )
-    if broken or (run.answer is None and run.status != "waiting"):
+    if _is_broken(run) or (run.answer is None and run.status != "waiting"):
         raise Refusal("upstream", run.error or "no worker answered")
     answer = replace(
         answer_of(run, asked.model), usage=bill.usage, orchestration=bill.orchestration

@@ -4,10 +4,10 @@
     journal = Journal(store)                     # writes each event of a run as it happens
     run = await store.load("last")
 
-`base` says what a store is, `journal` turns a run's events into writes, and `sql` is the one
-implementation, for SQLite and Postgres alike. The keys to a server are kept beside the runs:
-`keys` says what they are, and `keys_in` gives them. Importing this package is cheap: SQLAlchemy is
-loaded when a store is opened, and not before.
+`base` says what a store is, `journal` turns a run's events into writes, `pulse` says which runs are
+being performed, and `sql` is the one implementation, for SQLite and Postgres alike. The keys to a
+server are kept beside the runs: `keys` says what they are, and `keys_in` gives them. Importing
+this package is cheap: SQLAlchemy is loaded when a store is opened, and not before.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from podium.store.base import EVERY_RUN, NullStore, RunFilter, RunList, RunStore
 from podium.store.feedback import Feedback, FeedbackStore
 from podium.store.journal import Journal
 from podium.store.keys import KeyStore
+from podium.store.pulse import Pulse
 
 __all__ = [
     "EVERY_RUN",
@@ -29,6 +30,7 @@ __all__ = [
     "Journal",
     "KeyStore",
     "NullStore",
+    "Pulse",
     "RunFilter",
     "RunList",
     "RunStore",

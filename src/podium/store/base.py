@@ -7,6 +7,7 @@ Where the pieces are kept is not said here; `NullStore` keeps them nowhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, runtime_checkable
@@ -16,6 +17,9 @@ from podium.run import Round, Run, RunStatus, StepRecord, Tier
 
 LAST: Final = "last"
 """The word that names the newest run wherever an id is expected."""
+
+LEASE_SECONDS: Final = 60.0
+"""How long a run counts as being performed after its process last said so."""
 
 SUMMARY_CHARACTERS: Final = 500
 """How much of a question and of an answer a summary holds."""
@@ -96,6 +100,25 @@ class RunStore(Protocol):
         none where an error is raised. Several at once cost little more than one."""
         ...
 
+    async def claim(self, run_id: str, process: str) -> Run:
+        """Take a run up for that process: it is running from now on, and is given as it was
+        before. To let go of it again, `finish` it as it was.
+
+        A run is named as for `load`. Raises `Conflict` where somebody else performs it, or has
+        taken it up at the same moment, and `NotFound` and `UsageError` as `load` does.
+        """
+        ...
+
+    async def beat(self, run_ids: Sequence[str]) -> None:
+        """Write down that these runs are still being performed. One of which no process says so
+        for `LEASE_SECONDS` may be claimed."""
+        ...
+
+    async def is_performed(self, run_id: str) -> bool:
+        """Whether a process is at work on the run with that whole id, be it another one than
+        this."""
+        ...
+
     async def load(self, run_id: str) -> Run:
         """Give back a run by its id, by the beginning of it (`run_` may be left out), or `last`.
 
@@ -142,6 +165,17 @@ class NullStore:
 
     async def finish(self, *runs: Run) -> None:
         """Forget them."""
+
+    async def claim(self, run_id: str, process: str) -> Run:
+        """There is never such a run."""
+        raise NotFound(f"no run {run_id!r}: runs are not being stored")
+
+    async def beat(self, run_ids: Sequence[str]) -> None:
+        """Forget it."""
+
+    async def is_performed(self, run_id: str) -> bool:
+        """There is never such a run."""
+        return False
 
     async def load(self, run_id: str) -> Run:
         """There is never such a run."""

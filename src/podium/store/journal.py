@@ -42,6 +42,11 @@ class Journal:
         self._error: StoreError | None = None
 
     @property
+    def run_id(self) -> str | None:
+        """The run that it keeps, once that has begun."""
+        return self._run_id
+
+    @property
     def error(self) -> StoreError | None:
         """The first write that failed, or None when the run, once it has ended, is kept whole."""
         return self._error

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from sqlalchemy import (
     ColumnClause,
@@ -28,9 +30,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from podium.errors import NotFound, StoreError, UsageError
+from podium.errors import Conflict, NotFound, StoreError, UsageError
+from podium.process import is_gone
 from podium.run import Round, Run, StepRecord, timestamp
-from podium.store.base import EVERY_RUN, LAST, RunFilter, RunList, RunSummary
+from podium.store.base import EVERY_RUN, LAST, LEASE_SECONDS, RunFilter, RunList, RunSummary
 from podium.store.database import Place, as_it_is, connect, is_only_readable, locate
 from podium.store.documents import (
     OWN,
@@ -72,6 +75,13 @@ _PIECES: Final = union_all(
         STEPS.c.run_id == bindparam("run_id")
     ),
 ).order_by("round", "step")
+
+
+class _Standing(NamedTuple):
+    """How a run stands: its status, and when it was last written to."""
+
+    status: str
+    updated_at: str
 
 
 class SqlRunStore:
@@ -141,14 +151,42 @@ class SqlRunStore:
             await connection.execute(delete(ROUNDS).where(written))
             await self._write(connection, *runs)
 
+    async def claim(self, run_id: str, process: str) -> Run:
+        """Take a run up for that process."""
+        async with self._transaction() as connection:
+            found = await self._find(connection, run_id)
+            seen = await self._standing(connection, found)
+            run = await self._assembled(connection, found)
+        if seen is None or self._holds(run, seen):
+            raise taken(run.id, run.process)
+        # Whoever has written to it since it was read has taken it up. Reading and writing are two
+        # transactions, for SQLite would refuse to write in one that has read something older.
+        row = run_row(replace(run, status="running", process=process), self._clock())
+        unchanged = (RUNS.c.status == seen.status) & (RUNS.c.updated_at == seen.updated_at)
+        async with self._transaction() as connection:
+            claim = update(RUNS).where(RUNS.c.id == found, unchanged).values(row)
+            if (await connection.execute(claim)).rowcount == 0:
+                raise taken(run.id, "another")
+        return run
+
+    async def beat(self, run_ids: Sequence[str]) -> None:
+        """Write down that these runs are still being performed."""
+        still = RUNS.c.id.in_(run_ids) & (RUNS.c.status == "running")
+        async with self._transaction() as connection:
+            await connection.execute(update(RUNS).where(still).values(updated_at=self._clock()))
+
+    async def is_performed(self, run_id: str) -> bool:
+        """Whether a process is at work on the run with that whole id."""
+        async with self._transaction() as connection:
+            seen = await self._standing(connection, run_id)
+            if seen is None or seen.status != "running":
+                return False
+            return self._holds(await self._assembled(connection, run_id), seen)
+
     async def load(self, run_id: str) -> Run:
         """Give back a run by its id, by the beginning of it, or `last`."""
         async with self._transaction() as connection:
-            found = await self._find(connection, run_id)
-            rows = (await connection.execute(_PIECES, {"run_id": found})).all()
-        if not rows:  # deleted since it was found
-            raise _no_run(run_id)
-        return assemble(Piece(*row) for row in rows)
+            return await self._assembled(connection, await self._find(connection, run_id))
 
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
@@ -257,6 +295,24 @@ class SqlRunStore:
                 f"cannot be found by worker or owner; make it writable and open it once"
             )
 
+    async def _assembled(self, connection: AsyncConnection, run_id: str) -> Run:
+        rows = (await connection.execute(_PIECES, {"run_id": run_id})).all()
+        if not rows:  # deleted since it was found
+            raise _no_run(run_id)
+        return assemble(Piece(*row) for row in rows)
+
+    async def _standing(self, connection: AsyncConnection, run_id: str) -> _Standing | None:
+        query = select(RUNS.c.status, RUNS.c.updated_at).where(RUNS.c.id == plain(run_id))
+        row = (await connection.execute(query)).one_or_none()
+        return None if row is None else _Standing(*row)
+
+    def _holds(self, run: Run, seen: _Standing) -> bool:
+        """Whether whoever performs the run has said so lately, and is not known to be gone."""
+        if run.status != "running" or is_gone(run.process):
+            return False
+        now = datetime.fromisoformat(self._clock())
+        return seen.updated_at >= timestamp(now - timedelta(seconds=LEASE_SECONDS))
+
     async def _touch(self, connection: AsyncConnection, run_id: str) -> None:
         touched = await connection.execute(
             update(RUNS).where(RUNS.c.id == run_id).values(updated_at=self._clock())
@@ -288,6 +344,11 @@ class SqlRunStore:
         if len(found) > 1:
             raise _several_runs(wanted, found)
         return found[0]
+
+
+def taken(run_id: str, process: str) -> Conflict:
+    """The run is somebody else's now."""
+    return Conflict(f"{run_id} is still going on in process {process}; wait for it or stop it")
 
 
 def _no_run(wanted: str) -> NotFound:

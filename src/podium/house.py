@@ -1,0 +1,189 @@
+"""A Podium that is open: what all its runs share, and how each begins.
+
+`podium.api` opens and closes it; here what was wished for becomes the options of a run, the run is
+performed and kept, and one that was cut off is taken up by one process alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from podium.assembly import Assembly
+from podium.budget import Budget
+from podium.conductor import Conductor, FixedConductor, for_tier
+from podium.engine import Switchboard, Toolbox
+from podium.errors import ConfigError, Conflict, NotFound, UsageError
+from podium.events import Emit
+from podium.process import is_alive, this_process
+from podium.request import Image, Message, Terms, ToolResult
+from podium.run import Round, Run, Tier
+from podium.runner import Options, Runner
+from podium.store import Pulse, RunStore
+from podium.watchers import journalled
+from podium.workflow import Workflow
+
+
+class Wishes(TypedDict, total=False):
+    """What may be asked for one run; what is left out is as the settings say.
+
+    `history` is the conversation before the question, `images` are part of the question.
+    `terms` are demanded of the answer; `owner` is whose run it is. `exclude` names workers and
+    providers that this run must not use, besides those that the options exclude. `emit` gets
+    every event as it happens, and with `stream` the answer piece by piece; it is called on the
+    event loop's thread and must return at once.
+    """
+
+    history: tuple[Message, ...]
+    images: tuple[Image, ...]
+    terms: Terms
+    owner: str
+    tier: Tier
+    max_steps: int
+    rounds: int
+    budget: Budget
+    exclude: frozenset[str]
+    emit: Emit | None
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """Everything that runs share. `taken_up` are those that are being resumed here."""
+
+    assembly: Assembly
+    store: RunStore
+    options: Options
+    board: Switchboard
+    toolbox: Toolbox | None
+    pulse: Pulse
+    taken_up: set[str] = field(default_factory=set)
+
+    async def ask(self, question: str, wishes: Wishes) -> Run:
+        """Answer the question."""
+        options = self._options_for(wishes)
+        conductor = for_tier(options.tier, self.assembly.conductor)
+        return await self._answer(question, conductor, options, wishes)
+
+    async def run(self, workflow: Workflow, question: str, wishes: Wishes) -> Run:
+        """Carry out a workflow that was written by hand."""
+        options = self._options_for(wishes)
+        workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
+        return await self._answer(question, FixedConductor(workflow), options, wishes)
+
+    async def plan(self, question: str, wishes: Wishes) -> Round:
+        """Only plan."""
+        options = self._options_for(wishes)
+        conductor = for_tier(options.tier, self.assembly.conductor)
+        return await self._runner(conductor, options.tier).plan(
+            question,
+            history=wishes.get("history", ()),
+            images=wishes.get("images", ()),
+            options=options,
+        )
+
+    async def resume(
+        self,
+        run: Run | str,
+        results: Sequence[ToolResult],
+        terms: Terms | None,
+        budget: Budget | None,
+        emit: Emit | None,
+        stream: bool,
+    ) -> Run:
+        """Go on with a run that was cut off, or that waits; raises `Conflict` where somebody else
+        is at work on it."""
+        claimed = await self._claimed(run)
+        runner = self._runner(_conductor_of(claimed, self.assembly.conductor), claimed.tier)
+        self.taken_up.add(claimed.id)
+        try:
+            async with journalled(self.store, self.pulse, emit) as told:
+                return await runner.resume(
+                    claimed, results=results, terms=terms, budget=budget, emit=told, stream=stream
+                )
+        except UsageError:  # it was refused before it began again, and stays as it was
+            await self._let_go(claimed)
+            raise
+        finally:
+            self.taken_up.discard(claimed.id)
+
+    async def _claimed(self, run: Run | str) -> Run:
+        """The run as the store has it, for this process alone to go on with; one that no store
+        has, as it was given."""
+        try:
+            return await self.store.claim(run if isinstance(run, str) else run.id, this_process())
+        except NotFound:
+            if isinstance(run, str):
+                raise
+        if run.id in self.taken_up or (run.status == "running" and is_alive(run.process)):
+            raise Conflict(
+                f"{run.id} is still going on in process {run.process}; wait for it or stop it"
+            )
+        return run
+
+    async def _let_go(self, claimed: Run) -> None:
+        if await self.store.is_performed(claimed.id):
+            await self.store.finish(claimed)
+
+    async def _answer(
+        self, question: str, conductor: Conductor, options: Options, wishes: Wishes
+    ) -> Run:
+        """Answer with that conductor, and keep the run."""
+        async with journalled(self.store, self.pulse, wishes.get("emit")) as told:
+            return await self._runner(conductor, options.tier).run(
+                question,
+                history=wishes.get("history", ()),
+                images=wishes.get("images", ()),
+                options=options,
+                emit=told,
+                stream=wishes.get("stream", False),
+            )
+
+    def _runner(self, conductor: Conductor, tier: Tier) -> Runner:
+        """A run loop over the shared workers. Whoever leads the run, the runs nested in it are
+        led by the tier's conductor: a workflow by hand would only call itself again."""
+        return Runner(
+            conductor,
+            self.assembly.workers,
+            pool=self.assembly.pool,
+            board=self.board,
+            nested_conductor=for_tier(tier, self.assembly.conductor),
+            toolbox=self.toolbox,
+        )
+
+    def _options_for(self, wishes: Wishes) -> Options:
+        """The options with what was wished for in place of what is usual."""
+        for name in sorted(wishes.keys() - Wishes.__annotations__.keys()):
+            known = ", ".join(Wishes.__annotations__)
+            raise ConfigError(f"there is no wish {name!r}; a run may have {known}")
+        usual = self.options
+        return Options(
+            max_steps=wishes.get("max_steps", usual.max_steps),
+            rounds=wishes.get("rounds", usual.rounds),
+            budget=wishes.get("budget", usual.budget),
+            tier=wishes.get("tier", usual.tier),
+            exclude=usual.exclude | self._checked(frozenset(wishes.get("exclude", ()))),
+            terms=wishes.get("terms", usual.terms),
+            owner=wishes.get("owner", usual.owner),
+        )
+
+    def _checked(self, excluded: frozenset[str]) -> frozenset[str]:
+        """A misspelt exclusion would let a worker in that was to be kept out."""
+        profiles = [*self.assembly.pool]
+        planner = getattr(self.assembly.conductor, "worker", None)
+        if planner is not None:
+            profiles.append(planner.profile)
+        known = {name for profile in profiles for name in (profile.name, profile.provider)} - {""}
+        for name in sorted(excluded - known):
+            raise ConfigError(
+                f"{name!r} is to be excluded, but no worker or provider is called so; "
+                f"there is {', '.join(sorted(known))}"
+            )
+        return excluded
+
+
+def _conductor_of(run: Run, configured: Conductor) -> Conductor:
+    """Who goes on with a run: its own workflow if it was given one, else its tier's conductor."""
+    given = run.rounds[0].workflow if run.rounds and run.conductor == "fixed" else None
+    return FixedConductor(given) if given is not None else for_tier(run.tier, configured)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from podium.errors import StoreError
+from podium.events import RunStarted
+from podium.pool import Pool, WorkerProfile
+from podium.run import Run
+from podium.store.base import NullStore
+from podium.store.journal import Journal
+from podium.store.pulse import Pulse
+
+
+class Hearing(NullStore):
+    """Notes for which runs the pulse beats; `fails` makes it fail so often."""
+
+    def __init__(self, fails: int = 0) -> None:
+        self.beats: asyncio.Queue[list[str]] = asyncio.Queue()
+        self.fails = fails
+
+    async def beat(self, run_ids: Sequence[str]) -> None:
+        self.beats.put_nowait(sorted(run_ids))
+        if self.beats.qsize() <= self.fails:
+            raise StoreError("the disk is full")
+
+
+def journal_of(run_id: str, store: NullStore) -> Journal:
+    journal = Journal(store)
+    run = Run(
+        id=run_id,
+        question="Why?",
+        status="running",
+        pool=Pool((WorkerProfile(name="solo"),)),
+        conductor="rules",
+        created_at="2026-01-01T00:00:00.000+00:00",
+    )
+    journal.emit(RunStarted(run))
+    return journal
+
+
+async def test_the_pulse_beats_for_all_runs_that_go_on_and_for_no_others() -> None:
+    store = Hearing()
+    pulse = Pulse(store, seconds=0.001)
+    with pulse.of(journal_of("run_1", store)), pulse.of(Journal(store)):
+        with pulse.of(journal_of("run_2", store)):
+            assert await store.beats.get() == ["run_1", "run_2"]
+        while await store.beats.get() != ["run_1"]:
+            pass
+    await pulse.close()
+
+
+async def test_nothing_ticks_while_no_run_goes_on() -> None:
+    store = Hearing()
+    pulse = Pulse(store, seconds=0.001)
+    with pulse.of(journal_of("run_1", store)):
+        await store.beats.get()
+    await pulse.close()
+    while not store.beats.empty():
+        store.beats.get_nowait()
+    await asyncio.sleep(0.01)
+    assert store.beats.empty()
+
+
+async def test_a_beat_that_fails_is_told_and_the_pulse_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Hearing(fails=1)
+    pulse = Pulse(store, seconds=0.001)
+    with caplog.at_level(logging.WARNING), pulse.of(journal_of("run_1", store)):
+        while store.beats.qsize() < 2:
+            await asyncio.sleep(0.001)
+    await pulse.close()
+    assert "could not be written down: the disk is full" in caplog.text
