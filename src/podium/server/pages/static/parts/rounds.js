@@ -1,0 +1,98 @@
+// The rounds of a run side by side: what each planned, what came of it, and what the conductor
+// wrote.
+
+import { h } from '../lib/dom.js';
+import { count, shorten, usd } from '../lib/format.js';
+import { markdown } from '../lib/markdown.js';
+import { longText } from './messages.js';
+import { stateBadge } from './step.js';
+
+const MOST_STEPS = 12;
+const LONGEST_SUBTASK = 90;
+
+/** @typedef {import('./trace.js').Trace} Trace */
+/** @typedef {import('./trace.js').RoundTrace} RoundTrace */
+
+/**
+ * @param {Trace} trace
+ * @returns {HTMLElement}
+ */
+export function rounds(trace) {
+  return h(
+    'div',
+    { class: 'rounds', tabindex: '0', role: 'group', 'aria-label': 'Rounds, side by side' },
+    trace.rounds.map((round) => column(round, trace.document.rounds[round.index])),
+  );
+}
+
+/**
+ * @param {RoundTrace} round
+ * @param {any} onRecord
+ */
+function column(round, onRecord) {
+  return h(
+    'article',
+    { class: 'round card' },
+    h('h3', {}, `Round ${round.index + 1}`),
+    h('p', { class: 'quiet-text' }, kindOf(round)),
+    round.steps.length
+      ? h(
+          'ol',
+          { class: 'round-steps' },
+          round.steps.slice(0, MOST_STEPS).map((step) =>
+            h(
+              'li',
+              {},
+              h('span', {}, h('strong', {}, step.worker), ` ${shorten(step.subtask, LONGEST_SUBTASK)}`),
+              stateBadge(step.state),
+            ),
+          ),
+          round.steps.length > MOST_STEPS
+            ? h('li', { class: 'quiet-text' }, `and ${round.steps.length - MOST_STEPS} more`)
+            : null,
+        )
+      : null,
+    outcome(round),
+    planning(round, onRecord),
+  );
+}
+
+/** @param {RoundTrace} round */
+function kindOf(round) {
+  if (round.accepted) return 'The conductor accepted the answer of the round before.';
+  const steps = `${round.steps.length} ${round.steps.length === 1 ? 'step' : 'steps'}`;
+  return round.shape ? `${steps}, ${round.shape}` : steps;
+}
+
+/** @param {RoundTrace} round */
+function outcome(round) {
+  const last = round.steps.at(-1);
+  if (!last?.reply) return null;
+  return h('section', {}, h('h4', {}, 'What came of it'), h('div', { class: 'prose round-reply', tabindex: '0' }, markdown(last.reply)));
+}
+
+/**
+ * What the conductor wrote, and what planning took.
+ * @param {RoundTrace} round
+ * @param {any} onRecord
+ * @returns {HTMLElement | null}
+ */
+export function planning(round, onRecord) {
+  const { plan_text: text, warnings } = round;
+  if (!text && !warnings.length && !round.planning.length) return null;
+  return h(
+    'details',
+    { class: 'planning' },
+    h(
+      'summary',
+      {},
+      'How it was planned',
+      round.planning.length
+        ? h('span', { class: 'quiet-text' }, ' (', count(round.planning.length), ' calls, ', usd(onRecord?.cost_usd), ')')
+        : null,
+    ),
+    warnings.map((warning) => h('p', { class: 'notice' }, warning)),
+    round.planning.filter((call) => call.error).map((call) => h('p', { class: 'notice' }, `${call.worker}: ${call.error}`)),
+    text ? longText(text) : null,
+  );
+}

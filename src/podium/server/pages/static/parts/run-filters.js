@@ -1,0 +1,182 @@
+// Which runs are wanted: the fields, the address that holds them, and what the API is asked. The
+// address is the only place where they are kept, so that a link shows what its sender saw.
+
+import { h, replace } from '../lib/dom.js';
+import { STATUSES } from './status.js';
+
+/** The names of the filters, in the address and in the API alike. */
+export const NAMES = Object.freeze(
+  /** @type {const} */ (['text', 'status', 'tier', 'worker', 'cost_from', 'cost_to', 'since', 'until', 'owner']),
+);
+
+const TIERS = Object.freeze([
+  ['mini', 'podium-mini'],
+  ['podium', 'podium'],
+  ['ultra', 'podium-ultra'],
+]);
+
+/**
+ * The filters that an address holds; what it holds besides is left out.
+ * @param {URLSearchParams} query
+ * @returns {Record<string, string>}
+ */
+export function filtersIn(query) {
+  /** @type {Record<string, string>} */
+  const found = {};
+  for (const name of NAMES) {
+    const value = query.get(name)?.trim();
+    if (value) found[name] = value;
+  }
+  return found;
+}
+
+/**
+ * The address that shows these runs.
+ * @param {Record<string, string>} filters
+ * @param {string} [before] The last run of the page before.
+ * @returns {string}
+ */
+export function addressOf(filters, before) {
+  const query = new URLSearchParams(filters);
+  if (before) query.set('before', before);
+  return query.size ? `/runs?${query}` : '/runs';
+}
+
+/**
+ * What the API is asked for. Days are the reader's own, from their first moment to their last.
+ * @param {Record<string, string>} filters
+ * @param {{limit: number, before?: string | null}} page
+ * @returns {string}
+ */
+export function requestOf(filters, { limit, before }) {
+  const query = new URLSearchParams({ ...filters, limit: String(limit) });
+  if (before) query.set('before', before);
+  for (const [name, time] of [['since', '00:00:00.000'], ['until', '23:59:59.999']]) {
+    const day = query.get(name);
+    if (day && /^\d{4}-\d{2}-\d{2}$/.test(day)) {
+      const moment = new Date(`${day}T${time}`);
+      if (!Number.isNaN(moment.getTime())) query.set(name, moment.toISOString());
+    }
+  }
+  return `/v1/runs?${query}`;
+}
+
+/**
+ * The fields. `onChange` is told what they say now, and whether somebody is still typing.
+ * @param {Record<string, string>} filters
+ * @param {{onChange: (filters: Record<string, string>, change: {isTyping: boolean}) => void,
+ *   onClear: () => void}} listeners
+ * @returns {{element: HTMLElement, suggest: (known: {workers: string[], owners: string[]}) => void}}
+ */
+export function filterForm(filters, { onChange, onClear }) {
+  const workers = h('datalist', { id: 'known-workers' });
+  const owners = h('datalist', { id: 'known-owners' });
+  const owner = field('owner', 'Key', input('owner', filters, { list: 'known-owners', placeholder: 'key_…', autocomplete: 'off' }));
+  owner.hidden = !filters.owner;
+  const more = /** @type {HTMLDetailsElement} */ (
+    h(
+      'details',
+      { class: 'more-filters' },
+      h('summary', {}, 'More filters'),
+      h(
+        'div',
+        { class: 'run-filters' },
+        field('status', 'Status', choice('status', filters, STATUSES.map(({ status, words }) => [status, words]))),
+        field('tier', 'Model', choice('tier', filters, TIERS)),
+        field('worker', 'Worker', input('worker', filters, { list: 'known-workers', placeholder: 'any', autocomplete: 'off' })),
+        range('Cost, $', costs('from'), costs('to')),
+        range('Asked', days('since', 'from'), days('until', 'until')),
+        owner,
+        h('button', { type: 'button', class: 'quiet', onclick: () => onClear() }, 'Clear'),
+      ),
+    )
+  );
+  // On a small screen the runs come first, unless a filter would be at work unseen.
+  more.open = matchMedia('(min-width: 40rem)').matches || Object.keys(filters).some((name) => name !== 'text');
+  const search = input('text', filters, { type: 'search', placeholder: 'in questions and answers', maxlength: '1000' });
+  const form = /** @type {HTMLFormElement} */ (
+    h(
+      'form',
+      { class: 'run-search', role: 'search', 'aria-label': 'Runs' },
+      field('text', 'Search', search),
+      more,
+      workers,
+      owners,
+    )
+  );
+
+  /** @param {'from' | 'to'} end */
+  function costs(end) {
+    const words = { 'aria-label': `Cost ${end}, in dollars`, placeholder: end };
+    return input(`cost_${end}`, filters, { type: 'number', min: '0', step: 'any', ...words });
+  }
+
+  /** @param {string} name @param {string} end */
+  function days(name, end) {
+    return input(name, filters, { type: 'date', 'aria-label': `Asked ${end}` });
+  }
+
+  const told = (/** @type {boolean} */ isTyping) => {
+    const fields = new URLSearchParams(/** @type {any} */ (new FormData(form)));
+    onChange(filtersIn(fields), { isTyping });
+  };
+  form.addEventListener('input', (event) => told(/** @type {Element} */ (event.target).matches('input')));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    told(false);
+  });
+  return {
+    element: form,
+    suggest(known) {
+      replace(workers, known.workers.map((name) => h('option', { value: name })));
+      replace(owners, known.owners.map((name) => h('option', { value: name })));
+      owner.hidden = !known.owners.length && !filters.owner;
+    },
+  };
+}
+
+/**
+ * @param {string} name
+ * @param {string} words
+ * @param {HTMLElement} control
+ */
+function field(name, words, control) {
+  return h('div', { class: `field filter-${name}` }, h('label', { for: `filter-${name}` }, words), control);
+}
+
+/**
+ * @param {string} words
+ * @param {HTMLElement} from
+ * @param {HTMLElement} to
+ */
+function range(words, from, to) {
+  return h(
+    'fieldset',
+    { class: 'field filter-range' },
+    h('legend', {}, words),
+    h('div', { class: 'filter-both' }, from, h('span', { 'aria-hidden': 'true' }, '–'), to),
+  );
+}
+
+/**
+ * @param {string} name
+ * @param {Record<string, string>} filters
+ * @param {Record<string, string>} more
+ */
+function input(name, filters, more) {
+  return h('input', { id: `filter-${name}`, name, value: filters[name] ?? '', ...more });
+}
+
+/**
+ * @param {string} name
+ * @param {Record<string, string>} filters
+ * @param {readonly (readonly string[])[]} options
+ */
+function choice(name, filters, options) {
+  return h(
+    'select',
+    { id: `filter-${name}`, name },
+    h('option', { value: '' }, 'any'),
+    options.map(([value, words]) => h('option', { value, selected: filters[name] === value }, words)),
+  );
+}

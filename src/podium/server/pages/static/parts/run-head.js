@@ -1,0 +1,159 @@
+// The top of a run's page: what was asked, how it stands, what it took, and what can be done with it.
+
+import { remove } from '../lib/api.js';
+import { h, replace } from '../lib/dom.js';
+import { count, countText, duration, shorten, usd, when } from '../lib/format.js';
+import { copyButton } from './copy.js';
+import { goesOn, statusBadge } from './status.js';
+
+const LONGEST_TITLE = 160;
+const TIERS = Object.freeze({ mini: 'podium-mini', podium: 'podium', ultra: 'podium-ultra' });
+
+/**
+ * @param {any} document
+ * @param {{onDeleted: () => void}} options
+ * @returns {HTMLElement}
+ */
+export function runHead(document, { onDeleted }) {
+  return h(
+    'header',
+    { class: 'run-head' },
+    h(
+      'div',
+      { class: 'crumb' },
+      h('a', { href: '/runs' }, '← Runs'),
+      h('code', { class: 'run-id' }, document.run_id),
+      statusBadge(goesOn(document) || document.status !== 'running' ? document.status : 'interrupted'),
+    ),
+    h('h1', {}, shorten(document.question, LONGEST_TITLE)),
+    wholeQuestion(document.question),
+    facts(document),
+    actions(document, onDeleted),
+  );
+}
+
+/** @param {string} question */
+function wholeQuestion(question) {
+  if (shorten(question, LONGEST_TITLE) === question) return null;
+  return h(
+    'details',
+    { class: 'whole-question' },
+    h('summary', {}, `The whole question (${countText(question.length)} characters)`),
+    h('pre', { class: 'said', tabindex: '0' }, question),
+  );
+}
+
+/** @param {any} document */
+function facts(document) {
+  const isOver = !goesOn(document);
+  const { usage, budget } = document;
+  const orchestration = sum(usage.orchestration_input_tokens, usage.orchestration_output_tokens);
+  return h(
+    'dl',
+    { class: 'facts' },
+    fact('Cost', isOver ? usd(document.cost_usd) : '…'),
+    fact('Time', isOver ? duration(budget.spent.seconds || null) : '…'),
+    fact('Tokens', isOver ? count(usage.total_tokens) : '…', isOver ? partOf(orchestration) : null),
+    fact('Calls', isOver ? count(budget.spent.calls) : '…'),
+    fact('Model', TIERS[/** @type {'mini'} */ (document.tier)] ?? document.tier),
+    fact('Conductor', document.conductor),
+    fact('Asked', when(document.created_at)),
+    document.owner ? fact('Key', h('a', { href: `/runs?owner=${encodeURIComponent(document.owner)}` }, document.owner)) : null,
+  );
+}
+
+/** @param {number | null} orchestration */
+function partOf(orchestration) {
+  if (!orchestration) return null;
+  return h('span', { class: 'quiet-text' }, countText(orchestration), ' of them planning');
+}
+
+/**
+ * @param {string} name
+ * @param {import('../lib/dom.js').Child} value
+ * @param {import('../lib/dom.js').Child} [more]
+ */
+function fact(name, value, more) {
+  return h('div', {}, h('dt', {}, name), h('dd', {}, value), more ? h('dd', { class: 'fact-more' }, more) : null);
+}
+
+/**
+ * @param {number | null} one
+ * @param {number | null} other
+ */
+function sum(one, other) {
+  return one === null || other === null ? null : one + other;
+}
+
+/**
+ * @param {any} document
+ * @param {() => void} onDeleted
+ */
+function actions(document, onDeleted) {
+  const id = document.run_id;
+  const isOver = !goesOn(document);
+  return h(
+    'div',
+    { class: 'buttons' },
+    copyButton('Copy link', () => `${location.origin}/runs/${id}`),
+    h(
+      'a',
+      { class: 'button small', href: `/v1/runs/${encodeURIComponent(id)}/export`, download: `${id}.json` },
+      'Export as JSON',
+    ),
+    h(
+      'button',
+      {
+        type: 'button',
+        class: 'small danger',
+        disabled: !isOver,
+        title: isOver ? null : 'A run is deleted when it has ended',
+        onclick: () => confirmDeletion(id, onDeleted),
+      },
+      'Delete…',
+    ),
+  );
+}
+
+/**
+ * @param {string} id
+ * @param {() => void} onDeleted
+ */
+function confirmDeletion(id, onDeleted) {
+  const problem = h('p', { class: 'field-error', role: 'alert' });
+  const dialog = /** @type {HTMLDialogElement} */ (
+    h(
+      'dialog',
+      { 'aria-labelledby': 'delete-title' },
+      h(
+        'form',
+        {
+          onsubmit: async (/** @type {Event} */ event) => {
+            event.preventDefault();
+            replace(problem);
+            try {
+              await remove(`/v1/runs/${encodeURIComponent(id)}`);
+            } catch (error) {
+              replace(problem, /** @type {Error} */ (error).message);
+              return;
+            }
+            dialog.close();
+            onDeleted();
+          },
+        },
+        h('h2', { id: 'delete-title' }, 'Delete this run?'),
+        h('p', {}, 'Its question, plans, replies and answer are forgotten for good. What it cost stays in the sums of its key.'),
+        problem,
+        h(
+          'div',
+          { class: 'buttons' },
+          h('button', { type: 'submit', class: 'danger' }, 'Delete for good'),
+          h('button', { type: 'button', autofocus: true, onclick: () => dialog.close() }, 'Keep it'),
+        ),
+      ),
+    )
+  );
+  dialog.addEventListener('close', () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}

@@ -1,0 +1,141 @@
+// Runs as rows of a table. Rows are kept by the run's id, so that one that changes does so in place,
+// and what has the focus keeps it. Arrow keys go from run to run, Enter opens one.
+
+import { h, replace } from '../lib/dom.js';
+import { count, duration, shorten, usd, when } from '../lib/format.js';
+import { statusBadge } from './status.js';
+
+const LONGEST_QUESTION = 140;
+const LONGEST_ANSWER = 120;
+const MOST_WORKERS = 3;
+const COLUMNS = Object.freeze([
+  ['Question', ''],
+  ['Status', ''],
+  ['Model', 'wide-only'],
+  ['Workers', 'wide-only'],
+  ['Tokens', 'number wide-only'],
+  ['Cost', 'number'],
+  ['Time', 'number wide-only'],
+  ['Asked', ''],
+]);
+
+/** @typedef {any} Summary What `GET /v1/runs` says of a run. */
+
+/**
+ * @returns {{element: HTMLElement, show: (runs: Summary[]) => void, update: (run: Summary) => void,
+ *   runs: () => Summary[]}}
+ */
+export function runRows() {
+  /** @type {Map<string, {run: Summary, row: HTMLElement, written: string}>} */
+  let kept = new Map();
+  const body = h('tbody', { role: 'rowgroup', onkeydown: moveByArrows });
+  const element = h(
+    'div',
+    { class: 'table-box run-table', tabindex: '-1' },
+    h(
+      'table',
+      { role: 'table' },
+      h('caption', { class: 'visually-hidden' }, 'Runs, the newest first'),
+      h(
+        'thead',
+        { role: 'rowgroup' },
+        h('tr', { role: 'row' }, COLUMNS.map(([name, kind]) => h('th', { scope: 'col', role: 'columnheader', class: kind }, name))),
+      ),
+      body,
+    ),
+  );
+
+  /** @param {Summary} run */
+  function entry(run) {
+    const written = JSON.stringify(run);
+    const before = kept.get(run.run_id);
+    if (before?.written === written) return before;
+    const row = before?.row ?? h('tr', { role: 'row', onclick: openRow });
+    fill(row, run);
+    return { run, row, written };
+  }
+
+  return {
+    element,
+    show(runs) {
+      const now = new Map(runs.map((run) => [run.run_id, entry(run)]));
+      kept = now;
+      const rows = [...now.values()].map(({ row }) => row);
+      const same = rows.length === body.childElementCount && rows.every((row, at) => row === body.children[at]);
+      if (!same) replace(body, rows);
+    },
+    update(run) {
+      if (kept.has(run.run_id)) kept.set(run.run_id, entry(run));
+    },
+    runs: () => [...kept.values()].map(({ run }) => run),
+  };
+}
+
+/**
+ * @param {HTMLElement} row
+ * @param {Summary} run
+ */
+function fill(row, run) {
+  const old = /** @type {HTMLElement | null} */ (row.querySelector('a'));
+  const hadFocus = old !== null && old === document.activeElement;
+  const isOver = run.status !== 'running';
+  const link = h('a', { href: `/runs/${encodeURIComponent(run.run_id)}` }, shorten(run.question, LONGEST_QUESTION) || 'no words');
+  const answer = run.answer ? h('p', { class: 'quiet-text' }, shorten(run.answer, LONGEST_ANSWER)) : null;
+  const owner = run.owner ? h('p', { class: 'quiet-text mono' }, run.owner) : null;
+  replace(
+    row,
+    cell('run-question', link, answer),
+    cell('run-status', statusBadge(run.status)),
+    cell('wide-only', run.tier),
+    cell('wide-only', workersOf(run)),
+    cell('number wide-only', isOver ? count(run.total_tokens) : '…'),
+    cell('number run-cost', isOver ? usd(run.cost_usd) : '…'),
+    cell('number wide-only', isOver ? duration(run.seconds) : '…'),
+    cell('run-when', when(run.created_at), owner),
+  );
+  row.dataset.run = run.run_id;
+  if (hadFocus) link.focus({ preventScroll: true });
+}
+
+/**
+ * A cell. What it is, is said in so many words: on small screens rows are laid out otherwise, and
+ * browsers then forget that this is a table.
+ * @param {string} kind
+ * @param {...import('../lib/dom.js').Child} children
+ */
+function cell(kind, ...children) {
+  return h('td', { role: 'cell', class: kind }, children);
+}
+
+/** @param {Summary} run */
+function workersOf({ workers = [] }) {
+  const shown = workers.slice(0, MOST_WORKERS).join(', ');
+  const rest = workers.length - MOST_WORKERS;
+  if (rest <= 0) return shown || h('span', { class: 'unknown', title: 'none yet' }, '–');
+  return h('span', { title: workers.join(', ') }, `${shown} and ${rest} more`);
+}
+
+/** A row is as good as its link, but for whoever selects words in it. @param {MouseEvent} event */
+function openRow(event) {
+  if (event.target instanceof Element && event.target.closest('a')) return;
+  if (getSelection()?.type === 'Range') return;
+  const row = /** @type {HTMLElement} */ (event.currentTarget);
+  row.querySelector('a')?.dispatchEvent(
+    new MouseEvent('click', { bubbles: true, cancelable: true, ctrlKey: event.ctrlKey, metaKey: event.metaKey }),
+  );
+}
+
+/** @param {KeyboardEvent} event */
+function moveByArrows(event) {
+  const row = event.target instanceof Element ? event.target.closest('tr') : null;
+  if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
+  const target = {
+    ArrowDown: row.nextElementSibling,
+    ArrowUp: row.previousElementSibling,
+    Home: row.parentElement?.firstElementChild,
+    End: row.parentElement?.lastElementChild,
+  }[event.key];
+  if (target === undefined) return;
+  event.preventDefault();
+  target?.querySelector('a')?.focus();
+}

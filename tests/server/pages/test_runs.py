@@ -1,0 +1,284 @@
+"""The list of runs: looked for, paged through, watched, and gone through by keys alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
+
+from support.runs_on_record import kept_run, round_of, step_record
+from support.site import Site
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from server.pages.conftest import Watched
+
+ROWS = ".run-table tbody tr"
+LINKS = ".run-table tbody a"
+NONE = "No run matches."
+WITHIN_MILLISECONDS = 200
+TRIES = 3
+"""How often it is measured: the best counts, for a machine that does other things is no fault."""
+
+
+async def questions(page: Page) -> list[str]:
+    return await page.locator(LINKS).all_inner_texts()
+
+
+async def shows(page: Page, *wanted: str) -> None:
+    """Wait until just these runs are listed."""
+    await page.wait_for_function(
+        "([rows, wanted]) => JSON.stringify([...document.querySelectorAll(rows)]"
+        ".map((link) => link.textContent)) === wanted",
+        arg=[LINKS, _json(wanted)],
+    )
+
+
+def _json(words: tuple[str, ...]) -> str:
+    return "[" + ",".join(f'"{word}"' for word in words) + "]"
+
+
+def query_of(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+async def test_runs_are_listed_newest_first_with_what_they_took(page: Page, site: Site) -> None:
+    await site.keep(kept_run(0), kept_run(1, tier="mini"))
+    await page.goto(site.url("/runs"))
+    await shows(page, "Question 1?", "Question 0?")
+    row = page.locator(ROWS).first
+    text = await row.inner_text()
+    for shown in ("Answer 1.", "answered", "mini", "solver", "120", "$0.001"):
+        assert shown in text
+
+
+async def test_a_run_is_opened_by_its_row_and_the_way_back_leads_to_the_list(
+    page: Page, site: Site
+) -> None:
+    await site.keep(kept_run(0), kept_run(1))
+    await page.goto(site.url("/runs?text=question"))
+    await page.locator(ROWS).nth(1).locator(".run-when").click()
+    await page.get_by_role("heading", level=1, name="Question 0?").wait_for()
+    assert urlsplit(page.url).path == f"/runs/{kept_run(0).id}"
+    await page.go_back()
+    await shows(page, "Question 1?", "Question 0?")
+    assert await page.get_by_label("Search").input_value() == "question"
+
+
+async def test_each_filter_is_in_the_address_and_a_link_shows_the_same(
+    page: Page, site: Site
+) -> None:
+    checked = round_of(step_record(0), step_record(1, access=(0,)))
+    dear = step_record(0)
+    dear = replace(dear, attempts=(replace(dear.attempts[0], cost_usd=1.0),))
+    # 2 March in Vienna, where this browser is, begins at 23:00 of the day before in UTC.
+    await site.keep(
+        kept_run(0),
+        kept_run(1, answer="About bananas"),
+        kept_run(2, status="failed", answer=None),
+        kept_run(3, tier="mini"),
+        kept_run(4, rounds=(checked,)),
+        kept_run(5, rounds=(round_of(dear),)),
+        kept_run(6, created_at="2026-03-01T23:30:00.000+00:00"),
+        kept_run(7, owner="key_7"),
+    )
+    for query, number in (
+        ("text=bananas", 1),
+        ("status=failed", 2),
+        ("tier=mini", 3),
+        ("worker=checker", 4),
+        ("cost_from=0.5&cost_to=2", 5),
+        ("since=2026-03-02&until=2026-03-02", 6),
+        ("owner=key_7", 7),
+    ):
+        await page.goto(site.url(f"/runs?{query}"))
+        await shows(page, f"Question {number}?")
+        for name, (value,) in parse_qs(query).items():
+            assert await page.locator(f"#filter-{name}").input_value() == value
+
+
+async def test_what_is_typed_is_looked_for_and_one_step_back_undoes_it(
+    page: Page, site: Site
+) -> None:
+    await site.keep(kept_run(0), kept_run(1, question="About bananas"), kept_run(2, tier="mini"))
+    await page.goto(site.url("/runs"))
+    await page.get_by_label("Search").press_sequentially("banana", delay=5)
+    await shows(page, "About bananas")
+    assert query_of(page) == {"text": ["banana"]}
+    await page.get_by_label("Search").fill("")
+    await shows(page, "Question 2?", "About bananas", "Question 0?")
+    await page.get_by_label("Model").select_option("mini")
+    await shows(page, "Question 2?")
+    assert query_of(page) == {"tier": ["mini"]}
+    await page.go_back()
+    await shows(page, "Question 2?", "About bananas", "Question 0?")
+    assert await page.get_by_label("Model").input_value() == ""
+
+
+async def test_where_no_run_matches_one_click_shows_all_again(page: Page, site: Site) -> None:
+    await site.keep(kept_run(0))
+    await page.goto(site.url("/runs?status=waiting&text=nowhere"))
+    await page.get_by_text("No run matches").wait_for()
+    await page.get_by_role("button", name="Show all runs").click()
+    await shows(page, "Question 0?")
+    assert urlsplit(page.url).query == ""
+    assert await page.get_by_label("Search").input_value() == ""
+
+
+async def test_without_any_run_the_page_says_where_to_ask(page: Page, site: Site) -> None:
+    await page.goto(site.url("/runs"))
+    await page.get_by_text("There are no runs yet").wait_for()
+    playground = page.get_by_role("main").get_by_role("link", name="playground")
+    assert await playground.get_attribute("href") == "/"
+
+
+async def test_an_address_that_makes_no_sense_says_so_and_how_to_go_on(
+    page: Page, site: Site, watched: Watched
+) -> None:
+    watched.allow("400", "cannot be parsed")
+    await site.keep(kept_run(0))
+    await page.goto(site.url("/runs?cost_from=much"))
+    await page.get_by_role("alert").get_by_text("cost_from").wait_for()
+    await page.get_by_role("button", name="Show all runs").click()
+    await shows(page, "Question 0?")
+
+
+async def test_a_run_that_goes_on_is_updated_in_its_row(page: Page, site: Site) -> None:
+    await page.clock.install()
+    going = kept_run(1, status="running", answer=None, rounds=(), process="elsewhere:1")
+    await site.keep(kept_run(0), going)
+    await page.goto(site.url("/runs"))
+    row = page.locator(ROWS).first
+    await row.get_by_text("running").wait_for()
+    await row.locator("a").focus()
+    await site.store.finish(kept_run(1))
+    await page.clock.run_for(2_500)
+    await row.get_by_text("answered").wait_for()
+    assert "$0.001" in await row.inner_text()
+    assert await row.locator("a").evaluate("link => link === document.activeElement")
+
+
+async def test_a_run_that_ends_is_updated_though_it_is_no_longer_looked_for(
+    page: Page, site: Site
+) -> None:
+    await page.clock.install()
+    await site.keep(kept_run(1, status="running", answer=None, rounds=(), process="elsewhere:1"))
+    await page.goto(site.url("/runs?status=running"))
+    await page.locator(ROWS).get_by_text("running").wait_for()
+    await site.store.finish(kept_run(1))
+    await page.clock.run_for(2_500)
+    await page.locator(ROWS).get_by_text("answered").wait_for()
+
+
+async def test_new_runs_are_announced_and_shown_when_asked_for(page: Page, site: Site) -> None:
+    await page.clock.install()
+    await site.keep(kept_run(0))
+    await page.goto(site.url("/runs"))
+    await shows(page, "Question 0?")
+    await site.keep(kept_run(1))
+    await page.clock.run_for(11_000)
+    await page.get_by_role("button", name="new runs").click()
+    await shows(page, "Question 1?", "Question 0?")
+
+
+async def test_keys_alone_search_go_through_the_runs_and_open_one(page: Page, site: Site) -> None:
+    await site.keep(*(kept_run(number) for number in range(4)))
+    await page.goto(site.url("/runs"))
+    await shows(page, *(f"Question {number}?" for number in (3, 2, 1, 0)))
+    await page.keyboard.press("/")
+    assert await page.evaluate("document.activeElement.id") == "filter-text"
+    for _ in range(20):
+        await page.keyboard.press("Tab")
+        if await page.evaluate("document.activeElement.closest('tbody') !== null"):
+            break
+    for key, expected in (("ArrowDown", 2), ("End", 0), ("ArrowUp", 1), ("Home", 3)):
+        await page.keyboard.press(key)
+        focused = await page.evaluate("document.activeElement.textContent")
+        assert focused == f"Question {expected}?"
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("heading", level=1, name="Question 2?").wait_for()
+
+
+async def test_five_thousand_runs_are_searched_and_paged_through_without_a_halt(
+    page: Page, site: Site
+) -> None:
+    await site.store.finish(*(kept_run(number) for number in range(5_000)))
+    await page.goto(site.url("/runs"))
+    await page.get_by_text("Question 4999?").wait_for()
+    assert await page.locator(ROWS).count() == 50
+    took: dict[str, list[float]] = {"a page on": [], "a search": [], "a filter": []}
+    for _ in range(TRIES):
+        await page.goto(site.url("/runs"))
+        await page.get_by_text("Question 4999?").wait_for()
+        took["a page on"].append(await timed(page, LINKS, "Question 4949?", click="a[rel=next]"))
+        took["a search"].append(await timed(page, LINKS, "Question 1234?", text="1234"))
+        took["a filter"].append(await timed(page, ".state-words", NONE, choose="failed"))
+    slow = {what: each for what, each in took.items() if min(each) > WITHIN_MILLISECONDS}
+    assert not slow, f"took longer than {WITHIN_MILLISECONDS} ms: {slow}"
+
+
+async def timed(
+    page: Page, selector: str, words: str, *, click: str = "", text: str = "", choose: str = ""
+) -> float:
+    """Milliseconds from doing something until the first of what is selected says these words; the
+    time that is waited for somebody to stop typing is not counted."""
+    taken = await page.evaluate(
+        """async ([selector, words, click, text, choose]) => {
+            const field = document.querySelector(text ? '#filter-text' : '#filter-status');
+            const start = performance.now();
+            if (click) document.querySelector(click).click();
+            else {
+                field.value = text || choose;
+                field.dispatchEvent(new Event('input', {bubbles: true}));
+            }
+            while (document.querySelector(selector)?.textContent !== words) {
+                if (performance.now() - start > 5000) break;
+                await new Promise((resolve) => requestAnimationFrame(resolve));
+            }
+            return performance.now() - start - (text ? 250 : 0);
+        }""",
+        [selector, words, click, text, choose],
+    )
+    return float(taken)
+
+
+async def test_older_runs_have_an_address_of_their_own(page: Page, site: Site) -> None:
+    await site.store.finish(*(kept_run(number) for number in range(60)))
+    await page.goto(site.url("/runs?text=question"))
+    await page.get_by_role("link", name="Older runs").click()
+    await page.get_by_text("Question 9?").wait_for()
+    assert await page.locator(ROWS).count() == 10
+    await page.reload()
+    await page.get_by_text("Question 9?").wait_for()
+    await page.get_by_role("link", name="Newest").click()
+    await page.get_by_text("Question 59?").wait_for()
+    assert query_of(page) == {"text": ["question"]}
+
+
+async def test_at_380_pixels_nothing_is_cut_off_and_filters_are_behind_a_click(
+    page: Page, site: Site
+) -> None:
+    await page.set_viewport_size({"width": 380, "height": 700})
+    await site.keep(kept_run(0, question="A rather long question " * 6))
+    await page.goto(site.url("/runs"))
+    await page.locator(ROWS).first.wait_for()
+    assert not await page.get_by_label("Status").is_visible()
+    await page.get_by_text("More filters").click()
+    await page.get_by_label("Status").select_option("answered")
+    await page.wait_for_function("location.search === '?status=answered'")
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+async def test_with_keys_a_key_sees_its_own_runs_and_finds_them_by_owner(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    await site_with_keys.keep(kept_run(0, owner="key_a"), kept_run(1, owner="key_b"))
+    await page.goto(site_with_keys.url("/runs"))
+    await page.get_by_label("Key").fill(site_with_keys.token)
+    await page.keyboard.press("Enter")
+    await shows(page, "Question 1?", "Question 0?")
+    await page.get_by_label("Key").fill("key_a")
+    await shows(page, "Question 0?")
