@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from podium.config import ServerSettings
-from podium.pool import Pool
+from podium.pool import Pool, WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.request import Reply, Request
-from podium.server import retention
+from podium.run import Run, new_run_id, timestamp
+from podium.server import broadcast, retention
 from podium.server.access import Gatekeeper
 from podium.server.access.keys import make_key
 from podium.store import keys_in, open_store
@@ -166,6 +168,77 @@ async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path
     assert names[:3] == ["run_started", "planned", "step_started"]
     assert names[-3:] == ["step_done", "round_done", "run_done"]
     assert ("step_delta", "yes") in [(name, event.get("text")) for name, event in told]
+
+
+async def running(directory: Path, process: str, owner: str = "") -> str:
+    """A run that says it is running there; its id."""
+    store = await open_store(directory / "runs.db")
+    run = Run(
+        id=new_run_id(),
+        question="Why?",
+        status="running",
+        pool=Pool((WorkerProfile(name="solo"),)),
+        conductor="rules",
+        created_at=timestamp(),
+        process=process,
+        owner=owner,
+    )
+    await store.begin(run)
+    await store.close()
+    return run.id
+
+
+async def test_a_run_whose_process_is_gone_is_not_watched_for_ever(tmp_path: Path) -> None:
+    run_id = await running(tmp_path, "")
+    async with with_runs(tmp_path) as served:
+        shown = (await served.client.get(f"/v1/runs/{run_id}")).json()
+        assert (shown["status"], shown["is_performed"]) == ("running", False)
+        watched = await served.client.get(f"/v1/runs/{run_id}/events")
+        assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_lost"]
+        assert (await served.client.delete(f"/v1/runs/{run_id}")).status_code == 204
+
+
+async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.001)
+    run_id = await running(tmp_path, "another-machine:1")
+    async with with_runs(tmp_path) as served:
+        refused = await served.client.delete(f"/v1/runs/{run_id}")
+        assert (refused.status_code, refused.json()["refused"]) == (409, "conflict")
+        assert (await served.client.get(f"/v1/runs/{run_id}")).json()["is_performed"]
+        watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
+        await asyncio.sleep(0.01)
+        keeper = served.service.keeper
+        await keeper.finish(replace(await keeper.load(run_id), status="answered", answer="so"))
+        watched = await watching
+    assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_done"]
+
+
+async def test_somebody_elses_run_looks_as_if_there_were_none(tmp_path: Path) -> None:
+    theirs = await running(tmp_path, "another-machine:1", owner="key_theirs")
+    store = await open_store(tmp_path / "runs.db")
+    made = make_key("ada", Rules(scopes=frozenset({"ask", "runs:read", "runs:delete"})))
+    await keys_in(store).add(made.key)
+    worker = ScriptedWorker("solo", "yes")
+    door = Gatekeeper(keys_in(store), Pool((worker.profile,)))
+    headers = {"authorization": f"Bearer {made.token}"}
+    unknown = new_run_id()
+    async with serving(application([worker], store=store, door=door)) as served:
+        for method, path in (
+            ("GET", "/v1/runs/{}"),
+            ("GET", "/v1/runs/{}/events"),
+            ("GET", "/v1/runs/{}/feedback"),
+            ("DELETE", "/v1/runs/{}"),
+            ("GET", "/v1/runs?before={}"),
+        ):
+            told = [
+                await served.client.request(method, path.format(run_id), headers=headers)
+                for run_id in (theirs, unknown)
+            ]
+            assert [each.status_code for each in told] == [404, 404], path
+            words = [each.text.replace(theirs, unknown) for each in told]
+            assert words[0] == words[1], path
 
 
 async def test_a_run_of_which_nothing_is_to_be_kept_is_nowhere(tmp_path: Path) -> None:

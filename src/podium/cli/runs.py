@@ -25,7 +25,6 @@ from podium.cli.showing import deliver, onlooker
 from podium.cli.text import local_time, money, seconds, shortened, tokens
 from podium.document import run_document, summary_document
 from podium.errors import StoreError, UsageError
-from podium.process import is_alive
 from podium.run import Run, RunStatus, Tier
 from podium.store import EVERY_RUN, RunFilter, RunStore, RunSummary
 
@@ -233,7 +232,7 @@ async def _delete(store: RunStore, named: str) -> str:
     except StoreError:  # it cannot be read, but its whole id is enough to be rid of it
         await store.delete(named)
         return named
-    if run.status == "running" and is_alive(run.process):
+    if await store.is_performed(run.id):
         raise UsageError(
             f"{run.id} is still being performed, by the process {run.process}; "
             f"stop that first, or wait for it"

@@ -27,6 +27,9 @@ LOOK_AGAIN_SECONDS: Final = 1.0
 """How often the record of a run that goes on in another process is looked at."""
 
 
+LOST: Final = "its process ended before it was done; it can be resumed"
+
+
 class Happening(NamedTuple):
     """An event as a client sees it."""
 
@@ -76,10 +79,14 @@ class Broadcast:
         return told[0].run if told and isinstance(told[0], RunStarted) else None
 
     async def watch(
-        self, run_id: str, load: Callable[[], Awaitable[Run]]
+        self,
+        run_id: str,
+        load: Callable[[], Awaitable[Run]],
+        is_performed: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[Happening]:
         """Everything that has happened and will happen in a run, to its end. `load` gives the run
-        as it is on record."""
+        as it is on record, `is_performed` says whether any process is at work on it: where none
+        is, that is the end of what there is to tell."""
         if self.goes_on(run_id):
             async for event in self._live(run_id):
                 for happening in happenings(event):
@@ -87,12 +94,16 @@ class Broadcast:
             return
         told = 0
         while True:
+            goes_on = await is_performed()  # asked first: what it wrote at its end is told, too
             run = await load()
             so_far = list(recorded(run))
             for happening in so_far[told:]:
                 yield happening
             told = len(so_far)
             if run.status != "running":
+                return
+            if not goes_on:
+                yield Happening("run_lost", {"run_id": run_id, "error": LOST})
                 return
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 

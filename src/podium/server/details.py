@@ -7,7 +7,6 @@ together would be far more than the run.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,12 +15,11 @@ from podium.document import run_document, step_document
 from podium.engine import Toolbox
 from podium.engine.retelling import request_of
 from podium.plan import workflow_document
-from podium.process import is_alive
 from podium.request import Image, Part, Request, Thinking, ToolResult
 from podium.run import Attempt, Round, Run, StepRecord
 
 
-def run_details(run: Run, *, goes_on_here: bool) -> dict[str, Any]:
+def run_details(run: Run, *, is_performed: bool) -> dict[str, Any]:
     """A run with its plans, its calls and how it stands, but without the messages of its steps."""
     document = run_document(run)
     rounds = [
@@ -35,7 +33,7 @@ def run_details(run: Run, *, goes_on_here: bool) -> dict[str, Any]:
         "owner": run.owner,
         "max_steps": run.max_steps,
         "max_rounds": run.max_rounds,
-        "is_performed": _is_performed(run, goes_on_here=goes_on_here),
+        "is_performed": is_performed,
         "waiting_for": [
             {"id": call.id, "name": call.name, "arguments": call.arguments}
             for call in run.waiting_for
@@ -54,7 +52,7 @@ def step_details(
         **_calls(step),
         "request": None if request is None else _request(request),
         "thinking": [part.text for part in step.thinking if part.text],
-        "nested": [run_details(nested, goes_on_here=False) for nested in step.nested],
+        "nested": [run_details(nested, is_performed=False) for nested in step.nested],
     }
 
 
@@ -64,14 +62,6 @@ def runs_in(run: Run) -> Iterator[Run]:
     for step in run.steps:
         for nested in step.nested:
             yield from runs_in(nested)
-
-
-def _is_performed(run: Run, *, goes_on_here: bool) -> bool | None:
-    """Whether somebody is at work on the run; None where that cannot be seen from here."""
-    if goes_on_here or run.status != "running":
-        return goes_on_here
-    machine = run.process.rpartition(":")[0]
-    return is_alive(run.process) if machine == socket.gethostname() else None
 
 
 def _plan(round_: Round) -> dict[str, Any]:

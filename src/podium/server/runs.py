@@ -81,8 +81,7 @@ async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
     worker was sent is told step by step."""
     found = await _seen(run_id, service, visitor)
-    goes_on_here = service.answering.broadcast.goes_on(found.id)
-    document = run_details(found, goes_on_here=goes_on_here)
+    document = run_details(found, is_performed=await _is_performed(found, service))
     return Response(written(document), media_type="application/json")
 
 
@@ -159,10 +158,17 @@ async def _seen(run_id: str, service: Service, visitor: Visitor) -> Run:
 
 async def _forget(run_id: str, service: Service, visitor: Visitor) -> None:
     visitor.require("runs:delete")
-    if service.answering.broadcast.goes_on(run_id):
-        raise Refusal("conflict", f"{run_id[:80]} still goes on; delete it when it has ended")
-    await service.answering.run(run_id, visitor)
-    await service.keeper.delete(run_id)
+    run = await service.answering.run(run_id, visitor)
+    if await _is_performed(run, service):
+        raise Refusal("conflict", f"{run.id} still goes on; delete it when it has ended")
+    await service.keeper.delete(run.id)
+
+
+async def _is_performed(run: Run, service: Service) -> bool:
+    """Whether any process is at work on the run, this one or another."""
+    if service.answering.broadcast.goes_on(run.id):
+        return True
+    return run.status == "running" and await service.keeper.is_performed(run.id)
 
 
 async def _told(run_id: str, service: Service, visitor: Visitor) -> AsyncIterator[bytes]:
@@ -171,7 +177,10 @@ async def _told(run_id: str, service: Service, visitor: Visitor) -> AsyncIterato
     async def load() -> Run:
         return await service.answering.run(run_id, visitor)
 
-    happening = aiter(service.answering.broadcast.watch(run_id, load))
+    async def is_performed() -> bool:
+        return await service.keeper.is_performed(run_id)
+
+    happening = aiter(service.answering.broadcast.watch(run_id, load, is_performed))
     seconds = service.settings.keep_alive_seconds
     upcoming = asyncio.ensure_future(anext(happening, None))
     try:
