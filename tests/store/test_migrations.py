@@ -119,6 +119,27 @@ async def test_a_damaged_step_is_not_in_the_way_of_a_newer_schema(old: Path) -> 
     assert summary.workers == ("amy", "ben", "cleo")
 
 
+@pytest.mark.parametrize(
+    ("nested", "workers"),
+    [
+        ("null", ("amy",)),
+        ('{"rounds": [{"steps": [{"status": "done", "worker": "cleo"}]}]}', ("amy", "cleo")),
+    ],
+)
+async def test_a_step_of_an_older_document_is_read_for_its_workers(
+    old: Path, nested: str, workers: tuple[str, ...]
+) -> None:
+    connection = sqlite3.connect(old)
+    document = f'{{"status": "done", "worker": "amy", "attempts": [], "nested": {nested}}}'
+    connection.execute("UPDATE steps SET document = ?", (document,))
+    connection.commit()
+    connection.close()
+    store = await SqlRunStore.open(old)
+    (summary,) = await store.list()
+    await store.close()
+    assert summary.workers == workers
+
+
 async def test_a_run_of_the_first_schema_is_nobodys(old: Path) -> None:
     await (await SqlRunStore.open(old)).close()
     connection = sqlite3.connect(old)

@@ -191,8 +191,9 @@ def _workers_in(document: str) -> Iterator[str]:
             case {"status": status, "worker": str(worker)} as step if status != "skipped":
                 yield worker
                 yield from (attempt["worker"] for attempt in step.get("attempts", ()))
-                nested = [round_ for run in step.get("nested", ()) for round_ in run["rounds"]]
-                waiting.extend(each for round_ in nested for each in round_["steps"])
+                nested = step.get("nested") or ()  # long ago one run, or null
+                for run in [nested] if isinstance(nested, dict) else nested:
+                    waiting.extend(each for round_ in run["rounds"] for each in round_["steps"])
 
 
 MIGRATIONS: Final[tuple[Migration, ...]] = (
