@@ -1,0 +1,117 @@
+"""Whatever anybody writes is shown and does nothing: questions, replies, errors, names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from podium.server.pages.files import STATIC
+from support.hostile import HOSTILE
+from support.site import Site
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from server.pages.conftest import Watched
+
+FORBIDDEN: Final = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc\s*=|"
+    r"setHTMLUnsafe|createContextualFragment|DOMParser|setAttribute\(\s*['\"]style|"
+    r"\sstyle\s*=\s*[\"']|setTimeout\(\s*['\"]|https?://(?!www\.w3\.org/)"
+)
+OWN: Final = [path for path in sorted(STATIC.rglob("*")) if path.suffix in (".js", ".html")]
+
+SETTLED: Final = "new Promise(done => setTimeout(done, 60))"
+ACTED: Final = """() => ({
+    taken: window.taken ?? null,
+    elements: [...document.querySelectorAll(
+        'main script, main iframe, main object, main embed, main img, main link, main style, '
+        + 'main base, main meta, main marquee, main video, main audio, main form[action*=evil]'
+    )].map(element => element.outerHTML),
+    handlers: [...document.querySelectorAll('main *')].flatMap(
+        element => element.getAttributeNames().filter(name => name.startsWith('on'))
+    ),
+    links: [...document.querySelectorAll('main [href], main [src]')].map(
+        element => (element.getAttribute('href') ?? element.getAttribute('src')).trim()
+    ).filter(address => /^(?!https?:|mailto:)[a-z]+:/i.test(address)),
+})"""
+NOTHING: Final = {"taken": None, "elements": [], "handlers": [], "links": []}
+
+
+def test_there_are_forty_of_them() -> None:
+    assert len(set(HOSTILE)) == 40
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in OWN if "vendor" not in path.parts],
+    ids=lambda path: path.relative_to(STATIC).as_posix(),
+)
+def test_no_page_makes_markup_of_text(path: Path) -> None:
+    source = path.read_text("utf-8")
+    found = [
+        line
+        for line in source.splitlines()
+        if FORBIDDEN.search(line) and not line.strip().startswith(("//", "*", "/*", "/**"))
+    ]
+    allowed = {"const SAFE_SCHEMES", "'https://relative.invalid/'"}
+    assert not [line for line in found if not any(word in line for word in allowed)]
+
+
+async def test_they_would_act_on_a_page_that_let_them(page: Page, watched: Watched) -> None:
+    """Else the tests below would show nothing. Each has a frame of its own."""
+    await page.route("**", lambda route: route.abort())
+    await page.route("http://naive.test/", lambda route: route.fulfill(body="<title>naive</title>"))
+    await page.goto("http://naive.test/")
+    acted = await page.evaluate(
+        """async (texts) => {
+            const frames = texts.map((text) => {
+                const frame = document.createElement('iframe');
+                frame.srcdoc = `<main>${text}</main>`;
+                document.body.append(frame);
+                return frame;
+            });
+            await new Promise((done) => setTimeout(done, 700));
+            return frames.flatMap((frame, n) => frame.contentWindow.taken === 1 ? [texts[n]] : []);
+        }""",
+        [text for text in HOSTILE if text.startswith("<")],
+    )
+    assert len(acted) >= 12, acted
+    assert any("evil.example" in url for url in watched.asked)
+    watched.asked.clear()
+    watched.said.clear()
+
+
+async def test_as_markdown_and_in_attributes_none_executes(page: Page, site: Site) -> None:
+    await page.goto(site.url("/docs"))
+    await page.get_by_role("heading", level=1).first.wait_for()
+    shown = await page.evaluate(
+        """async (texts) => {
+            const { markdown } = await import('/static/lib/markdown.js');
+            const { h } = await import('/static/lib/dom.js');
+            const { failure, empty } = await import('/static/lib/states.js');
+            const main = document.querySelector('main');
+            for (const text of texts) {
+                main.append(
+                    h('article', { title: text, class: text, href: text }, markdown(text)),
+                    h('a', { href: text, 'xlink:href': text }, text),
+                    failure(new Error(text)), empty(text, text),
+                );
+                for (const link of main.querySelectorAll('article:last-of-type a')) {
+                    link.removeAttribute('target');
+                    if (!/^https?:/.test(link.href)) link.click();
+                }
+            }
+            return main.textContent;
+        }""",
+        list(HOSTILE),
+    )
+    await page.evaluate(SETTLED)
+    assert await page.evaluate(ACTED) == NOTHING
+    assert "<script>window.taken=1</script>" in shown
+    assert "␛[31m" in shown
+    assert "\x1b" not in shown
+    assert "[U+202E]" in shown
