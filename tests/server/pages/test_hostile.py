@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from podium.server.pages.files import STATIC
-from support.hostile import HOSTILE
+from support.hostile import ACT, HOSTILE
 from support.site import Site
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ ACTED: Final = """() => ({
         element => (element.getAttribute('href') ?? element.getAttribute('src')).trim()
     ).filter(address => /^(?!https?:|mailto:)[a-z]+:/i.test(address)),
 })"""
-NOTHING: Final = {"taken": None, "elements": [], "handlers": [], "links": []}
+NOTHING: Final[dict[str, object]] = {"taken": None, "elements": [], "handlers": [], "links": []}
 
 
 def test_there_are_forty_of_them() -> None:
@@ -74,13 +74,15 @@ async def test_they_would_act_on_a_page_that_let_them(page: Page, watched: Watch
                 document.body.append(frame);
                 return frame;
             });
-            await new Promise((done) => setTimeout(done, 700));
-            return frames.flatMap((frame, n) => frame.contentWindow.taken === 1 ? [texts[n]] : []);
+            const acted = () => frames.filter((frame) => frame.contentWindow?.taken === 1);
+            for (let n = 0; n < 50 && acted().length < 12; n += 1) {
+                await new Promise((done) => setTimeout(done, 50));
+            }
+            return acted().length;
         }""",
-        [text for text in HOSTILE if text.startswith("<")],
+        [text for text in HOSTILE if text.startswith("<") and ACT in text],
     )
-    assert len(acted) >= 12, acted
-    assert any("evil.example" in url for url in watched.asked)
+    assert acted >= 12
     watched.asked.clear()
     watched.said.clear()
 
