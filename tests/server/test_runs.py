@@ -314,6 +314,17 @@ async def test_a_server_forgets_old_runs_by_itself(tmp_path: Path) -> None:
             await asyncio.sleep(0.001)
 
 
+async def test_a_server_forgets_what_was_only_held_before_it_started(tmp_path: Path) -> None:
+    run_id = await running(tmp_path, "")
+    store = await open_store(tmp_path / "runs.db")
+    waiting = replace(await store.load(run_id), status="waiting")
+    await store.hold(waiting, timestamp())
+    await store.close()
+    async with with_runs(tmp_path) as served, asyncio.timeout(5):
+        while (await served.client.get("/v1/runs")).json()["data"]:
+            await asyncio.sleep(0.001)
+
+
 async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         path = f"/v1/runs/{(await served.ask()).headers['x-podium-run']}/feedback"

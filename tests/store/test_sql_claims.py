@@ -1,4 +1,4 @@
-"""Runs that are taken up: by one process at a time, whichever asks first."""
+"""Runs that are taken up, by one process at a time, and runs that are only held."""
 
 from __future__ import annotations
 
@@ -115,3 +115,38 @@ async def test_a_beat_does_not_touch_a_run_that_has_ended(
     (summary,) = await store.list()
     await store.close()
     assert summary.updated_at == at(0)
+
+
+async def test_a_run_that_is_held_is_forgotten_when_its_time_is_over(
+    place: str, make_run: Callable[..., Run]
+) -> None:
+    clock = Clock()
+    store = await SqlRunStore.open(place, clock=clock)
+    run = make_run("run_held", status="waiting")
+    await store.finish(make_run("run_kept"))
+    await store.begin(run)
+    await store.hold(run, at(10))
+    assert await store.load(run.id) == run
+    clock.second = 10
+    assert await store.delete_held() == 0
+    clock.second = 11
+    assert await store.delete_held() == 1
+    assert [each.id for each in await store.list()] == ["run_kept"]
+    await store.close()
+
+
+async def test_a_held_run_that_goes_on_is_not_forgotten_meanwhile_and_not_kept_afterwards(
+    place: str, make_run: Callable[..., Run]
+) -> None:
+    clock = Clock()
+    store = await SqlRunStore.open(place, clock=clock)
+    await store.hold(make_run(status="waiting"), at(10))
+    clock.second = 20
+    run = await store.claim("last", ELSEWHERE)
+    assert await store.delete_held() == 0
+    clock.second += LEASE_SECONDS + 1
+    assert await store.delete_held() == 1, "its process is gone"
+    await store.hold(run, at(10))
+    await store.finish(run)
+    assert await store.delete_held() == 0, "it is to be kept now"
+    await store.close()

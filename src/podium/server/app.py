@@ -22,7 +22,7 @@ from podium.server.dialects.base import Dialect
 from podium.server.endpoint import Endpoint
 from podium.server.endpoints import learning, pool, records, spend
 from podium.server.logs import LOGGER
-from podium.server.retention import forget_old_runs
+from podium.server.retention import forget_runs
 from podium.server.schemas import with_dialects
 from podium.server.service import Holder, Service
 from podium.server.visiting import word_refusals
@@ -57,9 +57,8 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             service = holder.service = await opening(stack)
-            if service.settings.keep_days is not None:
-                tidying = forget_old_runs(service.keeper, service.settings.keep_days)
-                stack.push_async_callback(_stopped, asyncio.create_task(tidying))
+            tidying = forget_runs(service.keeper, service.settings.keep_days)
+            stack.push_async_callback(_stopped, asyncio.create_task(tidying))
             try:
                 yield
             finally:

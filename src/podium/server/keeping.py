@@ -8,7 +8,7 @@ tools, it is held in memory for as long as a client may reasonably take.
 
 Where several processes share the store, the next request may come to another than this. So
 whoever ends a run waits until it is written, and a run that is only held while it waits for tools
-is held in the store, and deleted from there when it has ended or nobody came.
+is held in the store, and deleted from there when it has ended or, by `retention`, when nobody came.
 
 What a crash may cost: runs that have just ended, and the beginning of those that have just begun.
 """
@@ -20,12 +20,13 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
 from podium.errors import Conflict, NotFound, PodiumError
 from podium.resumption import goes_on_with_results
-from podium.run import Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord, timestamp
 from podium.store import EVERY_RUN, Feedback, RunFilter, RunList, RunStore, feedback_in
 
 log = logging.getLogger("podium.server")
@@ -64,7 +65,6 @@ class Keeper:
         self._held: OrderedDict[str, tuple[float, Run]] = OrderedDict()
         self._ended: dict[str, Run] = {}
         self._being_written: dict[str, Run] = {}
-        self._expiries: dict[str, asyncio.TimerHandle] = {}
         self._batch_written = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
 
@@ -185,10 +185,16 @@ class Keeper:
         await self._drained()
         return await self._store.delete_before(moment)
 
+    async def hold(self, run: Run, until: str) -> None:
+        """Write a run that is to be forgotten after that moment."""
+        await self._store.hold(run, until)
+
+    async def delete_held(self) -> int:
+        """Forget every run in the store that was held for long enough, and say how many."""
+        return await self._store.delete_held()
+
     async def close(self) -> None:
         """Write what is still to be written, and close the store."""
-        for timer in self._expiries.values():
-            timer.cancel()
         for run_id in list(self._unwritten):
             self._write_begun(run_id)
         if self._writing:
@@ -260,30 +266,17 @@ class Keeper:
 
     async def _hold_in_store(self, run: Run) -> None:
         """Keep the run only while it waits: for an hour at most."""
-        timer = self._expiries.pop(run.id, None)
-        if timer is not None:
-            timer.cancel()
         if not goes_on_with_results(run):
             await self._trying(partial(self._delete_if_there, run.id), run.id)
             return
-        await self._trying(partial(self._store.finish, run), run.id)
-        loop = asyncio.get_running_loop()
-        self._expiries[run.id] = loop.call_later(HELD_SECONDS, self._expire, run.id)
+        until = timestamp(datetime.now(UTC) + timedelta(seconds=HELD_SECONDS))
+        await self._trying(partial(self._store.hold, run, until), run.id)
 
-    def _expire(self, run_id: str) -> None:
-        del self._expiries[run_id]
-        delete = partial(self._delete_if_there, run_id, only_waiting=True)
-        task = asyncio.create_task(self._trying(delete, run_id))
-        self._writing[run_id] = task
-        task.add_done_callback(lambda _: self._writing.pop(run_id, None))
-
-    async def _delete_if_there(self, run_id: str, *, only_waiting: bool = False) -> None:
+    async def _delete_if_there(self, run_id: str) -> None:
         try:
-            if only_waiting and (await self._store.load(run_id)).status != "waiting":
-                return
             await self._store.delete(run_id)
         except NotFound:
-            return  # another process was asked to go on with it
+            return  # it ended the first time that it was performed
 
     def _hold(self, run: Run) -> None:
         self._let_go()

@@ -100,6 +100,11 @@ class RunStore(Protocol):
         none where an error is raised. Several at once cost little more than one."""
         ...
 
+    async def hold(self, run: Run, until: str) -> None:
+        """Write a run whole, as `finish` does, that nobody wants kept: it may be forgotten after
+        that moment, unless it is written in another way before."""
+        ...
+
     async def claim(self, run_id: str, process: str) -> Run:
         """Take a run up for that process: it is running from now on, and is given as it was
         before. To let go of it again, `finish` it as it was.
@@ -146,6 +151,11 @@ class RunStore(Protocol):
         it, and say how many; those that are still being performed are left."""
         ...
 
+    async def delete_held(self) -> int:
+        """Forget every run that was held for long enough, and say how many; those that are being
+        performed are left."""
+        ...
+
     async def close(self) -> None:
         """Release what the store holds open. The store cannot be used afterwards."""
         ...
@@ -165,6 +175,9 @@ class NullStore:
 
     async def finish(self, *runs: Run) -> None:
         """Forget them."""
+
+    async def hold(self, run: Run, until: str) -> None:
+        """Forget it."""
 
     async def claim(self, run_id: str, process: str) -> Run:
         """There is never such a run."""
@@ -192,6 +205,10 @@ class NullStore:
         raise NotFound(f"no run {run_id!r}: runs are not being stored")
 
     async def delete_before(self, moment: str) -> int:
+        """There are never any."""
+        return 0
+
+    async def delete_held(self) -> int:
         """There are never any."""
         return 0
 

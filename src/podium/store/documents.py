@@ -40,8 +40,9 @@ class Piece(NamedTuple):
     document: str
 
 
-def run_row(run: Run, now: str) -> Row:
-    """The row of the run itself. Totals are unknown while it is running."""
+def run_row(run: Run, now: str, forget_after: str | None = None) -> Row:
+    """The row of the run itself, which may be one to forget after a moment. Totals are unknown
+    while it is running."""
     ended = run.status != "running"
     return {
         "id": run.id,
@@ -59,6 +60,7 @@ def run_row(run: Run, now: str) -> Row:
         "seconds": run.spent.seconds if ended else None,
         "document": _encode(dump(replace(run, rounds=()))),
         "owner": plain(run.owner),
+        "forget_after": forget_after,
     }
 
 

@@ -196,10 +196,18 @@ def _workers_in(document: str) -> Iterator[str]:
                     waiting.extend(each for round_ in run["rounds"] for each in round_["steps"])
 
 
+def _runs_to_forget(connection: Connection) -> None:
+    connection.exec_driver_sql("ALTER TABLE runs ADD COLUMN forget_after TEXT")
+    connection.exec_driver_sql(
+        "CREATE INDEX runs_to_forget ON runs (forget_after) WHERE forget_after IS NOT NULL"
+    )
+
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _runs_rounds_and_steps,
     _owners_keys_and_usage,
     _feedback,
     _what_runs_are_found_by,
+    _runs_to_forget,
 )
 """In order; a database's schema version is how many of them it has been through."""

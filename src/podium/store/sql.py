@@ -16,13 +16,12 @@ from typing import Final, NamedTuple, Self
 
 from sqlalchemy import (
     ColumnClause,
+    ColumnElement,
     Integer,
     Table,
     bindparam,
     delete,
-    func,
     literal_column,
-    or_,
     select,
     tuple_,
     union_all,
@@ -33,7 +32,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from podium.errors import Conflict, NotFound, StoreError, UsageError
 from podium.process import is_gone
 from podium.run import Round, Run, StepRecord, timestamp
-from podium.store.base import EVERY_RUN, LAST, LEASE_SECONDS, RunFilter, RunList, RunSummary
+from podium.store.base import EVERY_RUN, LEASE_SECONDS, RunFilter, RunList, RunSummary
 from podium.store.database import Place, as_it_is, connect, is_only_readable, locate
 from podium.store.documents import (
     OWN,
@@ -51,14 +50,10 @@ from podium.store.migrations import MIGRATIONS, Migration, migrate
 from podium.store.sql_accounts import SqlAccounts
 from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
-from podium.store.sql_listing import FIRST_SUMMARIES, NEWEST_FIRST, SUMMARIES, narrowed
+from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
+from podium.store.sql_names import no_run, whole_id
 from podium.store.tables import ROUNDS, RUNS, STEPS, WORKERS
 from podium.store.upsert import noting, replacing
-
-ID_PREFIX: Final = "run_"
-
-CANDIDATES: Final = 5
-"""How many runs are named when the beginning of an id is not enough."""
 
 DELETED_AT_ONCE: Final = 200
 """How many runs are deleted in one transaction, so that no writer waits for long."""
@@ -151,10 +146,16 @@ class SqlRunStore:
             await connection.execute(delete(ROUNDS).where(written))
             await self._write(connection, *runs)
 
+    async def hold(self, run: Run, until: str) -> None:
+        """Write a run whole that is to be forgotten after that moment."""
+        async with self._transaction() as connection:
+            await connection.execute(delete(ROUNDS).where(ROUNDS.c.run_id == run.id))
+            await self._write(connection, run, forget_after=until)
+
     async def claim(self, run_id: str, process: str) -> Run:
         """Take a run up for that process."""
         async with self._transaction() as connection:
-            found = await self._find(connection, run_id)
+            found = await whole_id(connection, run_id)
             seen = await self._standing(connection, found)
             run = await self._assembled(connection, found)
         if seen is None or self._holds(run, seen):
@@ -162,6 +163,7 @@ class SqlRunStore:
         # Whoever has written to it since it was read has taken it up. Reading and writing are two
         # transactions, for SQLite would refuse to write in one that has read something older.
         row = run_row(replace(run, status="running", process=process), self._clock())
+        del row["forget_after"]  # it is not more to be kept than before
         unchanged = (RUNS.c.status == seen.status) & (RUNS.c.updated_at == seen.updated_at)
         async with self._transaction() as connection:
             claim = update(RUNS).where(RUNS.c.id == found, unchanged).values(row)
@@ -186,7 +188,7 @@ class SqlRunStore:
     async def load(self, run_id: str) -> Run:
         """Give back a run by its id, by the beginning of it, or `last`."""
         async with self._transaction() as connection:
-            return await self._assembled(connection, await self._find(connection, run_id))
+            return await self._assembled(connection, await whole_id(connection, run_id))
 
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None
@@ -200,7 +202,7 @@ class SqlRunStore:
         async with self._transaction() as connection:
             if before is not None:
                 pivot = select(RUNS.c.created_at, RUNS.c.id).where(
-                    RUNS.c.id == await self._find(connection, before, wanted.owner)
+                    RUNS.c.id == await whole_id(connection, before, wanted.owner)
                 )
                 query = query.where(tuple_(RUNS.c.created_at, RUNS.c.id) < pivot.scalar_subquery())
             rows = (await connection.execute(query)).mappings().all()
@@ -220,7 +222,15 @@ class SqlRunStore:
         # One that has been written to since is being performed; an old one that only says that it
         # is running was cut off by the end of its process, and nobody would ever delete it.
         performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= moment)
-        old = select(RUNS.c.id).where(RUNS.c.created_at < moment, ~performed)
+        return await self._delete_all((RUNS.c.created_at < moment) & ~performed)
+
+    async def delete_held(self) -> int:
+        """Forget every run that was held for long enough, and say how many."""
+        performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self._lease_begin())
+        return await self._delete_all((RUNS.c.forget_after < self._clock()) & ~performed)
+
+    async def _delete_all(self, unwanted: ColumnElement[bool]) -> int:
+        old = select(RUNS.c.id).where(unwanted)
         some = delete(RUNS).where(RUNS.c.id.in_(old.limit(DELETED_AT_ONCE)))
         count = 0
         while True:
@@ -257,11 +267,13 @@ class SqlRunStore:
                 whole = await connection.execution_options(isolation_level="AUTOCOMMIT")
                 await whole.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    async def _write(self, connection: AsyncConnection, *runs: Run) -> None:
+    async def _write(
+        self, connection: AsyncConnection, *runs: Run, forget_after: str | None = None
+    ) -> None:
         now = self._clock()
         rounds = [round_row(run.id, round_) for run in runs for round_ in run.rounds]
         steps = [step_row(run.id, step) for run in runs for step in run.steps]
-        await self._put(connection, RUNS, [run_row(run, now) for run in runs])
+        await self._put(connection, RUNS, [run_row(run, now, forget_after) for run in runs])
         await self._put(connection, ROUNDS, rounds)
         await self._put(connection, STEPS, steps)
         workers = [row for run in runs for row in worker_rows(run.id, run.steps)]
@@ -298,7 +310,7 @@ class SqlRunStore:
     async def _assembled(self, connection: AsyncConnection, run_id: str) -> Run:
         rows = (await connection.execute(_PIECES, {"run_id": run_id})).all()
         if not rows:  # deleted since it was found
-            raise _no_run(run_id)
+            raise no_run(run_id)
         return assemble(Piece(*row) for row in rows)
 
     async def _standing(self, connection: AsyncConnection, run_id: str) -> _Standing | None:
@@ -310,53 +322,21 @@ class SqlRunStore:
         """Whether whoever performs the run has said so lately, and is not known to be gone."""
         if run.status != "running" or is_gone(run.process):
             return False
+        return seen.updated_at >= self._lease_begin()
+
+    def _lease_begin(self) -> str:
+        """Since when somebody must have said that they perform a run."""
         now = datetime.fromisoformat(self._clock())
-        return seen.updated_at >= timestamp(now - timedelta(seconds=LEASE_SECONDS))
+        return timestamp(now - timedelta(seconds=LEASE_SECONDS))
 
     async def _touch(self, connection: AsyncConnection, run_id: str) -> None:
         touched = await connection.execute(
             update(RUNS).where(RUNS.c.id == run_id).values(updated_at=self._clock())
         )
         if touched.rowcount == 0:
-            raise _no_run(run_id)
-
-    async def _find(
-        self, connection: AsyncConnection, wanted: str, owner: str | None = None
-    ) -> str:
-        """The whole id of the one run that is meant, among those of the owner if one is named."""
-        if not wanted:
-            raise UsageError("name a run by its id, the beginning of its id, or last")
-        ids = select(RUNS.c.id).order_by(*NEWEST_FIRST).limit(CANDIDATES + 1)
-        if owner is not None:
-            ids = ids.where(RUNS.c.owner == plain(owner))
-        if wanted == LAST:
-            found: Sequence[str] = (await connection.execute(ids.limit(1))).scalars().all()
-        else:
-            starts = (plain(wanted), ID_PREFIX + plain(wanted))
-            whole = ids.where(RUNS.c.id.in_(starts))
-            begun = ids.where(
-                or_(*(func.substr(RUNS.c.id, 1, len(start)) == start for start in starts))
-            )
-            found = (await connection.execute(whole)).scalars().all()
-            found = found or (await connection.execute(begun)).scalars().all()
-        if not found:
-            raise _no_run(wanted)
-        if len(found) > 1:
-            raise _several_runs(wanted, found)
-        return found[0]
+            raise no_run(run_id)
 
 
 def taken(run_id: str, process: str) -> Conflict:
     """The run is somebody else's now."""
     return Conflict(f"{run_id} is still going on in process {process}; wait for it or stop it")
-
-
-def _no_run(wanted: str) -> NotFound:
-    if wanted == LAST:
-        return NotFound("there is no run yet; ask something first")
-    return NotFound(f"no run {wanted!r} in the store; see which there are with: podium runs list")
-
-
-def _several_runs(wanted: str, found: Sequence[str]) -> UsageError:
-    shown = ", ".join(found[:CANDIDATES]) + (", …" if len(found) > CANDIDATES else "")
-    return UsageError(f"{wanted!r} is the beginning of several runs: {shown}; give more of the id")

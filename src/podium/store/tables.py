@@ -4,7 +4,8 @@
 rounds and steps are rows of their own so that each can be written the moment it is known, and so
 is every worker that a round used, to find runs by, for it goes with its round; whatever else runs
 are found by is in the index that lists follow, beside their age. A run's
-`owner` is the id of the key that it was asked with, or nothing. A key's digest is all that is
+`owner` is the id of the key that it was asked with, or nothing. A run that nobody wants kept
+is held for as long as it waits for tools, until `forget_after`. A key's digest is all that is
 kept of its token, and what was used with it is a row for each day and model.
 """
 
@@ -23,6 +24,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    text,
 )
 
 METADATA: Final = MetaData()
@@ -32,6 +34,8 @@ SCHEMA_VERSION: Final = Table(
     METADATA,
     Column("version", Integer, nullable=False),
 )
+
+HELD: Final = text("forget_after IS NOT NULL")
 
 RUNS: Final = Table(
     "runs",
@@ -51,8 +55,10 @@ RUNS: Final = Table(
     Column("seconds", Double),
     Column("document", Text, nullable=False),
     Column("owner", Text, nullable=False),
+    Column("forget_after", Text),
     Index("runs_by_age", "created_at", "id", "status", "tier", "cost_usd"),
     Index("runs_by_owner", "owner", "created_at", "id"),
+    Index("runs_to_forget", "forget_after", sqlite_where=HELD, postgresql_where=HELD),
 )
 
 ROUNDS: Final = Table(
