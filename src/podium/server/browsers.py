@@ -12,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -55,15 +56,20 @@ def check_request(method: str, headers: Headers, settings: ServerSettings) -> No
 
 
 def _check_host(host: str, settings: ServerSettings) -> None:
-    if not host or not is_loopback(f"http://{_bracketed(settings.host)}"):
-        return
-    name = _name_of(f"//{host}")
-    if name not in settings.hosts and not _is_this_machine(name):
+    if host and not _is_answered(host, settings.host, settings.hosts):
         raise Refusal(
             "forbidden",
             f"this server asks for no keys and is for its own machine, which is not known as "
-            f"{name[:100]!r}; ask at http://127.0.0.1, or add the name to server.hosts",
+            f"{host[:100]!r}; ask at http://127.0.0.1, or add the name to server.hosts",
         )
+
+
+@lru_cache(maxsize=256)  # a request must not pay for what is the same with every one
+def _is_answered(host: str, listens_at: str, hosts: tuple[str, ...]) -> bool:
+    if not is_loopback(f"http://{_bracketed(listens_at)}"):
+        return True
+    name = _name_of(f"//{host}")
+    return name in hosts or _is_this_machine(name)
 
 
 def _check_origin(headers: Headers, hosts: Collection[str]) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from support.site import Site
 
+playwright = pytest.importorskip("playwright.async_api")
+expect = playwright.expect
+
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-PAGES = {
+    from server.pages.conftest import Watched
+
+PAGES: Final = {
     "/": "Playground",
     "/runs": "Runs",
     "/pool": "Pool",
@@ -20,10 +25,101 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("path", PAGES)
-async def test_every_page_has_an_address_of_its_own(page: Page, site: Site, path: str) -> None:
-    await page.goto(site.url(path))
+async def test_every_page_has_an_address_of_its_own(page: Page, site: Site) -> None:
+    for path, title in PAGES.items():
+        await page.goto(site.url(path))
+        await page.get_by_role("heading", level=1).first.wait_for()
+        assert await page.title() == f"{title} · Podium"
+        assert await page.locator("nav [aria-current=page]").inner_text() == title
+
+
+async def test_links_change_the_page_in_place_and_back_leads_back(page: Page, site: Site) -> None:
+    await page.goto(site.url("/runs"))
     await page.get_by_role("heading", level=1).first.wait_for()
-    assert await page.title() == f"{PAGES[path]} · Podium"
-    current = page.locator("nav [aria-current=page]")
-    assert await current.inner_text() == PAGES[path]
+    await page.evaluate("window.kept = true")
+    await page.get_by_role("link", name="Pool", exact=True).click()
+    await page.wait_for_url("**/pool")
+    await expect(page).to_have_title("Pool · Podium")
+    assert await page.evaluate("document.activeElement.id") == "page"
+    await expect(page.locator("#announcements")).to_have_text("Pool")
+    await page.go_back()
+    await expect(page).to_have_title("Runs · Podium")
+    await page.go_forward()
+    await expect(page).to_have_title("Pool · Podium")
+    assert await page.evaluate("window.kept"), "the page was never loaded anew"
+
+
+async def test_a_page_is_stopped_when_it_is_left(page: Page, site: Site) -> None:
+    held: list[str] = []
+    await page.route("**/openapi.json", lambda route: held.append(route.request.url))
+    cut = []
+    page.on("requestfailed", lambda request: cut.append(request.url))
+    await page.goto(site.url("/docs"))
+    await page.get_by_role("status").wait_for()
+    await page.get_by_role("link", name="Runs", exact=True).click()
+    await expect(page).to_have_title("Runs · Podium")
+    assert cut == held == [site.url("/openapi.json")]
+
+
+async def test_an_error_says_what_happened_and_how_to_go_on(
+    page: Page, site: Site, watched: Watched
+) -> None:
+    watched.allow("500", "ERR_FAILED", "Failed to load resource")
+    await page.route("**/openapi.json", lambda route: route.abort())
+    await page.goto(site.url("/docs"))
+    alert = page.get_by_role("alert")
+    await alert.get_by_text("The server cannot be reached.").wait_for()
+    await page.unroute("**/openapi.json")
+    body = '{"error": {"message": "the disk is full"}}'
+    await page.route("**/openapi.json", lambda route: route.fulfill(status=500, body=body))
+    await alert.get_by_role("button", name="Try again").click()
+    await alert.get_by_text("the disk is full").wait_for()
+    await page.unroute("**/openapi.json")
+    await alert.get_by_role("button", name="Try again").click()
+    await page.get_by_text("/v1/chat/completions", exact=True).wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_light_or_dark_is_the_systems_until_the_reader_chooses(
+    page: Page, site: Site, scheme: str
+) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    await page.goto(site.url("/runs"))
+    before = await page.evaluate(paper)
+    other = "light" if scheme == "dark" else "dark"
+    await page.get_by_role("button", name=f"Switch to {other}").click()
+    after = await page.evaluate(paper)
+    assert (before == "rgb(255, 255, 255)") == (scheme == "light")
+    assert after != before
+    await page.reload()
+    assert await page.evaluate(paper) == after
+
+
+async def test_no_page_is_wider_than_a_small_window(page: Page, site: Site) -> None:
+    await site.ask("Compare two proofs that there are infinitely many primes, at some length!")
+    await page.set_viewport_size({"width": 380, "height": 800})
+    for path in (*PAGES, "/docs"):
+        await page.goto(site.url(path))
+        await page.wait_for_load_state("networkidle")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 380, path
+
+
+async def test_the_keyboard_reaches_the_page_past_the_navigation(page: Page, site: Site) -> None:
+    await page.goto(site.url("/runs"))
+    await page.get_by_role("heading", level=1).first.wait_for()
+    await page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the page")
+    assert await skip.evaluate("element => element === document.activeElement")
+    assert await skip.evaluate("element => getComputedStyle(element).outlineStyle") == "solid"
+    await page.keyboard.press("Enter")
+    assert await page.evaluate("document.activeElement.id") == "page"
+
+
+async def test_an_address_that_is_no_page_is_not_served(
+    site: Site, page: Page, watched: Watched
+) -> None:
+    watched.allow("404")
+    answer = await page.goto(site.url("/nowhere"))
+    assert answer is not None
+    assert answer.status == 404
