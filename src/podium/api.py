@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from podium.assembly import Assembly, assemble, usual_options
-from podium.budget import Budget
+from podium.budget import Account, Budget
 from podium.conductor import Conductor, ModelConductor
 from podium.config import McpSettings, Settings, current_settings
 from podium.engine import RetryPolicy, Switchboard, Toolbox
@@ -104,14 +104,15 @@ class AsyncPodium:
         results: Sequence[ToolResult] = (),
         terms: Terms | None = None,
         budget: Budget | None = None,
+        account: Account | None = None,
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
         """Go on with a run, given as it is or by its id in the store: one that was cut off, or one
         that waits, with the results of all the tools that it waits for. `terms` and `budget`
-        replace those of the run."""
+        replace those of the run; `account` is what its calls draw on besides."""
         return await self._until_closed(
-            lambda opened: opened.resume(run, results, terms, budget, emit, stream)
+            lambda opened: opened.resume(run, results, terms, budget, account, emit, stream)
         )
 
     async def stream(self, question: str, **wishes: Unpack[Wishes]) -> AsyncGenerator[Event]:

@@ -8,6 +8,9 @@ beforehand (three bytes a token), and a cap on tokens or money can be passed by 
 A call whose usage stays unknown is settled at its full hold: the budget assumes the worst. So
 that one call cannot take everything, a hold is at most a fair share of what is left, between it
 and the steps that are still to come.
+
+Where several runs draw on one account besides, such as that of a server's key, each hold is taken
+there as well, so that its caps hold for all of them together.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from podium.errors import BudgetExhausted, ConfigError
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.request import Image, Request, ToolCall, ToolResult
-from podium.usage import NO_USAGE, Usage
+from podium.usage import NO_USAGE, Price, Usage
 
 DEFAULT_OUTPUT_TOKENS: Final = 8192
 """The output a capped call may use where neither the request nor the worker says."""
@@ -64,6 +67,16 @@ class Budget:
         if unpriced:
             raise _unpriced(unpriced)
 
+    def narrowed(self, caps: Mapping[str, float | None]) -> Budget:
+        """This budget with those caps, by their names, where they are lower than its own. None is
+        no cap, so nothing can be made wider."""
+        lower: dict[str, float] = {}
+        for name, cap in caps.items():
+            own = getattr(self, name)
+            if cap is not None and (own is None or cap < own):
+                lower[name] = cap
+        return replace(self, **lower) if lower else self  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, slots=True)
 class Spent:
@@ -87,16 +100,56 @@ class Hold:
 _UNCAPPED: Final = Hold()
 
 
+class Left(NamedTuple):
+    """What is left of caps, besides what calls in flight hold. None is no cap."""
+
+    tokens: int | None
+    usd: float | None
+
+
+class Account(Protocol):
+    """What a run draws on besides its own budget, together with runs that it knows nothing of."""
+
+    @property
+    def left(self) -> Left:
+        """What this run may still hold."""
+        ...
+
+    @property
+    def may_get_back(self) -> bool:
+        """Whether calls in flight, of any run, may be settled for less than they hold."""
+        ...
+
+    def exhausted(self, cap: str) -> BudgetExhausted:
+        """The error that says whose `tokens` or `usd` are spent."""
+        ...
+
+    def hold(self, hold: Hold) -> None:
+        """A call begins that may use so much."""
+        ...
+
+    def settle(self, hold: Hold, tokens: int, usd: float) -> None:
+        """That call has ended, and this is what it counts for."""
+        ...
+
+    async def change(self) -> None:
+        """Wait until more may be left, or nothing can come back any more."""
+        ...
+
+
 class Ledger:
-    """Keeps one budget for a whole tree of runs. Not thread-safe: it lives on one event loop."""
+    """Keeps one budget for a whole tree of runs, and to the account that they draw on. Not
+    thread-safe: it lives on one event loop."""
 
     def __init__(
         self,
         budget: Budget,
         spent: Spent = Spent(),
         clock: Callable[[], float] = time.monotonic,
+        account: Account | None = None,
     ) -> None:
         self.budget = budget
+        self._account = account
         self._clock = clock
         self._started = clock() - spent.seconds
         self._calls = spent.calls
@@ -118,19 +171,19 @@ class Ledger:
             raise BudgetExhausted("calls", budget.calls)
         if budget.seconds is not None and self.seconds_left == 0:
             raise BudgetExhausted("seconds", budget.seconds)
-        if budget.tokens is None and budget.usd is None:
+        account = self._account
+        if budget.tokens is None and budget.usd is None and account is None:
             self._calls += 1
             return _UNCAPPED
-        try:
-            hold = self._afford(profile, request, share)
-        except BudgetExhausted:
-            if self._holds:
-                return None
-            raise
+        hold = self._affordable(profile, request, share)
+        if hold is None:
+            return None
         self._calls += 1
         self._holds += 1
         self._held_tokens += hold.tokens
         self._held_usd += hold.usd
+        if account is not None:
+            account.hold(hold)
         return hold
 
     def count(self) -> None:
@@ -154,8 +207,12 @@ class Ledger:
         self._holds -= 1
         self._held_tokens -= hold.tokens
         self._held_usd -= hold.usd
-        self._tokens += hold.tokens if total is None else total
-        self._usd += hold.usd if cost is None else cost
+        tokens = hold.tokens if total is None else total
+        usd = hold.usd if cost is None else cost
+        self._tokens += tokens
+        self._usd += usd
+        if self._account is not None:
+            self._account.settle(hold, tokens, usd)
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -163,6 +220,9 @@ class Ledger:
 
     async def change(self) -> None:
         """Wait until a hold has been settled."""
+        if self._account is not None:
+            await self._account.change()  # it hears of every hold of this ledger's too
+            return
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
@@ -179,33 +239,63 @@ class Ledger:
         """What has been used so far; holds in flight are not in it."""
         return Spent(self._calls, self._tokens, self._usd, self._clock() - self._started)
 
-    def _afford(self, profile: WorkerProfile, request: Request, share: int) -> Hold:
-        """The largest hold that fits: output is cut down to its share of what is left."""
+    def _affordable(self, profile: WorkerProfile, request: Request, share: int) -> Hold | None:
+        """The largest hold that fits: output is cut down to its share of what is left. None where
+        what is missing may come back."""
+        budget, account = self.budget, self._account
+        price = profile.price
+        if budget.usd is not None and price is None and not budget.allow_unpriced:
+            raise _unpriced([profile.name])
         inputs = estimated_input_tokens(request)
         wanted = request.max_tokens or profile.limits.max_output_tokens or DEFAULT_OUTPUT_TOKENS
-        least = min(wanted, LEAST_OUTPUT_TOKENS)
-        outputs = wanted
-        if self.budget.tokens is not None:
-            left = self.budget.tokens - self._tokens - self._held_tokens - inputs
-            if left < least:
-                raise BudgetExhausted("tokens", self.budget.tokens)
-            outputs = min(outputs, max(left // share, least))
-        price = profile.price
-        if self.budget.usd is None:
-            return Hold(inputs + outputs, 0.0, outputs)
-        if price is None:
-            if not self.budget.allow_unpriced:
-                raise _unpriced([profile.name])
-            return Hold(inputs + outputs, 0.0, outputs)
-        input_usd = inputs * price.highest_input / 1_000_000
-        left_usd = self.budget.usd - self._usd - self._held_usd - input_usd
-        if left_usd < least * price.highest_output / 1_000_000:
-            raise BudgetExhausted("usd", self.budget.usd)
+        outputs, missing = _affordable_output(self._left, price, inputs, wanted, share)
+        if missing:
+            if self._holds:
+                return None
+            raise BudgetExhausted(missing, getattr(budget, missing))
+        if account is not None:
+            outputs, missing = _affordable_output(account.left, price, inputs, outputs, share)
+            if missing:
+                if account.may_get_back:
+                    return None
+                raise account.exhausted(missing)
+        return Hold(inputs + outputs, self._usd_at_most(price, inputs, outputs), outputs)
+
+    @property
+    def _left(self) -> Left:
+        tokens, usd = self.budget.tokens, self.budget.usd
+        return Left(
+            None if tokens is None else tokens - self._tokens - self._held_tokens,
+            None if usd is None else usd - self._usd - self._held_usd,
+        )
+
+    def _usd_at_most(self, price: Price | None, inputs: int, outputs: int) -> float:
+        """What a call may cost, where anybody caps money."""
+        if price is None or (self.budget.usd is None and self._account is None):
+            return 0.0
+        return (inputs * price.highest_input + outputs * price.highest_output) / 1_000_000
+
+
+def _affordable_output(
+    left: Left, price: Price | None, inputs: int, wanted: int, share: int
+) -> tuple[int, str]:
+    """How much of the output that is wanted can be paid from what is left, and the cap that leaves
+    too little for a call to be worth making, or nothing."""
+    least = min(wanted, LEAST_OUTPUT_TOKENS)
+    outputs = wanted
+    if left.tokens is not None:
+        tokens = left.tokens - inputs
+        if tokens < least:
+            return 0, "tokens"
+        outputs = min(outputs, max(tokens // share, least))
+    if left.usd is not None and price is not None:
+        usd = left.usd - inputs * price.highest_input / 1_000_000
+        if usd < least * price.highest_output / 1_000_000:
+            return 0, "usd"
         if price.highest_output:
-            affordable = int(left_usd * 1_000_000 / price.highest_output)
+            affordable = int(usd * 1_000_000 / price.highest_output)
             outputs = min(outputs, max(affordable // share, least))
-        usd = input_usd + outputs * price.highest_output / 1_000_000
-        return Hold(inputs + outputs, usd, outputs)
+    return outputs, ""
 
 
 def _unpriced(names: list[str]) -> ConfigError:

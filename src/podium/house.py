@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from podium.assembly import Assembly
-from podium.budget import Budget
+from podium.budget import Account, Budget
 from podium.conductor import Conductor, FixedConductor, for_tier
 from podium.engine import Switchboard, Toolbox
 from podium.errors import ConfigError, Conflict, NotFound, UsageError
@@ -29,10 +29,11 @@ class Wishes(TypedDict, total=False):
     """What may be asked for one run; what is left out is as the settings say.
 
     `history` is the conversation before the question, `images` are part of the question.
-    `terms` are demanded of the answer; `owner` is whose run it is. `exclude` names workers and
-    providers that this run must not use, besides those that the options exclude. `emit` gets
-    every event as it happens, and with `stream` the answer piece by piece; it is called on the
-    event loop's thread and must return at once.
+    `terms` are demanded of the answer; `owner` is whose run it is, and `account` what its calls
+    draw on besides the budget. `exclude` names workers and providers that this run must not use,
+    besides those that the options exclude. `emit` gets every event as it happens, and with
+    `stream` the answer piece by piece; it is called on the event loop's thread and must return at
+    once.
     """
 
     history: tuple[Message, ...]
@@ -43,6 +44,7 @@ class Wishes(TypedDict, total=False):
     max_steps: int
     rounds: int
     budget: Budget
+    account: Account | None
     exclude: frozenset[str]
     emit: Emit | None
     stream: bool
@@ -89,6 +91,7 @@ class House:
         results: Sequence[ToolResult],
         terms: Terms | None,
         budget: Budget | None,
+        account: Account | None,
         emit: Emit | None,
         stream: bool,
     ) -> Run:
@@ -100,7 +103,13 @@ class House:
         try:
             async with journalled(self.store, self.pulse, emit) as told:
                 return await runner.resume(
-                    claimed, results=results, terms=terms, budget=budget, emit=told, stream=stream
+                    claimed,
+                    results=results,
+                    terms=terms,
+                    budget=budget,
+                    account=account,
+                    emit=told,
+                    stream=stream,
                 )
         except UsageError:  # it was refused before it began again, and stays as it was
             await self._let_go(claimed)
@@ -162,6 +171,7 @@ class House:
             max_steps=wishes.get("max_steps", usual.max_steps),
             rounds=wishes.get("rounds", usual.rounds),
             budget=wishes.get("budget", usual.budget),
+            account=wishes.get("account", usual.account),
             tier=wishes.get("tier", usual.tier),
             exclude=usual.exclude | self._checked(frozenset(wishes.get("exclude", ()))),
             terms=wishes.get("terms", usual.terms),

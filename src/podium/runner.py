@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
-from podium.budget import Budget, Ledger
+from podium.budget import Account, Budget, Ledger
 from podium.conductor.base import Conductor, Situation
 from podium.demands import check_pool, check_terms
 from podium.engine import Calls, Switchboard, Toolbox, context
@@ -41,7 +41,7 @@ class Options:
     `rounds` is how often the conductor may plan: 1 carries out the first plan and ends, more
     lets it look at the answer and either accept it or plan again. `exclude` names workers and
     providers that this run must not use, in any round or nested run. `terms` are demanded of the
-    answer; `owner` is whose run it is.
+    answer; `owner` is whose run it is, and `account` what its calls draw on besides the budget.
     """
 
     max_steps: int = DEFAULT_MAX_STEPS
@@ -51,6 +51,7 @@ class Options:
     exclude: frozenset[str] = frozenset()
     terms: Terms = NO_TERMS
     owner: str = ""
+    account: Account | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "rounds"):
@@ -139,7 +140,8 @@ class Runner:
             images=images,
             owner=options.owner,
         )
-        return await self._perform(run, Ledger(options.budget), emit, stream=stream)
+        ledger = Ledger(options.budget, account=options.account)
+        return await self._perform(run, ledger, emit, stream=stream)
 
     async def resume(
         self,
@@ -148,6 +150,7 @@ class Runner:
         results: Sequence[ToolResult] = (),
         terms: Terms | None = None,
         budget: Budget | None = None,
+        account: Account | None = None,
         emit: Emit | None = None,
         stream: bool = False,
     ) -> Run:
@@ -173,7 +176,7 @@ class Runner:
             prompt_hash=_prompt_hash(self.conductor),
             process=this_process(),
         )
-        ledger = Ledger(budget, spent_by(run))
+        ledger = Ledger(budget, spent_by(run), account=account)
         return await self._perform(again, ledger, emit, stream=stream, was_waiting=was_waiting)
 
     async def plan(
@@ -196,7 +199,7 @@ class Runner:
             max_steps=options.max_steps,
         )
         self.board.bind()
-        ledger = Ledger(options.budget)
+        ledger = Ledger(options.budget, account=options.account)
         calls = Calls(self.board, ledger, self.board.clock(), options.exclude)
         deadline = asyncio.timeout(ledger.seconds_left)
         try:

@@ -17,7 +17,7 @@ from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.request import Delta, Reply, Request, ToolCall
 from podium.runner import Options
-from podium.server.access import Visitor
+from podium.server.access import OpenDoor, Visitor
 from podium.server.answering import tightened
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
@@ -53,23 +53,17 @@ def looker(name: str = "looker") -> ScriptedWorker:
     return ScriptedWorker(profile, script)
 
 
-class ByToken:
+class ByToken(OpenDoor):
     """A door that takes any word for a key."""
+
+    def __init__(self) -> None:
+        self.settled: list[tuple[str, dict[str, Any]]] = []
 
     async def admit(self, token: str | None) -> Visitor:
         return Visitor(key_id=f"key_{token}", name=token or "", scopes=frozenset({"ask"}))
 
-    async def begin(self, visitor: Visitor, **_: Any) -> None:
-        pass
-
-    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
-        return budget
-
     async def settle(self, visitor: Visitor, **used: Any) -> None:
-        self.settled: list[Any] = [*getattr(self, "settled", []), (visitor.key_id, used)]
-
-    async def close(self) -> None:
-        pass
+        self.settled.append((visitor.key_id, used))
 
 
 async def the_call(served: Served, **body: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -114,7 +108,7 @@ async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: P
 async def test_a_run_goes_on_within_what_its_key_has_left_by_then(tmp_path: Path) -> None:
     class NearlySpent(ByToken):
         def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
-            return replace(budget, calls=0) if hasattr(self, "settled") else budget
+            return replace(budget, calls=0) if self.settled else budget
 
     worker = looker()
     app = application(

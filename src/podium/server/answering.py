@@ -35,7 +35,7 @@ from podium.server.access import Door, Visitor
 from podium.server.broadcast import Broadcast
 from podium.server.conversation import Turn, outside, told_after, turn_of
 from podium.server.dialects.base import Answer, Asked
-from podium.server.effort import effort_of_thinking, extent
+from podium.server.effort import extent
 from podium.server.keeping import Keeper
 from podium.server.logs import LOGGER
 from podium.server.naming import NAME_OF
@@ -118,6 +118,7 @@ class Answering:
                         results=turn.results,
                         terms=asked.terms,
                         budget=self._budget_to_go_on(before, visitor),
+                        account=self._door.account_of(visitor),
                         emit=watch,
                         stream=teller is not None,
                     )
@@ -218,8 +219,7 @@ class Answering:
     def wishes(self, asked: Asked, turn: Turn, visitor: Visitor, tier: Tier) -> Wishes:
         """What the run is to have: the settings' usual, the client's wishes, the key's rules."""
         wished = asked.wished
-        effort = asked.terms.effort or effort_of_thinking(asked.thinking_tokens)
-        steps, rounds = extent(effort, self._options)
+        steps, rounds = extent(asked.terms.effort, self._options)
         if not self._replans(turn.question, tier):
             rounds = 1
         return Wishes(
@@ -231,6 +231,7 @@ class Answering:
             max_steps=wished.max_steps or steps,
             rounds=wished.rounds or rounds,
             budget=self._door.budget_for(visitor, tightened(self._options.budget, wished.budget)),
+            account=self._door.account_of(visitor),
             exclude=self._excluded(wished.exclude) | (visitor.exclude & self._known),
         )
 

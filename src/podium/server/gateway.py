@@ -49,7 +49,8 @@ class Gateway:
         board = self._board
         board.bind()
         id_ = new_run_id()
-        calls = Calls(board, Ledger(budget), board.clock(), visitor.exclude | asked.wished.exclude)
+        ledger = Ledger(budget, account=self._door.account_of(visitor))
+        calls = Calls(board, ledger, board.clock(), visitor.exclude | asked.wished.exclude)
         listener = _Listener(teller, request) if teller is not None else None
         if teller is not None:
             teller.opened(id_, kept=False)
@@ -125,6 +126,7 @@ def _request(asked: Asked, profile: WorkerProfile) -> Request:
         parallel_tools=terms.parallel_tools,
         cache_key=terms.cache_key,
         cache_time=terms.cache_time,
+        thinking_tokens=terms.thinking_tokens,
     )
 
 

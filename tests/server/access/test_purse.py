@@ -1,42 +1,98 @@
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
+from podium.budget import Budget, Hold, Ledger, Left
+from podium.errors import BudgetExhausted
+from podium.pool import WorkerProfile
+from podium.request import Request, user
 from podium.server.access.purse import Exhausted, Experience, Purse
 from podium.store.keys import Allowance, Charged, Rules, Standing
+from podium.usage import Price, Usage
 
+ASK = Request((user("a question"),), max_tokens=1000)
+DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))
 A_DOLLAR_A_DAY = Rules(per_day=Allowance(usd=1.0))
 
 
-def test_what_is_held_is_not_left_for_others_but_for_its_own_request() -> None:
+def test_what_is_claimed_is_not_left_for_others_but_for_its_own_request() -> None:
     purse = Purse(Rules(per_day=Allowance(usd=1.0, tokens=100)))
-    held = purse.hold(Charged(0.75, 60))
-    assert held == Charged(0.75, 60)
+    tab = purse.open_tab(Charged(0.75, 60))
+    assert tab.claim == Charged(0.75, 60)
     assert purse.left() == Allowance(usd=0.25, tokens=40)
-    assert purse.left(own=held) == Allowance(usd=1.0, tokens=100)
+    assert purse.left(own=tab.claim) == Allowance(usd=1.0, tokens=100)
+    assert tab.left == Left(tokens=100, usd=1.0)
 
 
-def test_a_hold_is_no_more_than_what_is_left() -> None:
+def test_a_claim_is_no_more_than_what_is_left() -> None:
     purse = Purse(A_DOLLAR_A_DAY)
-    purse.hold(Charged(0.75, 60))
-    assert purse.hold(Charged(0.75, 60)) == Charged(0.25, 60)
+    purse.open_tab(Charged(0.75, 60))
+    assert purse.open_tab(Charged(0.75, 60)).claim == Charged(0.25, 60)
     assert purse.exhausted() == Exhausted("day", "usd", 1.0, held=True)
 
 
-def test_a_settled_hold_is_replaced_by_what_was_used() -> None:
+def test_a_settled_tab_is_replaced_by_what_was_used() -> None:
     purse = Purse(A_DOLLAR_A_DAY)
-    purse.settle(purse.hold(Charged(0.75, 60)), Charged(0.5, 10))
-    assert purse.charged("day") == Charged(0.5, 10)
-    assert purse.held == Charged()
+    purse.settle(purse.open_tab(Charged(0.75, 60)), Charged(0.5, 10))
     assert purse.left() == Allowance(usd=0.5)
 
 
-def test_holds_of_fractions_leave_no_crumbs() -> None:
+def test_tabs_of_fractions_leave_no_crumbs() -> None:
     purse = Purse(A_DOLLAR_A_DAY)
-    holds = [purse.hold(Charged(0.1, 1)), purse.hold(Charged(0.2, 1)), purse.hold(Charged(0.3, 1))]
-    for held in holds:
-        purse.settle(held, Charged())
-    assert purse.held == Charged()
+    tabs = [purse.open_tab(Charged(share, 1)) for share in (0.1, 0.2, 0.3)]
+    for tab in tabs:
+        purse.settle(tab, Charged())
+    assert purse.left() == Allowance(usd=1.0)
+
+
+def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
+    purse = Purse(A_DOLLAR_A_DAY)
+    tab, other = purse.open_tab(Charged(0.25, 0)), purse.open_tab(Charged(0.25, 0))
+    tab.hold(Hold(usd=0.125))
+    assert other.left.usd == 0.75, "within the estimate"
+    tab.hold(Hold(usd=0.5))
+    assert (tab.left.usd, other.left.usd) == (0.125, 0.375)
+    assert purse.left() == Allowance(usd=0.5), "what calls hold keeps nobody from beginning"
+    tab.settle(Hold(usd=0.5), 10, 0.25)
+    tab.settle(Hold(usd=0.125), 10, 0.125)
+    assert tab.claim == Charged(0.375, 20)
+    assert other.left.usd == 0.625
+
+
+def test_the_tightest_cap_is_the_one_that_is_named() -> None:
+    purse = Purse(Rules(per_day=Allowance(usd=1.0), per_month=Allowance(usd=10.0)))
+    purse.stand(Standing(day=Charged(0.25, 0), month=Charged(9.5, 0)))
+    error = purse.open_tab(Charged()).exhausted("usd")
+    assert str(error) == "the key's budget is spent: usd is capped at $10"
+
+
+async def test_a_run_waits_for_calls_of_others_with_its_key_and_is_told_when_there_are_none() -> (
+    None
+):
+    purse = Purse(A_DOLLAR_A_DAY)
+    first, second = (Ledger(Budget(), account=purse.open_tab(Charged())) for _ in range(2))
+    held = first.hold(DEAR, ASK)
+    assert held is not None
+    assert held.usd == 1.0
+    assert second.hold(DEAR, ASK) is None, "some of it may come back"
+    waiting = asyncio.create_task(second.change())
+    await asyncio.sleep(0)
+    first.settle(held, Usage(0, 1000), 1.0)
+    await asyncio.wait_for(waiting, 5)
+    with pytest.raises(BudgetExhausted, match="the key's budget is spent"):
+        second.hold(DEAR, ASK)
+
+
+def test_a_run_whose_own_budget_is_spent_does_not_wait_for_others() -> None:
+    purse = Purse(A_DOLLAR_A_DAY)
+    other = Ledger(Budget(), account=purse.open_tab(Charged()))
+    assert other.hold(DEAR, replace(ASK, max_tokens=100)) is not None
+    mine = Ledger(Budget(usd=0.001), account=purse.open_tab(Charged()))
+    with pytest.raises(BudgetExhausted, match="the run's budget is spent"):
+        mine.hold(DEAR, ASK)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +147,12 @@ def test_the_tightest_cap_says_what_is_left() -> None:
     assert purse.left() == Allowance(usd=0.5, tokens=30)
 
 
-def test_a_new_standing_leaves_the_holds_alone() -> None:
+def test_a_new_standing_leaves_the_claims_alone() -> None:
     purse = Purse(A_DOLLAR_A_DAY)
-    held = purse.hold(Charged(0.5, 0))
+    tab = purse.open_tab(Charged(0.5, 0))
     purse.stand(Standing(day=Charged(0.25, 0)))
     assert purse.left() == Allowance(usd=0.25)
-    purse.settle(held, Charged(0.5, 0))
+    purse.settle(tab, Charged(0.5, 0))
     assert purse.left() == Allowance(usd=0.25)
 
 

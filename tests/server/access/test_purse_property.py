@@ -1,22 +1,28 @@
-"""However requests with one key overlap, its caps are passed by no more than what those in flight
-used beyond their estimates."""
+"""However requests with one key and their calls overlap, its caps hold."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from podium.budget import Budget, Hold, Ledger
+from podium.errors import BudgetExhausted
+from podium.pool import WorkerProfile
+from podium.request import Request, user
 from podium.server.access import Visitor
-from podium.server.access.purse import Purse
+from podium.server.access.purse import Purse, Tab
 from podium.server.refusal import Reason, Refusal
 from podium.store.keys import Allowance, Charged, Rules
+from podium.usage import UNKNOWN_USAGE, Price, Usage
 from server.access.support import Server
 
 DAY = 86_400.0
 CRUMB = 1e-9
+WORKER = WorkerProfile(name="worker", price=Price(input=100.0, output=1000.0))
 
 _ALLOWANCES = st.builds(
     Allowance,
@@ -24,46 +30,79 @@ _ALLOWANCES = st.builds(
     tokens=st.none() | st.integers(0, 5000),
 )
 _RULES = st.builds(Rules, per_day=_ALLOWANCES, per_month=_ALLOWANCES, in_total=_ALLOWANCES)
+_ROOMY = st.builds(Allowance, usd=st.floats(2, 9), tokens=st.none() | st.integers(2000, 9000))
+_ROOMY_RULES = st.builds(Rules, per_day=_ROOMY, in_total=_ROOMY)
 _CHARGES = st.builds(Charged, usd=st.floats(0, 3), tokens=st.integers(0, 3000))
 
 
-def passed_by(purse: Purse, rules: Rules, allowed: Charged) -> bool:
-    """Whether spent and held pass a cap by more than is allowed."""
-    for period, cap in (
-        ("day", rules.per_day),
-        ("month", rules.per_month),
-        ("total", rules.in_total),
-    ):
-        charged = purse.charged(period) + purse.held  # type: ignore[arg-type]
-        if cap.usd is not None and charged.usd > cap.usd + allowed.usd + CRUMB:
-            return True
-        if cap.tokens is not None and charged.tokens > cap.tokens + allowed.tokens:
-            return True
-    return False
+def is_kept(rules: Rules, charged: Charged) -> bool:
+    """Whether that is within every cap."""
+    return all(
+        (cap.usd is None or charged.usd <= cap.usd + CRUMB)
+        and (cap.tokens is None or charged.tokens <= cap.tokens)
+        for cap in (rules.per_day, rules.per_month, rules.in_total)
+    )
 
 
-@given(rules=_RULES, data=st.data())
-def test_caps_are_passed_by_no_more_than_the_estimates_in_flight_were_wrong(
+class InFlight(NamedTuple):
+    """A request, and those of its calls that have not ended."""
+
+    ledger: Ledger
+    tab: Tab
+    calls: list[Hold]
+
+
+@given(rules=_ROOMY_RULES, data=st.data())
+def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
     rules: Rules, data: st.DataObject
 ) -> None:
     purse = Purse(rules)
-    flying: list[Charged] = []
-    wrong = Charged()  # by how much those in flight at the last beginning used more than was held
-    for _ in range(data.draw(st.integers(1, 30))):
-        ends = data.draw(st.booleans())
-        if flying and ends:
-            held = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
-            used = data.draw(_CHARGES)
-            purse.settle(held, used)
-            beyond = Charged(max(0.0, used.usd - held.usd), max(0, used.tokens - held.tokens))
-            wrong += beyond
-        elif purse.exhausted() is None:
-            flying.append(purse.hold(data.draw(_CHARGES)))
-            wrong = Charged()
-        assert not passed_by(purse, rules, wrong)
-    for held in flying:
-        purse.settle(held, Charged())
-    assert purse.held == Charged()
+    flying: list[InFlight] = []
+    charged, begun = Charged(), 0
+    for deed in ("b", "b", *data.draw(st.lists(st.sampled_from("bccccee"), min_size=8))):
+        if deed == "b" and purse.exhausted() is None:
+            tab = purse.open_tab(Charged(data.draw(st.floats(0, 1)), 0))
+            flying.append(InFlight(Ledger(Budget(), account=tab), tab, []))
+        elif deed == "c" and flying:
+            request = flying[data.draw(st.integers(0, len(flying) - 1))]
+            begun += _call(request, data.draw(st.integers(1, 4000)))
+        elif deed == "e" and flying:
+            request = flying[data.draw(st.integers(0, len(flying) - 1))]
+            if request.calls:
+                _end_call(request, data.draw(st.floats(0, 1)))
+            else:
+                flying.remove(request)
+                spent = Charged(request.ledger.spent.usd, request.ledger.spent.tokens)
+                purse.settle(request.tab, spent)
+                charged += spent
+        running = sum((_counted(request) for request in flying), Charged())
+        assert is_kept(rules, charged + running)
+    event(f"{min(begun, 3)} calls or more")
+
+
+def _call(request: InFlight, max_tokens: int) -> bool:
+    try:
+        hold = request.ledger.hold(WORKER, Request((user("?"),), max_tokens=max_tokens))
+    except BudgetExhausted:
+        return False
+    if hold is not None:
+        request.calls.append(hold)
+    return hold is not None
+
+
+def _end_call(request: InFlight, share: float) -> None:
+    """A call uses no more than it may, or does not tell."""
+    hold = request.calls.pop()
+    if share > 0.9:
+        request.ledger.settle(hold, UNKNOWN_USAGE, None)
+    else:
+        request.ledger.settle(hold, Usage(1, int(share * (hold.tokens - 1))), share * hold.usd)
+
+
+def _counted(request: InFlight) -> Charged:
+    spent = request.ledger.spent
+    held = sum((Charged(hold.usd, hold.tokens) for hold in request.calls), Charged())
+    return Charged(spent.usd, spent.tokens) + held
 
 
 @settings(max_examples=60)

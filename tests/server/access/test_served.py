@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
+from podium.conductor import FixedConductor
 from podium.providers import ScriptedWorker
+from podium.request import Delta, Reply, Request
 from podium.store.keys import Allowance, Rules
 from podium.usage import Price, Usage
+from podium.workflow import Step, Workflow
 from server.access.keyed import served_to
 
 PRICE = Price(input=1.0, output=2.0)
@@ -46,6 +51,54 @@ async def test_a_spent_budget_is_402_and_names_the_cap(tmp_path: Path) -> None:
     assert (second.status_code, gateway.status_code) == (402, 402)
     assert "$0.1 that the key 'Ada' may spend today is spent" in second.json()["message"]
     assert solo.calls == 1
+
+
+class Chatterbox(ScriptedWorker):
+    """Says as much as it may, once all who came at the same time have been asked: 1000 tokens
+    are a dollar."""
+
+    def __init__(self) -> None:
+        super().__init__("solo", "yes", price=Price(input=0.0, output=1000.0))
+
+    async def reply(self, request: Request) -> Reply:
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert request.max_tokens is not None, "a cap on money caps what may be said"
+        return Reply("yes", Usage(0, min(request.max_tokens, 100), 0, 0, 0))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        yield await self.reply(request)
+
+
+TWICE = FixedConductor(Workflow((Step("solo", "First"), Step("solo", "Second", (0,)))))
+
+
+@pytest.mark.parametrize("model", ["solo", "podium-ultra"])
+async def test_a_cap_holds_for_all_that_run_at_once(tmp_path: Path, model: str) -> None:
+    rules = Rules(per_day=Allowance(usd=1.0))
+    async with served_to(rules, [Chatterbox()], TWICE, tmp_path) as (served, store):
+        asked = [served.ask(model=model) for _ in range(30)]
+        statuses = [response.status_code for response in await asyncio.gather(*asked)]
+        await served.service.door.close()
+        (used,) = await store.keys.usage()
+    assert 0.9 <= used.cost_usd <= 1.0
+    assert set(statuses) == {200, 402}
+    assert statuses.count(200) >= 5
+
+
+async def test_a_run_is_stopped_in_the_middle_when_its_keys_cap_is_reached(tmp_path: Path) -> None:
+    rules = Rules(per_day=Allowance(usd=0.15))
+    async with served_to(rules, [Chatterbox()], TWICE, tmp_path) as (served, store):
+        asked = [served.ask(model="podium-ultra", stream=True) for _ in range(2)]
+        answers = [answer.text for answer in await asyncio.gather(*asked)]
+        await served.service.door.close()
+        (used,) = await store.keys.usage()
+        runs = [await store.load(run.id) for run in await served.service.keeper.list()]
+    assert 0.15 - 0.016 < used.cost_usd <= 0.15
+    assert sorted(run.status for run in runs) == ["answered", "partial"]
+    (stopped,) = (run for run in runs if run.status == "partial")
+    assert stopped.error == "the key's budget is spent: usd is capped at $0.15"
+    assert all('["text", "yes"]' in answer for answer in answers), "the best answer so far"
 
 
 async def test_too_many_requests_are_429_with_the_time_to_come_back(tmp_path: Path) -> None:

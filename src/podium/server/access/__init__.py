@@ -14,7 +14,8 @@ a key to its limits, `book` writes down what was used, and `gatekeeper` puts the
 
 from __future__ import annotations
 
-from podium.server.access.gatekeeper import Door, Gatekeeper, OpenDoor
+from podium.server.access.door import Door, OpenDoor
+from podium.server.access.gatekeeper import Gatekeeper
 from podium.server.access.visitor import Visitor
 
 __all__ = ["Door", "Gatekeeper", "OpenDoor", "Visitor"]

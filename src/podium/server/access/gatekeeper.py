@@ -15,15 +15,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Final, Protocol, final
+from typing import Final, final
 
-from podium.budget import Budget
+from podium.budget import Account, Budget
 from podium.errors import StoreError
 from podium.pool import Pool
 from podium.quick import quick
 from podium.server.access.book import Book, used_of
 from podium.server.access.keys import fits, read_token
-from podium.server.access.purse import Exhausted, Experience, Purse
+from podium.server.access.purse import Exhausted, Experience, Purse, Tab
 from podium.server.access.rates import Bucket, Rates
 from podium.server.access.sessions import Claim, Sessions, read_session
 from podium.server.access.visitor import Visitor, scope_of, within
@@ -47,84 +47,6 @@ STRANGERS_A_MINUTE: Final = 3000
 _NOTHING: Final = Charged()
 
 
-class Door(Protocol):
-    """What the server asks before it does anything, and tells when it has."""
-
-    async def admit(self, token: str | None) -> Visitor:
-        """Who that is; raises `Refusal` unauthenticated."""
-        ...
-
-    async def sign_in(self, token: str) -> str | None:
-        """A session for whoever has that key, to be shown in its place; None where no key is
-        asked for. Raises `Refusal` unauthenticated."""
-        ...
-
-    async def begin(
-        self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
-    ) -> None:
-        """A request of about so many tokens begins; raises `Refusal` forbidden, out_of_budget or
-        rate_limited. `tier_or_worker` is the model's name as the client gave it; `scope` is what
-        the request takes, `ask` for a tier and `gateway` for a worker unless said otherwise.
-        Every request that has begun must be settled, however it ends."""
-        ...
-
-    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
-        """That budget, cut down to what the visitor's request, which has begun, may use."""
-        ...
-
-    async def settle(
-        self,
-        visitor: Visitor,
-        *,
-        model: str,
-        usage: Usage,
-        orchestration: Usage,
-        cost_usd: float | None,
-    ) -> None:
-        """The request is over, and this is what it used: `NO_USAGE` and 0.0 where it came to
-        nothing. What is unknown is charged as it was estimated."""
-        ...
-
-    async def close(self) -> None:
-        """Write what is not written yet."""
-        ...
-
-
-class OpenDoor:
-    """Lets everyone in, for everything: a server without keys."""
-
-    async def admit(self, token: str | None) -> Visitor:
-        """Nobody in particular. A token that clients send by habit is not looked at."""
-        return Visitor()
-
-    async def sign_in(self, token: str) -> str | None:
-        """There is no need to."""
-        return None
-
-    async def begin(
-        self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
-    ) -> None:
-        """Go ahead."""
-
-    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
-        """That budget."""
-        return budget
-
-    async def settle(
-        self,
-        visitor: Visitor,
-        *,
-        model: str,
-        usage: Usage,
-        orchestration: Usage,
-        cost_usd: float | None,
-    ) -> None:
-        """Nobody is charged; what a run used stands on the run."""
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
 @dataclass(slots=True)
 class _Account:
     """What this process knows of a key."""
@@ -141,11 +63,11 @@ class _Account:
 @quick
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A request in flight: what it was estimated to use, and what is held for it."""
+    """A request in flight: what it was estimated to use, and its tab."""
 
     model: str
     estimate: Charged
-    held: Charged
+    tab: Tab
 
 
 class Gatekeeper:
@@ -174,7 +96,7 @@ class Gatekeeper:
         self._reading = asyncio.Lock()
         self._strangers = Bucket(STRANGERS_A_MINUTE, clock())
         self._tickets = count(1)
-        self._begun: dict[int, list[_Begun]] = {}
+        self._begun: dict[int, _Begun] = {}
         self._experience = Experience(_dearest(pool))
         self._book = Book(keys)
         self._day_number, self._day = -1, ""
@@ -223,16 +145,21 @@ class Gatekeeper:
                 retry_after=wait,
             )
         account.rates.begin(estimate.tokens)
-        held = account.purse.hold(estimate)
-        begun = _Begun(tier_or_worker, estimate, held)
-        self._begun.setdefault(visitor.ticket, []).append(begun)
+        tab = account.purse.open_tab(estimate)
+        self._begun[visitor.ticket] = _Begun(tier_or_worker, estimate, tab)
 
     def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
         """That budget, cut down to what the visitor's request, which has begun, may use: what one
-        request may, and what the key has left besides what others hold."""
+        request may, and what the key has left besides what others claim."""
         begun = self._begun.get(visitor.ticket)
-        own = sum((each.held for each in begun), _NOTHING) if begun else _NOTHING
-        return within(visitor.capped(budget), self._accounts[visitor.key_id].purse.left(own))
+        left = self._accounts[visitor.key_id].purse.left(begun.tab.claim if begun else _NOTHING)
+        return within(visitor.capped(budget), left)
+
+    def account_of(self, visitor: Visitor) -> Account | None:
+        """The tab of the visitor's request, which has begun, where the key has a cap."""
+        if not self._accounts[visitor.key_id].purse.is_capped:
+            return None
+        return self._begun[visitor.ticket].tab
 
     async def settle(
         self,
@@ -244,17 +171,17 @@ class Gatekeeper:
         cost_usd: float | None,
     ) -> None:
         """The request is over, and this is what it used. What is unknown is charged as it was
-        estimated."""
+        claimed."""
         account = self._accounts[visitor.key_id]
-        begun = self._ended(visitor.ticket)
-        assumed = _NOTHING if begun is None else begun.held
+        begun = self._begun.pop(visitor.ticket, None)
+        assumed = _NOTHING if begun is None else begun.tab.claim
         used = used_of(usage, orchestration, cost_usd, assumed)
         charged = used.charged
         if begun is None:
             account.purse.charge(charged)
             account.rates.correct(charged.tokens)
         else:
-            account.purse.settle(begun.held, charged)
+            account.purse.settle(begun.tab, charged)
             account.rates.correct(charged.tokens - begun.estimate.tokens)
             if charged.tokens and used.tokens is not None and used.cost_usd is not None:
                 self._experience.learn(begun.model, charged)
@@ -295,16 +222,6 @@ class Gatekeeper:
             estimate.usd if most.usd is None else min(estimate.usd, most.usd),
             estimate.tokens if most.tokens is None else min(estimate.tokens, most.tokens),
         )
-
-    def _ended(self, ticket: int) -> _Begun | None:
-        """The oldest request of that visit that is not settled yet."""
-        waiting = self._begun.get(ticket)
-        if not waiting:
-            return None
-        begun = waiting.pop(0)
-        if not waiting:
-            del self._begun[ticket]
-        return begun
 
     async def _account(self, key_id: str) -> _Account | None:
         """The account of a key, read anew where what is known of it is old or of another day."""

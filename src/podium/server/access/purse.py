@@ -1,18 +1,25 @@
 """What a key may spend: its budgets of the day, the month and in all, in money and in tokens.
 
-Before a request begins, the purse *holds* what it will probably use; when the request is done,
-the hold is settled to what it did use. A hold is never more than what is left besides the other
-holds, so spent and held together stay within every cap, and a cap can only be passed by what the
-requests that were in flight used beyond their estimates. What stays unknown is charged at its
-hold: a budget must not be escaped by not telling. A request that settles after midnight counts
-for the day on which it settles.
+Every request in flight has a *tab* on its key's purse. It claims what the request will probably
+use, or what its calls have used as soon as that is more; and each call in flight holds what it may
+use at most. A request begins only while the claims and what was charged leave something of every
+cap, and each of its calls only while the caps have room for its hold beside all others'; while
+calls in flight may turn out cheaper than their holds, it waits for them. So a cap holds for all
+requests together, however many run at once: it can be passed by no more than what a call uses
+beyond its hold, which is the error of guessing the size of its input. When a request is done, its
+tab is replaced by what it did use; what stays unknown of that is charged as it was claimed: a
+budget must not be escaped by not telling. A request that is settled after midnight counts for the
+day on which it is.
 """
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from podium.budget import Hold, Left
+from podium.errors import BudgetExhausted
 from podium.store.keys import NO_CAP, Allowance, Charged, Rules, Standing
 
 Period = Literal["day", "month", "total"]
@@ -23,7 +30,7 @@ _NOTHING: Final = Charged()
 @dataclass(frozen=True, slots=True)
 class Exhausted:
     """A cap that leaves nothing: of which period, on what, and how much it is. `held` says that
-    requests in flight hold the rest, so that some of it may come back."""
+    requests in flight claim the rest, so that some of it may come back."""
 
     period: Period
     what: Literal["usd", "tokens"]
@@ -34,7 +41,7 @@ class Exhausted:
 class Purse:
     """The budgets of one key. It lives on one event loop."""
 
-    __slots__ = ("_caps", "_charged", "_held", "_holds")
+    __slots__ = ("_calls", "_caps", "_charged", "_claimed", "_reserved", "_tabs", "_waiting")
 
     def __init__(self, rules: Rules) -> None:
         caps: tuple[tuple[Period, Allowance], ...] = (
@@ -44,72 +51,179 @@ class Purse:
         )
         self._caps = tuple(cap for cap in caps if cap[1] != NO_CAP)
         self._charged: dict[Period, Charged] = dict.fromkeys(get_args(Period), _NOTHING)
-        self._held = _NOTHING
-        self._holds = 0
+        self._claimed = _NOTHING
+        self._reserved = _NOTHING
+        self._tabs = 0
+        self._calls = 0
+        self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def is_capped(self) -> bool:
         """Whether there is any cap, so that it matters what was charged."""
         return bool(self._caps)
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether calls are in flight, which may be settled for less than they hold."""
+        return self._calls > 0
+
     def stand(self, standing: Standing) -> None:
-        """So much has been charged; what is held stays held."""
+        """So much has been charged; what is claimed stays claimed."""
         self._charged = {"day": standing.day, "month": standing.month, "total": standing.total}
 
     def exhausted(self) -> Exhausted | None:
         """The first cap that leaves nothing, or None while each leaves something."""
         for period, cap in self._caps:
             charged = self._charged[period]
-            if cap.usd is not None and charged.usd + self._held.usd >= cap.usd:
+            if cap.usd is not None and charged.usd + self._claimed.usd >= cap.usd:
                 return Exhausted(period, "usd", cap.usd, held=charged.usd < cap.usd)
-            if cap.tokens is not None and charged.tokens + self._held.tokens >= cap.tokens:
+            if cap.tokens is not None and charged.tokens + self._claimed.tokens >= cap.tokens:
                 return Exhausted(period, "tokens", cap.tokens, held=charged.tokens < cap.tokens)
         return None
 
     def left(self, own: Charged = _NOTHING) -> Allowance:
-        """What may still be used, besides what is held by others than `own`."""
+        """What may still be used, besides what is claimed by others than `own`."""
+        return self._besides(self._claimed, own)
+
+    def left_for_calls(self, own: Charged) -> Allowance:
+        """The same, besides what calls in flight hold beyond those claims."""
+        return self._besides(self._reserved, own)
+
+    def _besides(self, taken: Charged, own: Charged) -> Allowance:
         usd: float | None = None
         tokens: int | None = None
         for period, cap in self._caps:
             charged = self._charged[period]
             if cap.usd is not None:
-                rest = max(0.0, cap.usd - charged.usd - self._held.usd + own.usd)
+                rest = max(0.0, cap.usd - charged.usd - taken.usd + own.usd)
                 usd = rest if usd is None else min(usd, rest)
             if cap.tokens is not None:
-                remaining = max(0, cap.tokens - charged.tokens - self._held.tokens + own.tokens)
+                remaining = max(0, cap.tokens - charged.tokens - taken.tokens + own.tokens)
                 tokens = remaining if tokens is None else min(tokens, remaining)
         return Allowance(usd=usd, tokens=tokens)
 
-    def hold(self, estimate: Charged) -> Charged:
-        """Hold the estimate, or what is left where that is less."""
+    def open_tab(self, estimate: Charged) -> Tab:
+        """A request begins: it claims the estimate, or what is left where that is less."""
         left = self.left()
-        held = Charged(
+        estimate = Charged(
             estimate.usd if left.usd is None else min(estimate.usd, left.usd),
             estimate.tokens if left.tokens is None else min(estimate.tokens, left.tokens),
         )
-        self._held += held
-        self._holds += 1
-        return held
+        self._tabs += 1
+        self._claimed += estimate
+        self._reserved += estimate
+        return Tab(self, estimate)
 
-    def settle(self, held: Charged, used: Charged) -> None:
-        """In the place of what was held, charge what was used."""
-        self._holds -= 1
-        rest = Charged(self._held.usd - held.usd, self._held.tokens - held.tokens)
-        self._held = rest if self._holds else _NOTHING  # sums of fractions leave crumbs
+    def change_by(self, claimed: Charged, reserved: Charged, calls: Literal[1, -1]) -> None:
+        """A call of a tab begins or has ended, which makes so much of a difference."""
+        self._claimed += claimed
+        self._reserved += reserved
+        self._calls += calls
+        if calls < 0:
+            self._wake()
+
+    def settle(self, tab: Tab, used: Charged) -> None:
+        """In the place of what the tab claims, charge what was used."""
+        self._claimed = _less(self._claimed, tab.claim)
+        self._reserved = _less(self._reserved, tab.reserved)
+        self._tabs -= 1
+        if not self._tabs:
+            self._claimed = self._reserved = _NOTHING  # sums of fractions leave crumbs
         self.charge(used)
+        self._wake()
 
     def charge(self, used: Charged) -> None:
-        """Charge what was used without a hold."""
+        """Charge what was used without a tab."""
         self._charged = {period: sum_ + used for period, sum_ in self._charged.items()}
 
-    @property
-    def held(self) -> Charged:
-        """What the requests in flight hold."""
-        return self._held
+    def tightest(self, what: str) -> float:
+        """The cap on `usd` or `tokens` that leaves least."""
+        leaves = [
+            (getattr(cap, what) - getattr(self._charged[period], what), getattr(cap, what))
+            for period, cap in self._caps
+            if getattr(cap, what) is not None
+        ]
+        return float(min(leaves)[1])
 
-    def charged(self, period: Period) -> Charged:
-        """What has been charged in that period."""
-        return self._charged[period]
+    async def change(self) -> None:
+        """Wait until a call has ended, or a request was settled."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+class Tab:
+    """What one request in flight claims of its key's purse; an `Account` for its run's ledger."""
+
+    __slots__ = ("_estimate", "_held", "_purse", "_used")
+
+    def __init__(self, purse: Purse, estimate: Charged) -> None:
+        self._purse = purse
+        self._estimate = estimate
+        self._held = _NOTHING
+        self._used = _NOTHING
+
+    @property
+    def claim(self) -> Charged:
+        """What others must leave to this request: the estimate, or what its calls have used where
+        that is more."""
+        return _most(self._estimate, self._used)
+
+    @property
+    def reserved(self) -> Charged:
+        """The same, with what its calls in flight may use."""
+        return _most(self._estimate, self._used + self._held)
+
+    @property
+    def left(self) -> Left:
+        """What another call of this request may use."""
+        allowed, mine = self._purse.left_for_calls(self.reserved), self._used + self._held
+        return Left(
+            None if allowed.tokens is None else allowed.tokens - mine.tokens,
+            None if allowed.usd is None else allowed.usd - mine.usd,
+        )
+
+    @property
+    def may_get_back(self) -> bool:
+        """Whether calls with the same key are in flight."""
+        return self._purse.has_calls
+
+    def exhausted(self, cap: str) -> BudgetExhausted:
+        """The error that says that it is the key's."""
+        return BudgetExhausted(cap, self._purse.tightest(cap), "the key's budget")
+
+    def hold(self, hold: Hold) -> None:
+        """A call begins that may use so much."""
+        self._change(Charged(hold.usd, hold.tokens), _NOTHING, 1)
+
+    def settle(self, hold: Hold, tokens: int, usd: float) -> None:
+        """That call has ended, and this is what it counts for."""
+        self._change(Charged(-hold.usd, -hold.tokens), Charged(usd, tokens), -1)
+
+    def _change(self, held: Charged, used: Charged, calls: Literal[1, -1]) -> None:
+        claim, reserved = self.claim, self.reserved
+        self._held += held
+        self._used += used
+        self._purse.change_by(_less(self.claim, claim), _less(self.reserved, reserved), calls)
+
+    async def change(self) -> None:
+        """Wait until a call with the same key has ended, or a request was settled."""
+        await self._purse.change()
+
+
+def _less(one: Charged, other: Charged) -> Charged:
+    """What is left of the one without the other; it may be less than nothing."""
+    return Charged(one.usd - other.usd, one.tokens - other.tokens)
+
+
+def _most(one: Charged, other: Charged) -> Charged:
+    return Charged(max(one.usd, other.usd), max(one.tokens, other.tokens))
 
 
 NEWEST_COUNTS: Final = 0.1
