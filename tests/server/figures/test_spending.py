@@ -60,6 +60,7 @@ def test_a_run_of_which_a_part_is_unknown_is_in_no_sum_but_counted() -> None:
     found = {group.name: group.total for group in by_worker([], [digested(run)], DAY, NEXT)}
     assert (found["gpt-5"].cost_usd, found["gpt-5"].unknown_cost, found["gpt-5"].calls) == (0, 0, 1)
     assert (found["free"].cost_usd, found["free"].unknown_cost) == (0, 1)
+    assert (found["free"].tokens, found["free"].unknown_tokens) == (110, 0)
 
 
 def test_a_call_after_midnight_of_the_last_day_is_that_days_as_its_run_is() -> None:

@@ -51,13 +51,20 @@ def test_what_nobody_knows_is_not_zero() -> None:
     assert (NOTHING.share, NOTHING.error_rate) == (None, None)
 
 
-def test_roles_are_counted_with_the_newest_steps_as_examples() -> None:
+def test_roles_are_counted_with_the_newest_different_steps_as_examples() -> None:
+    subtasks = ["Check it.", "Check it.", "Verify the sum.", "Check it.", "Fix it.", "Review it."]
     runs = [
-        kept_run(f"run_{n:016x}", (ALONE, (attempt("ada"),)), (CHECK, (attempt("bob"),)))
-        for n in range(5, 0, -1)
+        kept_run(
+            f"run_{number:016x}",
+            (ALONE, (attempt("ada"),)),
+            (Step("bob", subtask, "all"), (attempt("bob"),)),
+        )
+        for number, subtask in enumerate(subtasks)
     ]
-    found = figures(digested(run) for run in runs)
-    (verifies,) = found["bob"].roles
-    assert (verifies.role, verifies.steps) == (Role.VERIFY, 5)
-    assert [example.run_id for example in verifies.examples] == [run.id for run in runs[:3]]
-    assert verifies.examples[0].use.subtask == "Check the answer."
+    (verifies,) = figures(digested(run) for run in runs)["bob"].roles
+    assert (verifies.role, verifies.steps) == (Role.VERIFY, 6)
+    assert [(each.run_id[-1], each.use.subtask) for each in verifies.examples] == [
+        ("0", "Check it."),
+        ("2", "Verify the sum."),
+        ("4", "Fix it."),
+    ]

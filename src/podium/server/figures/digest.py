@@ -35,6 +35,7 @@ class Call:
     seconds: float
     error: str | None
     cost_usd: float | None
+    tokens: int | None
     is_planning: bool
 
 
@@ -131,6 +132,7 @@ def _call(attempt: Attempt, began: float, *, is_planning: bool) -> Call:
         max(0.0, attempt.finished_ms - attempt.started_ms) / 1000,
         None if attempt.error is None else attempt.error[:LONGEST_ERROR],
         attempt.cost_usd,
+        attempt.usage.total_tokens,
         is_planning,
     )
 

@@ -132,6 +132,8 @@ def by_worker(
             is_known = digest.is_cost_known
             spent = Spent(
                 calls=1,
+                tokens=call.tokens or 0,
+                unknown_tokens=int(call.tokens is None),
                 cost_usd=call.cost_usd or 0.0 if is_known else 0.0,
                 unknown_cost=int(call.cost_usd is None),
             )

@@ -112,8 +112,15 @@ def _roles(uses: Sequence[Example]) -> tuple[RoleFigures, ...]:
     by_role = defaultdict[Role, list[Example]](list)
     for example in uses:
         by_role[example.use.role].append(example)
-    found = [RoleFigures(role, len(some), tuple(some[:EXAMPLES])) for role, some in by_role.items()]
+    found = [RoleFigures(role, len(some), _examples(some)) for role, some in by_role.items()]
     return tuple(sorted(found, key=lambda figures: (-figures.steps, figures.role)))
+
+
+def _examples(uses: Sequence[Example]) -> tuple[Example, ...]:
+    """The newest that differ in what they say."""
+    distinct = {example.use.subtask: example for example in reversed(uses)}
+    newest_first = sorted(distinct.values(), key=uses.index)
+    return tuple(newest_first[:EXAMPLES])
 
 
 def _spread(seconds: Sequence[float]) -> tuple[float, float] | None:

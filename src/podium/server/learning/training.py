@@ -39,7 +39,8 @@ Series = dict[str, dict[int, float]]
 def training_document(
     exhibit: Exhibit, cursor: str | None, most: int = MOST_BYTES
 ) -> dict[str, Any]:
-    """The training with its series; with a cursor, those points that came since."""
+    """The training with its series; with a cursor, those points that came since. Without a
+    summary nobody knows whether it is finished."""
     tail = read_lines(exhibit.metrics, cursor, most=most)
     series, left_out = read_series(tail.lines)
     summary = _summary(exhibit)
@@ -48,7 +49,7 @@ def training_document(
         "name": exhibit.name,
         "title": exhibit.title,
         "summary": summary,
-        "is_finished": summary.get("finished") is True,
+        "is_finished": summary.get("finished") is True if summary else None,
         "updated_at": moment(tail.modified),
         "series": {name: _thinned(values) for name, values in series.items()},
         "cursor": tail.cursor,

@@ -1,10 +1,198 @@
-import { h } from '../lib/dom.js';
+// The pool at work: who is in it, how everyone is, and what conductors use each for. Figures are
+// those of runs on record, within a window that the reader chooses.
+
+import { get } from '../lib/api.js';
+import { h, replace } from '../lib/dom.js';
+import { count, countText, duration, percent, percentText, usd } from '../lib/format.js';
+import { loading } from '../lib/states.js';
+import { connection, refresh, repeatedly } from '../parts/polling.js';
+import { anchor, health, workerCard } from '../parts/worker.js';
 
 export const title = 'Pool';
 
+const EVERY_SECONDS = 5;
+const WINDOWS = [1, 7, 30, 90];
+const USUAL = 7;
+const COLUMNS = [
+  'Worker',
+  'Health',
+  'Share of calls',
+  'Calls',
+  'Errors',
+  'Half within',
+  '95 % within',
+  'Price in / out',
+  'Spent',
+];
+
 /**
  * @param {HTMLElement} root
+ * @param {import('../app.js').Context} context
  */
-export async function show(root) {
-  root.append(h('h1', {}, title));
+export async function show(root, { query, signal, navigate }) {
+  let days = WINDOWS.includes(Number(query.get('days'))) ? Number(query.get('days')) : USUAL;
+  const lead = h('p', { class: 'lead' });
+  const trouble = connection();
+  const content = h('div', { class: 'pool' });
+  let before = '';
+
+  async function load() {
+    const page = await get(`/v1/pool?days=${days}`, { signal });
+    const now = JSON.stringify({ ...page, window: { ...page.window, to: '' } });
+    if (now === before) return;
+    before = now;
+    replace(lead, ...leadWords(page));
+    refresh(content, overview(page.workers), page.workers.map(workerCard), former(page.former));
+  }
+
+  const choice = h(
+    'select',
+    {
+      id: 'pool-days',
+      onchange: async () => {
+        days = Number(choice.value);
+        navigate(days === USUAL ? '/pool' : `/pool?days=${days}`, { quiet: true });
+        try {
+          await load();
+          trouble.tell(null);
+        } catch (error) {
+          if (!signal.aborted) trouble.tell(error);
+        }
+      },
+    },
+    WINDOWS.map((each) => h('option', { value: each, selected: each === days }, windowWords(each))),
+  );
+  replace(root, loading('Looking through the runs…'));
+  await repeatedly(load, EVERY_SECONDS, signal, trouble.tell);
+  replace(
+    root,
+    h(
+      'div',
+      { class: 'page-head' },
+      h('h1', {}, title),
+      h('div', { class: 'field' }, h('label', { for: 'pool-days' }, 'Figures of'), choice),
+    ),
+    lead,
+    trouble.element,
+    content,
+  );
+}
+
+/** @param {number} days */
+function windowWords(days) {
+  return days === 1 ? 'Today (UTC)' : `${days} days`;
+}
+
+/** @param {any} page */
+function leadWords({ window, of, workers }) {
+  const many = window.runs === 1 ? '1 run' : `${countText(window.runs)} runs`;
+  const whose = of === 'every key' ? '' : ` asked with the key ${of}`;
+  const cut = window.is_whole ? '' : ', the newest; there are more';
+  const broken = window.left_out ? ` ${window.left_out} could not be read.` : '';
+  return [
+    `${workers.length === 1 ? 'One model' : `${workers.length} models`}. Figures are those of `,
+    `${many} on record${whose} since `,
+    h('time', { datetime: window.from }, window.from),
+    `${cut}.${broken} What nobody knows is a dash. What a worker is used for is read from the `,
+    'words of its subtasks, and can be misread.',
+  ];
+}
+
+/** @param {any[]} workers */
+function overview(workers) {
+  return h(
+    'div',
+    {
+      class: 'table-box',
+      id: 'pool-table',
+      tabindex: 0,
+      role: 'region',
+      'aria-label': 'Workers beside each other',
+    },
+    h(
+      'table',
+      {},
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          COLUMNS.map((name, place) => {
+            return h('th', { scope: 'col', class: place > 1 && 'number' }, name);
+          }),
+        ),
+      ),
+      h('tbody', {}, workers.map(row)),
+    ),
+  );
+}
+
+/** @param {any} worker */
+function row(worker) {
+  return h(
+    'tr',
+    {},
+    h(
+      'th',
+      { scope: 'row' },
+      h('a', { href: `#${anchor(worker)}`, id: `to-${anchor(worker)}` }, worker.name),
+    ),
+    h('td', {}, health(worker)),
+    h('td', { class: 'number' }, meter(worker.share), percent(worker.share)),
+    h('td', { class: 'number' }, count(worker.calls)),
+    h('td', { class: 'number' }, percent(worker.error_rate)),
+    h('td', { class: 'number' }, duration(worker.seconds.p50)),
+    h('td', { class: 'number' }, duration(worker.seconds.p95)),
+    h('td', { class: 'number' }, price(worker.price)),
+    h('td', { class: 'number' }, spent(worker)),
+  );
+}
+
+/** @param {number | null} value */
+function meter(value) {
+  if (value === null) return null;
+  const words = `share of calls: ${percentText(value)}`;
+  return h('meter', { class: 'share', min: 0, max: 1, value, 'aria-label': words });
+}
+
+/** @param {any} prices */
+function price(prices) {
+  if (prices === null) return h('span', { class: 'unknown', title: 'nobody has said' }, 'unknown');
+  if (prices.input === 0 && prices.output === 0) return 'free';
+  const title = 'US dollars for a million tokens';
+  return h('span', { title }, usd(prices.input), ' / ', usd(prices.output));
+}
+
+/** @param {any} worker */
+function spent({ cost_usd: cost, unknown_cost: unknown }) {
+  if (!unknown) return usd(cost);
+  const title = `${countText(unknown)} calls of unknown cost come on top`;
+  return h('span', { title }, cost === null ? usd(null) : [usd(cost), ' +']);
+}
+
+/** @param {any[]} gone */
+function former(gone) {
+  if (gone.length === 0) return null;
+  return h(
+    'section',
+    { class: 'former' },
+    h('h2', {}, 'Not in the pool any more'),
+    h(
+      'ul',
+      {},
+      gone.map((each) =>
+        h(
+          'li',
+          {},
+          h('strong', {}, each.name),
+          h(
+            'span',
+            { class: 'quiet-text' },
+            ` ${countText(each.calls)} calls, ${percentText(each.error_rate)} failed`,
+          ),
+        ),
+      ),
+    ),
+  );
 }

@@ -1,0 +1,181 @@
+// An evaluation: its table with intervals, or how far it has come.
+
+import { h } from '../lib/dom.js';
+import { count, countText, duration, percent, percentText, usd, when } from '../lib/format.js';
+import { empty } from '../lib/states.js';
+import { intervalBar } from './interval.js';
+
+const COLUMNS = [
+  'Strategy',
+  'Accuracy',
+  '95 % interval',
+  'Lead over best single',
+  'USD a task',
+  'Calls',
+  'Half within',
+  'Faults',
+];
+
+/**
+ * @param {any} page
+ * @returns {(Node | null)[]}
+ */
+export function evaluation(page) {
+  const found = page.rows.length ? table(page) : progress(page);
+  return [facts(page), stopped(page), found, problems(page)];
+}
+
+/** @param {any} page */
+function facts(page) {
+  const shown = [
+    ['Suite', page.suite ?? 'unknown'],
+    page.n !== null && ['Tasks', count(page.n)],
+    page.repeats > 1 && ['Times each', count(page.repeats)],
+    page.seed !== null && ['Seed', String(page.seed)],
+    [
+      'State',
+      h(
+        'span',
+        { class: `badge ${page.is_finished ? 'good' : ''}` },
+        page.is_finished ? 'finished' : 'not finished',
+      ),
+    ],
+    ['Last written', when(page.updated_at)],
+  ];
+  const pairs = shown
+    .filter(Boolean)
+    .map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value)));
+  return h('dl', { class: 'facts' }, pairs);
+}
+
+/** @param {any} page */
+function stopped({ stopped: why }) {
+  if (!why) return null;
+  return h(
+    'p',
+    { class: 'notice' },
+    'It stopped at its cap of ',
+    usd(why.cap_usd),
+    ', of which ',
+    usd(why.spent_usd),
+    ' are spent; the same command with a higher cap goes on from there.',
+  );
+}
+
+/** @param {any} page */
+function table(page) {
+  const rows = [...page.rows].sort((one, other) => (other.accuracy ?? -1) - (one.accuracy ?? -1));
+  return h(
+    'div',
+    { class: 'table-box', tabindex: 0, role: 'region', 'aria-label': 'Strategies' },
+    h(
+      'table',
+      {},
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          COLUMNS.map((name, place) => {
+            return h('th', { scope: 'col', class: place > 0 && 'number' }, name);
+          }),
+        ),
+      ),
+      h('tbody', {}, rows.map(row)),
+    ),
+  );
+}
+
+/** @param {any} figures */
+function row(figures) {
+  const { accuracy, interval } = figures;
+  return h(
+    'tr',
+    {},
+    h(
+      'th',
+      { scope: 'row' },
+      figures.strategy ?? 'unnamed',
+      figures.note && h('p', { class: 'quiet-text small' }, figures.note),
+    ),
+    h('td', { class: 'number' }, percent(accuracy)),
+    h('td', { class: 'number' }, isInterval(interval) ? within(accuracy, interval) : count(null)),
+    h('td', { class: 'number' }, lead(figures.against_best_single)),
+    h('td', { class: 'number' }, usd(figures.cost_usd)),
+    h('td', { class: 'number' }, number(figures.calls)),
+    h('td', { class: 'number' }, duration(figures.seconds?.p50)),
+    h('td', { class: 'number' }, count(figures.faults)),
+  );
+}
+
+/**
+ * @param {number} value
+ * @param {[number, number]} ends
+ */
+function within(value, ends) {
+  const words = `${percentText(ends[0])} to ${percentText(ends[1])}`;
+  return [intervalBar(value, ends), h('span', { class: 'interval-words' }, words)];
+}
+
+/** @param {unknown} value */
+function number(value) {
+  return typeof value === 'number' ? h('span', { class: 'figure' }, value.toFixed(2)) : count(null);
+}
+
+/** @param {unknown} interval */
+function isInterval(interval) {
+  return (
+    Array.isArray(interval) &&
+    interval.length === 2 &&
+    interval.every((end) => typeof end === 'number')
+  );
+}
+
+/** @param {any} difference */
+function lead(difference) {
+  if (!difference || typeof difference.value !== 'number') return count(null);
+  const sign = difference.value > 0 ? '+' : '';
+  const looks = difference.p_value < 0.05 ? (difference.value > 0 ? 'good' : 'bad') : '';
+  const range = `${percentText(difference.low)} to ${percentText(difference.high)}`;
+  const title = `${range}, p = ${Number(difference.p_value).toPrecision(2)}`;
+  return h('span', { class: `badge ${looks}`, title }, sign + percentText(difference.value));
+}
+
+/** @param {any} page */
+function progress({ samples }) {
+  const entries = Object.entries(samples);
+  if (entries.length === 0) {
+    return empty(
+      'No sample is written down yet.',
+      'The table appears when podium eval run is done.',
+    );
+  }
+  return h(
+    'div',
+    {},
+    h('p', {}, 'The table appears when podium eval run is done. Samples so far:'),
+    h(
+      'ul',
+      { class: 'progress' },
+      entries.map(([name, many]) => h('li', {}, h('strong', {}, name), ` ${many}`)),
+    ),
+  );
+}
+
+/** @param {any} page */
+function problems({ problems: found }) {
+  if (found.length === 0) return null;
+  return h(
+    'section',
+    {},
+    h('h2', {}, 'What went wrong'),
+    h(
+      'ul',
+      { class: 'progress' },
+      found.map(({ strategy, count: many, at_fault: whose, first }) =>
+        h('li', {}, `${strategy}: ${countText(many)} by ${whose}: `, h('code', {}, first)),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,68 @@
+// Pages that stay true while they are looked at: what they show is asked for again and again, in
+// place, and where the server goes away they say so and go on trying.
+
+import { h, replace } from '../lib/dom.js';
+import { when } from '../lib/format.js';
+
+/**
+ * Do something now and every so many seconds, one after another, until the page is left. Nothing is
+ * asked while nobody looks. What fails the first time is thrown; later, `troubled` is told, and
+ * told null when it works again.
+ * @param {() => Promise<void>} task
+ * @param {number} seconds
+ * @param {AbortSignal} signal
+ * @param {(error: unknown) => void} troubled
+ */
+export async function repeatedly(task, seconds, signal, troubled) {
+  await task();
+  const again = async () => {
+    if (signal.aborted) return;
+    if (!document.hidden) {
+      try {
+        await task();
+        troubled(null);
+      } catch (error) {
+        if (signal.aborted) return;
+        troubled(error);
+      }
+    }
+    setTimeout(again, seconds * 1000);
+  };
+  setTimeout(again, seconds * 1000);
+}
+
+/**
+ * A place for words about the connection, and what fills it: an error, or null when all is well.
+ * @returns {{element: HTMLElement, tell: (error: unknown) => void}}
+ */
+export function connection() {
+  const element = h('div', { role: 'status', hidden: true });
+  let lastGood = new Date();
+  return {
+    element,
+    tell(error) {
+      element.hidden = error === null;
+      if (error === null) {
+        lastGood = new Date();
+        return;
+      }
+      const words = error instanceof Error ? error.message : String(error);
+      element.className = 'notice';
+      const then = when(lastGood.toISOString());
+      replace(element, `${words} This is how things stood on `, then, '; trying again.');
+    },
+  };
+}
+
+/**
+ * Put other children in place, and leave the reader's focus where it was: on the element of the
+ * same id.
+ * @param {Element} element
+ * @param {...import('../lib/dom.js').Child} children
+ */
+export function refresh(element, ...children) {
+  const active = document.activeElement;
+  const id = active && element.contains(active) ? active.id : '';
+  replace(element, ...children);
+  if (id) document.getElementById(id)?.focus({ preventScroll: true });
+}
