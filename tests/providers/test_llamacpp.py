@@ -66,6 +66,7 @@ class Loaded:
         self.settings: list[ModelSettings] = []
         self.adapters: list[str] = []
         self.held = 0
+        self.served = 0
         self._address = address
 
     def shared_model(self, settings: ModelSettings) -> Loaded:
@@ -80,6 +81,7 @@ class Loaded:
         self.held -= 1
 
     async def serving(self, adapter: str = "") -> ModelServer:
+        self.served += 1
         return ModelServer(self._address, "the-key", tuple(self.adapters), cast("Any", None))
 
 
@@ -222,6 +224,16 @@ async def test_a_prefill_is_in_the_reply_once_whole_or_streamed(
     deltas, piecewise = await streamed(worker, request)
     assert whole.text == piecewise.text == "It is Tokyo."
     assert "".join(delta.text for delta in deltas) == "It is Tokyo."
+
+
+async def test_a_model_can_be_loaded_before_anything_is_asked(
+    loaded: Loaded, hire: Hire, weights: str, vendor: Vendor
+) -> None:
+    await hire(weights).load()
+    assert loaded.served == 1
+    assert vendor.received == []
+    with pytest.raises(RequestRefused, match="check the path"):
+        await hire(weights.replace("tiny", "gone")).load()
 
 
 async def test_a_closed_worker_gives_the_model_up_once(

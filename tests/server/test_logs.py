@@ -84,6 +84,11 @@ def test_a_fault_says_where_it_was() -> None:
     assert rest[-1] == "ValueError: no"
 
 
+def test_a_line_of_several_is_several_to_read() -> None:
+    made = logging.makeLogRecord({"msg": "one\ntwo\x1b", "levelno": logging.INFO})
+    assert TextLines().format(made).endswith("  one\ntwo\\x1b")
+
+
 @pytest.fixture
 def loggers() -> Iterator[list[logging.Logger]]:
     """The loggers of a server, put back as they were."""

@@ -68,6 +68,24 @@ async def podium_serve(directory: Path, *options: str) -> AsyncIterator[Process]
                 await process.wait()
 
 
+async def test_what_keeps_it_from_starting_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "runs.db").mkdir()
+    (tmp_path / "podium.toml").write_text(POOL, "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "podium", "serve", "--port", "0", "--log", "text"),
+        cwd=tmp_path,
+        env={**os.environ, "PODIUM_CONFIG": ""},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    first, *rest = said.decode().splitlines()
+    assert "ERROR  cannot start: cannot use the store" in first
+    assert len(rest) == 1
+    assert "Traceback" not in said.decode()
+
+
 async def is_answering(address: str) -> bool:
     async with httpx.AsyncClient() as client:
         try:

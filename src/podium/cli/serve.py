@@ -11,6 +11,7 @@ import typer
 from podium.cli import options
 from podium.cli.fetching import fetch_weights
 from podium.cli.key_text import state_of
+from podium.cli.outcome import Exit
 from podium.cli.output import complain
 from podium.cli.session import NO_KEY, is_embedded
 from podium.cli.settings import configuration_file
@@ -68,7 +69,10 @@ def serve(
     settings = asyncio.run(_checked(chosen))
     with bound(settings.server) as listening:  # before the weights, which may take minutes
         asyncio.run(_prepare(settings))
-        listen(chosen, settings.server, listening)
+        try:
+            listen(chosen, settings.server, listening)
+        except SystemExit as ended:  # the web server's way; the log has said why
+            raise typer.Exit(Exit.FAILED) from ended
 
 
 def _form(log: str | None) -> str | None:

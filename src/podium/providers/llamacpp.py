@@ -134,6 +134,10 @@ class LlamaCppWorker:
             async for piece in pieces:
                 yield piece
 
+    async def load(self) -> None:
+        """Load the model now, so that the first call need not wait for it."""
+        await self._served()
+
     async def close(self) -> None:
         """Give the model up; it is unloaded when no worker uses it any more."""
         if not self._closed:

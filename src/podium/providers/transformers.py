@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -82,17 +83,12 @@ class TransformersWorker(Worker):
         _refuse_what_is_not_possible(self.profile, request)
         messages = with_system(self._system, request.messages)
         said = [_plain(message, self.profile) for message in messages]
-        try:
-            await self._fetch()
-            loaded = await self._model.load()
+        with self._boundary():
+            loaded = await self._loaded()
             prompt = loaded.encode(said, request.prefill)
             completion = await self._model.complete(
                 prompt, self._sampling(request, loaded, len(prompt)), self._adapter
             )
-        except (ConfigError, StoreError) as error:
-            raise RequestRefused(f"worker {self.profile.name!r}: {error}") from error
-        except (RuntimeError, OSError) as error:
-            raise WorkerCrashed(f"worker {self.profile.name!r}: {error}") from error
         return Reply(
             request.prefill + loaded.decode(completion.tokens),
             usage=Usage(len(prompt), len(completion.tokens), 0, 0, 0),
@@ -100,17 +96,33 @@ class TransformersWorker(Worker):
             model=self.profile.model,
         )
 
+    async def load(self) -> None:
+        """Load the model now, so that the first call need not wait for it."""
+        with self._boundary():
+            await self._loaded()
+
     async def close(self) -> None:
         """Give the model up; it is unloaded when no worker uses it any more."""
         if not self._closed:
             self._closed = True
             await self._model.release()
 
-    async def _fetch(self) -> None:
-        """Have the weights here, where they are of those that Podium keeps."""
+    async def _loaded(self) -> Pretrained:
+        """The model, with its weights fetched before where they are of those that Podium keeps."""
         file = weights_file(self.profile.model)
         if file is not None and not self._model.is_loaded:
             await weights.locate(file)
+        return await self._model.load()
+
+    @contextmanager
+    def _boundary(self) -> Iterator[None]:
+        """Turn what goes wrong with the model into a fault of this worker."""
+        try:
+            yield
+        except (ConfigError, StoreError) as error:
+            raise RequestRefused(f"worker {self.profile.name!r}: {error}") from error
+        except (RuntimeError, OSError) as error:
+            raise WorkerCrashed(f"worker {self.profile.name!r}: {error}") from error
 
     def _sampling(self, request: Request, loaded: Pretrained, taken: int) -> Sampling:
         """How the request is completed, within the tokens that its prompt leaves of the model's."""

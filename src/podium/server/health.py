@@ -22,7 +22,7 @@ async def healthz() -> dict[str, Any]:
     return {"status": "alive", "version": __version__}
 
 
-@router.get("/readyz", responses={503: {"description": "It starts, or is about to stop."}})
+@router.get("/readyz", responses={503: {"description": "It starts, loads, or is about to stop."}})
 async def readyz(request: Request) -> Response:
     """Whether requests are taken. Asks for no key."""
     service: Service | None = request.app.state.holder.service
@@ -30,6 +30,8 @@ async def readyz(request: Request) -> Response:
         return JSONResponse({"status": "starting"}, 503)
     if service.places.closed:
         return JSONResponse({"status": "stopping"}, 503)
+    if service.loading.is_going_on:
+        return JSONResponse({"status": "loading"}, 503)
     return JSONResponse({"status": "ready"})
 
 

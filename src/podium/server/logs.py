@@ -54,7 +54,7 @@ class TextLines(logging.Formatter):
             said = f"{record.levelname}  {record.getMessage()}"
         else:
             said = record.getMessage()
-        line = f"{moment}  {_printable(said)}"
+        line = f"{moment}  " + "\n".join(map(_printable, said.splitlines()))
         if record.exc_info and record.exc_info[1] is not None:
             line += f"\n{self.formatException(record.exc_info)}"
         return line
@@ -69,6 +69,7 @@ def log_to_standard_error(form: LogForm, level: int = logging.INFO) -> None:
     """Have what Podium and the web server log written in that form. For a person the server's
     own lines say enough, and the web server is heard only where something is wrong."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_is_no_echo)
     handler.setFormatter(TextLines() if form == "text" else JsonLines())
     for name in ("podium", "uvicorn"):
         logger = logging.getLogger(name)
@@ -79,6 +80,13 @@ def log_to_standard_error(form: LogForm, level: int = logging.INFO) -> None:
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.access").handlers = []
     logging.getLogger("uvicorn.access").propagate = False  # each request has its own line here
+
+
+def _is_no_echo(record: logging.LogRecord) -> bool:
+    """Whether this is more than the web server's trace of an error that the server itself has
+    told in words as it was starting."""
+    said = record.getMessage() if record.name == "uvicorn.error" else ""
+    return not (said.startswith("Traceback") and "\npodium.errors." in said)
 
 
 def _added(record: logging.LogRecord) -> dict[str, Any]:
@@ -99,7 +107,7 @@ def _request(added: dict[str, Any]) -> str:
         parts.append(added["run_status"])
     parts += [added.get("run", ""), f"key {added['key']}" if "key" in added else ""]
     parts += [f"{name}: {added[name]}" for name in ("question", "answer") if added.get(name)]
-    return "  ".join(part for part in parts if part)
+    return _printable("  ".join(part for part in parts if part))
 
 
 def _time(added: dict[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from podium.api import AsyncPodium
@@ -15,6 +15,7 @@ from podium.server.dialects.base import Asked
 from podium.server.gateway import Gateway
 from podium.server.keeping import Keeper
 from podium.server.limits import Places
+from podium.server.loading import Loading
 from podium.server.metrics import Metrics
 from podium.server.naming import Names, Target
 from podium.server.refusal import Refusal
@@ -42,6 +43,7 @@ class Service:
     started: float
     traces: Traces | None = None
     tally: Tally | None = None
+    loading: Loading = field(default_factory=Loading)
 
     async def answer(
         self,

@@ -25,7 +25,7 @@ from uvicorn.supervisors import Multiprocess
 
 from podium.api import AsyncPodium
 from podium.config import ServerSettings, Settings, current_settings
-from podium.errors import ConfigError, installing
+from podium.errors import ConfigError, PodiumError, installing
 from podium.local.addresses import is_loopback
 from podium.server.access import Door, Gatekeeper, OpenDoor
 from podium.server.access.sessions import Sessions, new_secret
@@ -36,7 +36,7 @@ from podium.server.dialects.messages import MESSAGES
 from podium.server.dialects.responses import RESPONSES
 from podium.server.keeping import Keeper
 from podium.server.listening import AnnouncedServer, announce
-from podium.server.logs import form_here, log_to_standard_error
+from podium.server.logs import LOGGER, form_here, log_to_standard_error
 from podium.server.service import Service, opened
 from podium.server.tally import Tally
 from podium.store import keys_in, open_store
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 DIALECTS: Final = MappingProxyType[str, Dialect](
     {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
 )
+
+Find = Callable[[], Awaitable[Settings]]
+"""Finds the settings as a server starts."""
 
 TOLD: Final = "PODIUM_SERVE"
 """The variable that tells the processes of a server what to serve."""
@@ -91,33 +94,45 @@ class Chosen:
         return replace(settings, server=replace(settings.server, **self.server))
 
 
-def application(find: Callable[[], Awaitable[Settings]]) -> FastAPI:
+def application(find: Find) -> FastAPI:
     """The application that serves the settings which `find` finds as it starts."""
 
     async def opening(stack: AsyncExitStack) -> Service:
-        settings = await find()
-        store = await open_store(settings.store.url or settings.store.path)
-        shared = settings.server.workers > 1 or bool(settings.store.url)
-        keeper = Keeper(store, shared=shared)
-        stack.push_async_callback(keeper.close)
-        door: Door = OpenDoor()
-        if settings.server.keys:
-            door = Gatekeeper(
-                keys_in(store),
-                settings.pool,
-                processes=settings.server.workers,
-                sessions=Sessions(os.environ.get(SESSIONS, "")),
-            )
-        stack.push_async_callback(door.close)
-        traces = _traces() if settings.server.traces else None
-        if traces is not None:
-            stack.push_async_callback(traces.close)
-        podium = AsyncPodium(settings=settings, store=keeper)
-        stack.push_async_callback(podium.close)
-        service = await opened(podium, keeper, door, settings.server, traces, settings)
-        return _with_tally(service, stack)
+        try:
+            return await _opened(find, stack)
+        except PodiumError as error:
+            LOGGER.error("cannot start: %s", error)
+            raise
 
     return create_app(opening, DIALECTS)
+
+
+async def _opened(find: Find, stack: AsyncExitStack) -> Service:
+    """The service over the settings that are found, with all that it works with."""
+    settings = await find()
+    store = await open_store(settings.store.url or settings.store.path)
+    shared = settings.server.workers > 1 or bool(settings.store.url)
+    keeper = Keeper(store, shared=shared)
+    stack.push_async_callback(keeper.close)
+    door: Door = OpenDoor()
+    if settings.server.keys:
+        door = Gatekeeper(
+            keys_in(store),
+            settings.pool,
+            processes=settings.server.workers,
+            sessions=Sessions(os.environ.get(SESSIONS, "")),
+        )
+    stack.push_async_callback(door.close)
+    traces = _traces() if settings.server.traces else None
+    if traces is not None:
+        stack.push_async_callback(traces.close)
+    podium = AsyncPodium(settings=settings, store=keeper)
+    stack.push_async_callback(podium.close)
+    service = await opened(podium, keeper, door, settings.server, traces, settings)
+    stack.push_async_callback(service.loading.stop)
+    planner = getattr(await podium.conductor(), "worker", None)
+    service.loading.begin((*await podium.workers(), planner))
+    return _with_tally(service, stack)
 
 
 def _with_tally(service: Service, stack: AsyncExitStack) -> Service:
