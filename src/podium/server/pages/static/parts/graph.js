@@ -6,7 +6,7 @@
 
 import { s } from '../lib/dom.js';
 import { countText, shorten } from '../lib/format.js';
-import { MOST_LINES, NODE, layout, line } from './layout.js';
+import { LONGEST_LANE, MOST_LINES, NODE, layout, line } from './layout.js';
 
 /** What stands in a step beside the colour, which not everybody sees. */
 const GLYPHS = Object.freeze({ waiting: '○', running: '◔', done: '✓', failed: '✕' });
@@ -15,8 +15,7 @@ const OTHER_GLYPH = '–';
 /** The point of the arrow at which every line into a step ends. */
 const PORT = `M-6 ${NODE.height / 2 - 4}l6 4l-6 4z`;
 
-const LONGEST_LANE = 16;
-const LONGEST_SUBTASK = 17;
+const LONGEST_SUBTASK = 19;
 const LONGEST_SPOKEN = 120;
 const LONGEST_TITLE = 500;
 
@@ -58,13 +57,16 @@ class Graph {
         class: 'graph',
         width: drawing.width,
         height: drawing.height,
-        viewBox: `0 0 ${drawing.width} ${drawing.height}`,
         role: 'group',
         'aria-label': spokenLabel(label, steps.length, drawing.lanes.length),
         onclick: (/** @type {Event} */ event) => this.#clicked(event),
         onkeydown: (/** @type {KeyboardEvent} */ event) => this.#pressed(event),
+        onpointerover: (/** @type {Event} */ event) => {
+          const index = indexOf(event.target);
+          if (index !== null) this.#nodes[index].hover();
+        },
       },
-      drawing.lanes.map((lane, index) => laneOf(lane, index, drawing.width)),
+      drawing.lanes.map((lane, index) => laneOf(lane, index)),
       s('path', { class: 'graph-lines', d: isLegible ? this.#linesInto(steps.keys()) : '' }),
       this.#flow,
       this.#chosen,
@@ -193,7 +195,6 @@ class StepNode {
   #index;
   #reads;
   #tokens = /** @type {number | null} */ (null);
-  #glyph = s('text', { class: 'graph-glyph', x: NODE.width - 18, y: 17, 'aria-hidden': 'true' });
   #note = s('text', { class: 'graph-note', x: 10, y: 32 });
 
   /**
@@ -217,15 +218,25 @@ class StepNode {
         'aria-pressed': 'false',
         'data-step': index,
       },
-      s('title', {}, `Step ${index}, ${step.worker}: ${shorten(step.subtask, LONGEST_TITLE)}`),
       s('rect', { width: NODE.width, height: NODE.height, rx: 7 }),
       this.#reads.length > 0 && s('path', { class: 'graph-port', d: PORT }),
-      s('text', { class: 'graph-index', x: 10, y: 17 }, index),
-      s('text', { x: 18 + 8 * String(index).length, y: 17 }, subtaskShown(step, index)),
+      s('text', { x: 10, y: 17 }, s('tspan', { class: 'graph-index' }, index), this.#task()),
       this.#note,
-      this.#glyph,
     );
     this.update({});
+  }
+
+  /** Say it all on hovering. It is made when the pointer comes, for most steps never see one. */
+  hover() {
+    if (this.element.querySelector('title')) return;
+    const { worker, subtask } = this.#step;
+    const words = `Step ${this.#index}, ${worker}: ${shorten(subtask, LONGEST_TITLE)}`;
+    this.element.prepend(s('title', {}, words));
+  }
+
+  #task() {
+    const room = LONGEST_SUBTASK - String(this.#index).length;
+    return `\u2002${shorten(this.#step.subtask, room)}`;
   }
 
   /** @param {{state?: string, tokens?: number | null}} change */
@@ -236,22 +247,14 @@ class StepNode {
     const access = this.#reads.length > 0 ? `reads ${inWords(this.#reads)}` : 'reads no other step';
     const { worker } = this.#step;
     const subtask = shorten(this.#step.subtask, LONGEST_SPOKEN);
-    this.#glyph.textContent = GLYPHS[/** @type {keyof typeof GLYPHS} */ (state)] ?? OTHER_GLYPH;
-    this.#note.textContent = state + used;
+    const glyph = GLYPHS[/** @type {keyof typeof GLYPHS} */ (state)] ?? OTHER_GLYPH;
+    this.#note.textContent = `${glyph} ${state}${used}`;
     this.element.setAttribute('data-state', state);
     this.element.setAttribute(
       'aria-label',
       `Step ${this.#index}, ${worker}, ${state}${used}; ${access}: ${subtask}`,
     );
   }
-}
-
-/**
- * @param {import('./layout.js').Step} step
- * @param {number} index
- */
-function subtaskShown(step, index) {
-  return shorten(step.subtask, LONGEST_SUBTASK - String(index).length);
 }
 
 /** @param {number[]} reads */
@@ -263,13 +266,12 @@ function inWords(reads) {
 /**
  * @param {import('./layout.js').Lane} lane
  * @param {number} index
- * @param {number} width
  */
-function laneOf(lane, index, width) {
+function laneOf(lane, index) {
   return s(
     'g',
     { class: index % 2 ? 'graph-lane graph-lane-odd' : 'graph-lane', 'aria-hidden': 'true' },
-    s('rect', { x: 0, y: lane.top, width, height: lane.height }),
+    s('rect', { x: 0, y: lane.top, width: '100%', height: lane.height }),
     s(
       'text',
       { x: 10, y: lane.top + lane.height / 2 + 4 },

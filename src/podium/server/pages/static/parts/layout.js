@@ -11,7 +11,11 @@
 export const NODE = Object.freeze({ width: 148, height: 40 });
 
 const GAP = Object.freeze({ column: 44, row: 12, lane: 20 });
-const MARGIN = Object.freeze({ left: 132, right: 16, top: 4 });
+const MARGIN = Object.freeze({ right: 16, top: 4 });
+
+/** Workers' names stand to the left of their lanes; longer ones are cut off. */
+export const LONGEST_LANE = 16;
+const LETTER = 7.5;
 
 /** More lines than this say nothing to an eye; they are then drawn for one step at a time. */
 export const MOST_LINES = 3000;
@@ -64,6 +68,7 @@ export function layout(steps) {
   const workers = [...new Set(steps.map((step) => step.worker))];
   const rows = rowsWithinLanes(steps, columns);
   const lanes = lanesOf(workers, steps, rows);
+  const left = roomForNames(workers);
   const laneOf = new Map(workers.map((worker, lane) => [worker, lane]));
   const places = steps.map((step, index) => {
     const lane = laneOf.get(step.worker) ?? 0;
@@ -71,12 +76,12 @@ export function layout(steps) {
     return {
       column: columns[index],
       lane,
-      x: MARGIN.left + columns[index] * (NODE.width + GAP.column),
+      x: left + columns[index] * (NODE.width + GAP.column),
       y: lanes[lane].top + inset + rows[index] * (NODE.height + GAP.row),
     };
   });
   const last = lanes[lanes.length - 1];
-  const right = Math.max(...places.map((place) => place.x), MARGIN.left);
+  const right = Math.max(...places.map((place) => place.x), left);
   return {
     places,
     lanes,
@@ -103,6 +108,12 @@ export function line(from, to) {
   // A line along a row would run behind the steps between its ends: it goes around them.
   const around = y1 === y2 && to.column - from.column > 1 ? NODE.height : 0;
   return `M${x1} ${y1}C${x1 + bend} ${y1 - around} ${x2 - bend} ${y2 - around} ${x2} ${y2}`;
+}
+
+/** @param {string[]} workers */
+function roomForNames(workers) {
+  const longest = Math.max(0, ...workers.map((worker) => Math.min(worker.length, LONGEST_LANE)));
+  return Math.round(longest * LETTER) + 28;
 }
 
 /** @param {number[][]} direct */

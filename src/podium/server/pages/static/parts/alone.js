@@ -1,0 +1,63 @@
+// The best single worker's own reply, for comparison: asked by its name as through a gateway, with
+// nothing planned. Which worker that is, the server says.
+
+import { ApiError, get, post } from '../lib/api.js';
+import { h } from '../lib/dom.js';
+import { count, duration, usd } from '../lib/format.js';
+
+/**
+ * @typedef {{worker: string, text: string, cost: number | null, seconds: number,
+ *   usage: {prompt_tokens: number, completion_tokens: number} | null}} Alone
+ */
+
+/**
+ * The name of the worker that the pool trusts most with a whole question.
+ * @param {AbortSignal} signal
+ * @returns {Promise<string>}
+ */
+export async function bestWorker(signal) {
+  const { best } = await get('/v1/pool?days=1', { signal });
+  if (best) return best;
+  throw new ApiError(404, 'There is no worker that this key may ask by its name.', '');
+}
+
+/**
+ * @param {string} worker
+ * @param {{question: string, podium: Record<string, unknown>}} asked
+ * @param {AbortSignal} signal
+ * @returns {Promise<Alone>}
+ */
+export async function answeredBy(worker, { question, podium }, signal) {
+  const body = { model: worker, messages: [{ role: 'user', content: question }], podium };
+  const began = performance.now();
+  /** @type {number | null} */
+  let cost = null;
+  const onHeaders = (/** @type {Headers} */ headers) => {
+    const told = headers.get('X-Podium-Cost');
+    cost = told === null ? null : Number(told);
+  };
+  const { choices, usage } = await post('/v1/chat/completions', body, { signal, onHeaders });
+  const seconds = (performance.now() - began) / 1000;
+  return { worker, text: choices[0].message.content ?? '', cost, seconds, usage };
+}
+
+/**
+ * @param {import('./version.js').Version} version
+ * @param {Alone} alone
+ */
+export function showAlone(version, alone) {
+  version.isAlone = true;
+  version.alone = alone;
+  version.answered(
+    alone.text,
+    ['Cost', usd(alone.cost)],
+    ['Time', duration(alone.seconds)],
+    ['Tokens in', count(alone.usage?.prompt_tokens)],
+    ['Tokens out', count(alone.usage?.completion_tokens)],
+    ['Calls', count(1)],
+  );
+  const why =
+    `${alone.worker} is whom this pool trusts most with a whole question: its dearest worker, ` +
+    `for price is the only measure of strength that every pool has. Nothing of this call is kept.`;
+  version.actions(h('p', { class: 'quiet-text' }, why));
+}

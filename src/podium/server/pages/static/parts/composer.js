@@ -1,0 +1,172 @@
+// Where a question is asked: its words, the tier, and what it may take at most.
+
+import { h, replace } from '../lib/dom.js';
+
+/**
+ * @typedef {{question: string, model: string, usd: string, seconds: string}} Draft
+ */
+
+const TIERS = /** @type {Record<string, string>} */ ({
+  'podium-mini': 'podium-mini: one worker, nobody plans',
+  podium: 'podium: as much conducting as the question needs',
+  'podium-ultra': 'podium-ultra: planned, in several steps and rounds',
+});
+
+const USUAL = 'podium';
+
+export class Composer {
+  #question = /** @type {HTMLTextAreaElement} */ (
+    h('textarea', {
+      id: 'question',
+      rows: '4',
+      placeholder: 'What would you like to know?',
+      'aria-describedby': 'question-problem question-keys',
+    })
+  );
+  #model = /** @type {HTMLSelectElement} */ (h('select', { id: 'tier' }));
+  #usd = numberField('budget-usd', 'no cap of yours');
+  #seconds = numberField('budget-seconds', 'no cap of yours');
+  #problem = h('p', { class: 'field-error', id: 'question-problem', role: 'alert' });
+
+  /**
+   * @param {{onAsk: () => void, onPlan: () => void, onChange: () => void}} listener
+   */
+  constructor({ onAsk, onPlan, onChange }) {
+    const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
+    this.element = h(
+      'form',
+      {
+        class: 'composer',
+        novalidate: true, // what is wrong is told in our own words
+        onsubmit: (/** @type {Event} */ event) => {
+          event.preventDefault();
+          onAsk();
+        },
+        oninput: onChange,
+        onfocusout: onChange,
+        onkeydown: (/** @type {KeyboardEvent} */ event) => {
+          if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
+          event.preventDefault();
+          onAsk();
+        },
+      },
+      h('div', { class: 'field' }, h('label', { for: 'question' }, 'Question'), this.#question),
+      this.#problem,
+      h(
+        'div',
+        { class: 'field-row composer-row' },
+        h('div', { class: 'field' }, h('label', { for: 'tier' }, 'Tier'), this.#model),
+        field('budget-usd', 'Budget, USD', this.#usd),
+        field('budget-seconds', 'Budget, seconds', this.#seconds),
+        h(
+          'div',
+          { class: 'buttons composer-buttons' },
+          h('button', { type: 'button', onclick: () => onPlan() }, 'Plan'),
+          h('button', { type: 'submit', class: 'primary' }, 'Ask'),
+        ),
+      ),
+      h(
+        'p',
+        { class: 'quiet-text composer-keys', id: 'question-keys' },
+        h('kbd', {}, isMac ? '⌘' : 'Ctrl'),
+        ' + ',
+        h('kbd', {}, 'Enter'),
+        ' asks. Plan shows the workflow and an estimate, and carries nothing out.',
+      ),
+    );
+  }
+
+  /**
+   * What may be asked for.
+   * @param {string[]} models
+   */
+  offer(models) {
+    const chosen = this.#model.value;
+    const tiers = Object.keys(TIERS).filter((name) => models.includes(name));
+    replace(this.#model, tiers.map((name) => h('option', { value: name }, TIERS[name])));
+    const [first = ''] = tiers.includes(USUAL) ? [USUAL] : tiers;
+    this.#model.value = tiers.includes(chosen) ? chosen : first;
+  }
+
+  /** @returns {Draft} */
+  get draft() {
+    return {
+      question: this.#question.value,
+      model: this.#model.value,
+      usd: this.#usd.value,
+      seconds: this.#seconds.value,
+    };
+  }
+
+  /** @param {Partial<Draft>} draft */
+  set draft({ question = '', model = USUAL, usd = '', seconds = '' }) {
+    this.#question.value = question;
+    if (TIERS[model]) {
+      if (!this.#model.value) replace(this.#model, h('option', { value: model }, TIERS[model]));
+      this.#model.value = model;
+    }
+    this.#usd.value = usd;
+    this.#seconds.value = seconds;
+  }
+
+  /**
+   * The draft as the body of a request, or null where something is missing: that is shown.
+   * @returns {{question: string, model: string, podium: Record<string, unknown>} | null}
+   */
+  read() {
+    const { question, model } = this.draft;
+    const wrong = this.#wrong();
+    replace(this.#problem, wrong?.message ?? '');
+    for (const each of [this.#question, this.#usd, this.#seconds]) {
+      if (wrong?.field === each) each.setAttribute('aria-invalid', 'true');
+      else each.removeAttribute('aria-invalid');
+    }
+    if (wrong) {
+      wrong.field.focus();
+      return null;
+    }
+    const caps = { usd: this.#usd.value, seconds: this.#seconds.value };
+    const given = Object.entries(caps).filter(([, value]) => value !== '');
+    const budget = Object.fromEntries(given.map(([name, value]) => [name, Number(value)]));
+    return { question, model, podium: given.length ? { budget } : {} };
+  }
+
+  focus() {
+    this.#question.focus();
+  }
+
+  #wrong() {
+    if (!this.#question.value.trim()) {
+      return { field: this.#question, message: 'There is no question yet; write one.' };
+    }
+    for (const [name, field] of /** @type {const} */ ([
+      ['dollars', this.#usd],
+      ['seconds', this.#seconds],
+    ])) {
+      if (!field.validity.valid) {
+        const message = `The budget in ${name} is a number from 0 on, or empty for no cap.`;
+        return { field, message };
+      }
+    }
+    return null;
+  }
+}
+
+/**
+ * @param {string} id
+ * @param {string} placeholder
+ */
+function numberField(id, placeholder) {
+  return /** @type {HTMLInputElement} */ (
+    h('input', { id, type: 'number', min: '0', step: 'any', inputmode: 'decimal', placeholder })
+  );
+}
+
+/**
+ * @param {string} id
+ * @param {string} label
+ * @param {Node} input
+ */
+function field(id, label, input) {
+  return h('div', { class: 'field' }, h('label', { for: id }, label), input);
+}

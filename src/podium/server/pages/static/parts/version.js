@@ -1,0 +1,266 @@
+// One way in which a question was answered, as a card: the plan and its steps, the answer as it
+// comes, and what it took. Several stand side by side. A card only shows; `asking.js` tells it
+// what happens.
+
+import { h, nodes, replace } from '../lib/dom.js';
+import { count, duration, durationText, usd } from '../lib/format.js';
+import { markdown } from '../lib/markdown.js';
+import { LiveRound } from './live-round.js';
+import { statusBadge } from './status.js';
+
+export class Version {
+  /** @type {LiveRound[]} */
+  #rounds = [];
+  #speaker = '';
+  #words = '';
+  #isFromEvents = false;
+  #heading = h('h3', {});
+  #answer = h('div', { class: 'answer', hidden: true });
+  #badge = h('span', { role: 'status' });
+  #clock = h('span', { class: 'figure quiet-text clock' });
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #ticking;
+  #plan = h('div', { class: 'version-plan' });
+  #notices = h('div', { class: 'version-notices' });
+  #figures = h('div', { class: 'version-figures' });
+  #actions = h('div', { class: 'buttons version-actions' });
+
+  /**
+   * @param {string} title
+   * @param {AbortSignal} signal Ends the card's clock.
+   */
+  constructor(title, signal) {
+    /** @type {string | null} */
+    this.runId = null;
+    /** @type {any} The run as it ended, once it has. */
+    this.run = null;
+    /** Whether it is one worker's own reply, with nothing planned. */
+    this.isAlone = false;
+    /** @type {import('./alone.js').Alone | null} That reply, once it is there. */
+    this.alone = null;
+    this.element = h(
+      'article',
+      { class: 'card version' },
+      h('header', { class: 'version-head' }, this.#heading, this.#badge, this.#clock),
+      this.#plan,
+      this.#notices,
+      this.#answer,
+      this.#figures,
+      this.#actions,
+    );
+    this.title = title;
+    this.rename(title);
+    signal.addEventListener('abort', () => clearInterval(this.#ticking));
+  }
+
+  /** @param {string} title */
+  rename(title) {
+    this.title = title;
+    replace(this.#heading, title);
+    this.element.setAttribute('aria-label', title);
+  }
+
+  /** The steps of the latest plan, or null where there is none yet. */
+  get steps() {
+    return this.#rounds.at(-1)?.steps ?? null;
+  }
+
+  /** Something begins: what was shown before is void. */
+  begin(status = 'planning') {
+    this.run = null;
+    this.runId = null;
+    this.#rounds = [];
+    this.#speaker = this.#words = '';
+    this.#isFromEvents = false;
+    this.#answer.hidden = true;
+    replace(this.#plan);
+    replace(this.#notices);
+    replace(this.#figures);
+    this.status(status);
+    const began = performance.now();
+    const tick = () => replace(this.#clock, durationText((performance.now() - began) / 1000));
+    clearInterval(this.#ticking);
+    this.#ticking = setInterval(tick, 500);
+  }
+
+  /** Nothing more will happen. */
+  end() {
+    clearInterval(this.#ticking);
+    replace(this.#clock);
+    this.#rounds.at(-1)?.close();
+  }
+
+  /** @param {string} status */
+  status(status) {
+    replace(this.#badge, statusBadge(status));
+  }
+
+  /** @param {...(Node | null)} elements */
+  actions(...elements) {
+    replace(this.#actions, elements);
+  }
+
+  /** @param {...(Node | null)} elements */
+  notices(...elements) {
+    replace(this.#notices, elements);
+  }
+
+  /**
+   * What goes in the place of the plan: a plan that is being edited.
+   * @param {Node} element
+   */
+  plan(element) {
+    this.#rounds = [];
+    replace(this.#plan, element);
+  }
+
+  /**
+   * A plan that nobody has carried out.
+   * @param {any} preview what `/v1/plan` answered
+   */
+  preview({ workflow, warnings, estimate, planning }) {
+    this.#round(workflow, 'The plan', null, warnings);
+    this.status('planned, not carried out');
+    const once = h('p', { class: 'quiet-text' });
+    replace(
+      once,
+      `An estimate, if all goes well: each step is taken to write ` +
+        `${estimate.assumed_output_tokens_a_step} tokens. Planning itself cost `,
+      usd(planning.cost_usd),
+      '.',
+    );
+    const tokens = estimate.input_tokens + estimate.output_tokens;
+    replace(
+      this.#figures,
+      facts(['Cost, about', usd(estimate.cost_usd)], ['Calls', count(estimate.calls)], [
+        'Tokens, about',
+        count(tokens),
+      ]),
+      once,
+    );
+  }
+
+  /** @param {string} runId */
+  opened(runId) {
+    this.runId = runId;
+  }
+
+  /**
+   * @param {string} event
+   * @param {any} data
+   */
+  happened(event, data) {
+    if (event === 'planned') this.#planned(data);
+    else if (event === 'step_delta' && !data.thinking) this.#delta(data);
+    else if (event === 'run_done') this.#done(data);
+    else this.#rounds[data.round]?.happened(event, data);
+  }
+
+  /** @param {string} text */
+  said(text) {
+    if (!this.#isFromEvents) this.#say(text);
+  }
+
+  /** @param {Error} error */
+  unseen(error) {
+    const words = `What is done meanwhile cannot be shown: ${error.message}`;
+    this.#notices.append(h('p', { class: 'notice' }, words));
+  }
+
+  /**
+   * An answer that came whole, with what it took.
+   * @param {string} text
+   * @param {...[string, Node]} figures
+   */
+  answered(text, ...figures) {
+    this.end();
+    this.status('answered');
+    this.#render(text);
+    replace(this.#figures, facts(...figures));
+  }
+
+  /** @param {any} data */
+  #planned({ round, accepted, workflow, warnings }) {
+    if (accepted || workflow === null) {
+      this.#plan.append(h('p', { class: 'quiet-text' }, 'The conductor accepted this answer.'));
+      return;
+    }
+    this.#round(workflow, `Round ${round + 1}`, round > 0 ? `Round ${round + 1}` : null, warnings);
+    this.status('running');
+  }
+
+  /**
+   * @param {{steps: import('./plan.js').Step[]}} workflow
+   * @param {string} label
+   * @param {string | null} heading
+   * @param {string[]} warnings
+   */
+  #round(workflow, label, heading, warnings) {
+    const round = new LiveRound(workflow, { label, heading, warnings });
+    this.#rounds.push(round);
+    this.#plan.append(round.element);
+  }
+
+  /** @param {{round: number, index: number, text: string}} data */
+  #delta({ round, index, text }) {
+    const speaker = `${round} ${index}`;
+    if (speaker !== this.#speaker) {
+      // A later round has an answer of its own, and so have the events, which say the same words
+      // as the answer's own stream but sooner.
+      this.#speaker = speaker;
+      this.#isFromEvents = true;
+      this.#words = '';
+    }
+    this.#say(text);
+  }
+
+  /** @param {string} text */
+  #say(text) {
+    if (!this.#words) {
+      replace(this.#answer, h('h4', {}, 'Answer'), h('div', { class: 'plain answer-words' }));
+      this.#answer.hidden = false;
+    }
+    this.#words += text;
+    this.#answer.lastElementChild?.append(...nodes([text]));
+  }
+
+  /** @param {any} run */
+  #done(run) {
+    this.run = run;
+    this.runId = run.run_id;
+    this.end();
+    this.status(run.status);
+    if (run.answer) this.#render(run.answer);
+    if (run.error) this.#notices.append(h('p', { class: 'notice bad' }, run.error));
+    const { input_tokens: read, output_tokens: written } = run.usage;
+    const { seconds, calls } = run.budget.spent;
+    replace(
+      this.#figures,
+      facts(
+        ['Cost', usd(run.cost_usd)],
+        ['Time', duration(seconds)],
+        ['Tokens in', count(read)],
+        ['Tokens out', count(written)],
+        ['Calls', count(calls)],
+      ),
+    );
+  }
+
+  /** @param {string} text */
+  #render(text) {
+    this.#answer.hidden = false;
+    replace(this.#answer, h('h4', {}, 'Answer'), h('div', { class: 'prose' }, markdown(text)));
+  }
+}
+
+/**
+ * A few figures with what they are.
+ * @param {...[string, Node]} pairs
+ */
+export function facts(...pairs) {
+  return h(
+    'dl',
+    { class: 'facts' },
+    pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))),
+  );
+}

@@ -1,0 +1,588 @@
+"""The playground: ask, watch, compare, edit and ask again; and what is shown where that fails."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from podium.conductor import FixedConductor, Plan, Situation
+from podium.runner import Options
+from podium.store import RunFilter, RunSummary
+from podium.worker import Caller
+from podium.workflow import Step, Workflow
+from support.paced import Paced
+from support.site import Site, site_over
+from support.wire import wire_to
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator, Page, Route
+
+    from server.pages.conftest import Watched
+
+QUESTION = "Is 91 a prime?"
+ANSWER = "No: **91** is 7 times 13."
+JOIN = Workflow(
+    (
+        Step("ada", "Look for factors"),
+        Step("bob", "Recall the primes"),
+        Step("cleo", "Compare both and answer", (0, 1)),
+    )
+)
+
+
+@dataclass
+class Stage:
+    """A site and those who act on it; `cleo` is the dearest of them."""
+
+    site: Site
+    ada: Paced
+    bob: Paced
+    cleo: Paced
+
+    def hold(self) -> None:
+        """Nobody says a word until told to."""
+        for worker in (self.ada, self.bob, self.cleo):
+            worker.hold()
+
+
+def actors(bobs_price: float | None = 2.0) -> tuple[Paced, Paced, Paced]:
+    return (
+        Paced("ada", "7 divides it.", price=1.0),
+        Paced("bob", "91 is not in the list.", bobs_price),
+        Paced("cleo", ANSWER, price=5.0),
+    )
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def stage(tmp_path: Path, watched: Watched) -> AsyncIterator[Stage]:
+    workers = actors()
+    async with site_over(tmp_path, workers, conductor=FixedConductor(JOIN)) as site:
+        watched.origins.add(f"{site.address}/")
+        yield Stage(site, *workers)
+
+
+async def opened(page: Page, address: str, question: str = QUESTION) -> None:
+    """The playground, with a question written and the tier chosen that plans."""
+    await page.goto(address)
+    await page.get_by_label("Tier").select_option("podium-ultra")
+    await page.get_by_label("Question").fill(question)
+
+
+async def asked(page: Page, address: str) -> Locator:
+    """A question that was asked: the card of its first version."""
+    await opened(page, address)
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    return version(page, "As planned")
+
+
+def version(page: Page, title: str) -> Locator:
+    return page.get_by_role("article", name=title, exact=True)
+
+
+def step(card: Locator, index: int, state: str = "") -> Locator:
+    """A step in the drawing, in that state."""
+    in_state = f'[data-state="{state}"]' if state else ""
+    return card.locator(f'.graph-step[data-step="{index}"]{in_state}')
+
+
+async def answered(card: Locator) -> None:
+    await card.locator('[data-status="answered"]').wait_for()
+
+
+async def figures(card: Locator) -> dict[str, str]:
+    """The figures below an answer, by their names."""
+    lines = await card.locator(".facts > div").all_inner_texts()
+    pairs = [line.split("\n") for line in lines]
+    return {name: value for [name, value] in pairs}
+
+
+async def test_a_workflow_is_watched_as_it_runs(page: Page, stage: Stage) -> None:
+    stage.hold()
+    card = await asked(page, stage.site.address)
+    await step(card, 0, "running").wait_for()
+    await step(card, 1, "running").wait_for()
+    await step(card, 2, "waiting").wait_for()
+    assert await card.locator(".graph-lane title").all_text_contents() == ["ada", "bob", "cleo"]
+    stage.ada.go_on()
+    await step(card, 0, "done").wait_for()
+    await step(card, 1, "running").wait_for()
+    await card.locator(".version-step").nth(0).get_by_text("7 divides it.").wait_for()
+    stage.bob.go_on()
+    await step(card, 2, "running").wait_for()
+    stage.cleo.say(2)
+    words = card.locator(".answer-words")
+    await words.get_by_text("No: **91**", exact=True).wait_for()
+    stage.cleo.go_on()
+    await answered(card)
+    assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+    assert await card.locator(".answer strong").inner_text() == "91"
+
+
+async def test_the_end_tells_cost_time_tokens_and_the_way_to_the_run(
+    page: Page, stage: Stage
+) -> None:
+    await opened(page, stage.site.address)
+    await page.get_by_label("Tier").select_option("podium-mini")
+    await page.keyboard.press("Control+Enter")
+    card = version(page, "As planned")
+    await answered(card)
+    told = await figures(card)
+    assert re.fullmatch(r"\d+ ms|[\d.]+ s", told.pop("Time"))
+    assert told == {"Cost": "$0.00012", "Tokens in": "100", "Tokens out": "10", "Calls": "1"}
+    [run] = await kept(stage.site)
+    link = card.get_by_role("link", name="Open the run")
+    assert await link.get_attribute("href") == f"/runs/{run.id}"
+
+
+async def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing(
+    page: Page, tmp_path: Path, watched: Watched
+) -> None:
+    workers = actors(bobs_price=None)
+    async with site_over(tmp_path, workers, conductor=FixedConductor(JOIN)) as site:
+        watched.origins.add(f"{site.address}/")
+        card = await asked(page, site.address)
+        await answered(card)
+        told = await figures(card)
+    assert (told["Cost"], told["Calls"]) == ("–", "3")
+
+
+async def test_a_plan_is_shown_with_an_estimate_and_runs_when_told_to(
+    page: Page, stage: Stage
+) -> None:
+    await opened(page, stage.site.address)
+    await page.get_by_role("button", name="Plan", exact=True).click()
+    card = version(page, "The plan")
+    await step(card, 2, "waiting").wait_for()
+    assert (await figures(card))["Calls"] == "3"
+    assert not stage.ada.asked
+    await card.get_by_role("button", name="Run this plan").click()
+    await answered(card)
+    assert len(stage.ada.asked) == 1
+
+
+async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
+    await opened(page, stage.site.address)
+    await page.get_by_label("Budget, USD").fill("0.25")
+    await page.get_by_label("Budget, seconds").fill("30")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    await answered(version(page, "As planned"))
+    [summary] = await kept(stage.site)
+    run = await stage.site.service.keeper.load(summary.id)
+    assert (run.budget.usd, run.budget.seconds) == (0.25, 30)
+
+
+async def test_without_a_question_nothing_is_asked(page: Page, stage: Stage) -> None:
+    await opened(page, stage.site.address, question="  ")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_text("There is no question yet; write one.").wait_for()
+    assert await page.get_by_label("Question").get_attribute("aria-invalid") == "true"
+    await page.get_by_label("Question").fill(QUESTION)
+    await page.get_by_label("Budget, USD").fill("-1")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_text("The budget in dollars is a number from 0 on").wait_for()
+    assert not stage.ada.asked
+
+
+async def test_every_round_is_shown_and_the_last_answer_stands(
+    page: Page, tmp_path: Path, watched: Watched
+) -> None:
+    workers = actors()
+    async with site_over(
+        tmp_path, workers, conductor=Improving(), options=Options(rounds=2)
+    ) as site:
+        watched.origins.add(f"{site.address}/")
+        card = await asked(page, site.address)
+        await answered(card)
+    assert await card.locator(".graph").count() == 2
+    await card.get_by_role("heading", name="Round 2").wait_for()
+    assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+
+
+async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: Stage) -> None:
+    first = await asked(page, stage.site.address)
+    await answered(first)
+    await first.get_by_role("button", name="Edit the plan and run it again").click()
+    second = version(page, "Your plan")
+    await second.get_by_text("not changed yet").wait_for()
+    rows = second.get_by_role("group", name=re.compile(r"^Step \d"))
+    await rows.nth(0).get_by_label("Worker").select_option("bob")
+    await rows.nth(2).get_by_label("Subtask").fill("Say it in one word")
+    await rows.nth(2).get_by_label("step 1").uncheck()
+    await second.get_by_text("edited, not run").wait_for()
+    stage.cleo.line = "No."
+    await second.get_by_role("button", name="Run this plan").click()
+    await answered(second)
+    assert await first.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+    assert await second.locator(".answer .prose").inner_text() == "No."
+    assert (await figures(second))["Calls"] == "3"
+    tops = [await card.evaluate("e => e.getBoundingClientRect().top") for card in (first, second)]
+    assert tops[0] == tops[1], "they stand side by side"
+    newest = (await kept(stage.site))[0]
+    run = await stage.site.service.keeper.load(newest.id)
+    assert run.rounds[0].workflow == Workflow(
+        (
+            Step("bob", "Look for factors"),
+            Step("bob", "Recall the primes"),
+            Step("cleo", "Say it in one word", (0,)),
+        )
+    )
+
+
+async def edited(page: Page, stage: Stage) -> tuple[Locator, Locator]:
+    """A plan that is being edited: its card, and the steps in it."""
+    await opened(page, stage.site.address)
+    await page.get_by_role("button", name="Plan", exact=True).click()
+    await page.get_by_role("button", name="Edit the plan", exact=True).click()
+    card = version(page, "Your plan")
+    return card, card.get_by_role("group", name=re.compile(r"^Step \d"))
+
+
+async def test_what_is_wrong_with_a_plan_is_told_beside_the_step(page: Page, stage: Stage) -> None:
+    card, rows = await edited(page, stage)
+    await card.get_by_role("button", name="Move up: step 2").click()
+    await rows.nth(1).get_by_text("Step 1 may not read step 2").wait_for()
+    assert await rows.nth(1).get_by_label("step 2").is_checked()
+    await card.get_by_role("button", name="Move down: step 1").click()
+    await card.get_by_role("button", name="Add a step").click()
+    assert await rows.count() == 4
+    await card.get_by_role("button", name="Run this plan").click()
+    await rows.nth(2).get_by_text("Step 2 has an empty subtask; say what to do.").wait_for()
+    assert await rows.nth(2).get_by_label("Subtask").evaluate("e => e === document.activeElement")
+    for _ in range(4):
+        await card.get_by_role("button", name="Remove: step 0").click()
+    await card.get_by_text("The workflow has no steps; give it at least one.").wait_for()
+    assert len(stage.ada.asked) == 0
+    await card.get_by_role("button", name="Discard").click()
+    assert await version(page, "Your plan").count() == 0
+
+
+async def test_steps_that_move_keep_what_they_read(page: Page, stage: Stage) -> None:
+    card, rows = await edited(page, stage)
+    await card.get_by_role("button", name="Move down: step 0").click()
+    assert await rows.nth(1).get_by_label("Subtask").input_value() == "Look for factors"
+    await rows.nth(2).get_by_label("step 0").uncheck()
+    await card.get_by_role("button", name="Remove: step 0").click()
+    await card.get_by_role("button", name="Run this plan").click()
+    await answered(card)
+    [summary] = await kept(stage.site)
+    run = await stage.site.service.keeper.load(summary.id)
+    assert run.rounds[0].workflow == Workflow(
+        (Step("ada", "Look for factors"), Step("cleo", "Compare both and answer", (0,)))
+    )
+
+
+async def test_a_plan_that_the_server_refuses_is_open_again_with_its_words(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("400 (Bad Request)")
+    await refuse(page, 400, "steps: the worker of step 1 is 'bob'; write another")
+    card, rows = await edited(page, stage)
+    await card.get_by_role("button", name="Run this plan").click()
+    await rows.nth(1).get_by_text("the worker of step 1 is 'bob'; write another").wait_for()
+
+
+async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage: Stage) -> None:
+    card = await asked(page, stage.site.address)
+    await answered(card)
+    await card.get_by_role("button", name="What would the best single worker have said?").click()
+    alone = version(page, "cleo alone")
+    await answered(alone)
+    assert await alone.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+    told = await figures(alone)
+    assert (told["Cost"], told["Tokens in"], told["Calls"]) == ("$0.0006", "100", "1")
+    assert "dearest" in await alone.inner_text()
+    assert stage.cleo.asked[-1].messages[-1].text == QUESTION
+    assert not await card.get_by_role("button", name="What would the best").count()
+
+
+async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage: Stage) -> None:
+    stage.bob.hold()
+    card = await asked(page, stage.site.address)
+    await step(card, 0, "done").wait_for()
+    await card.get_by_role("button", name="Cancel").click()
+    await card.locator('[data-status="interrupted"]').wait_for()
+    await stage.bob.let_go.wait()
+    assert await step(card, 1).get_attribute("data-state") == "cancelled"
+    assert "Tokens in" in await figures(card)
+    [run] = await kept(stage.site)
+    assert run.status == "interrupted"
+    await card.get_by_role("button", name="Ask again").wait_for()
+
+
+async def test_a_server_that_goes_away_is_told_of_and_its_run_watched_when_it_is_back(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("net::ERR_")
+    stage.bob.hold()
+    async with wire_to(stage.site.address) as wire:
+        watched.origins.add(f"{wire.address}/")
+        card = await asked(page, wire.address)
+        await step(card, 0, "done").wait_for()
+        wire.cut()
+        await card.get_by_text("The connection to the server was lost").wait_for()
+        await card.get_by_role("button", name="Ask again").wait_for()
+        await stage.bob.let_go.wait()
+        await card.get_by_role("button", name="Watch the run").click()
+        await card.get_by_text("The connection to the server was lost").wait_for()
+        wire.mend()
+        await card.get_by_role("button", name="Watch the run").click()
+        await card.locator('[data-status="interrupted"]').wait_for()
+        await step(card, 0, "done").wait_for()
+
+
+async def test_a_server_that_is_away_from_the_start_says_so(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("net::ERR_")
+    async with wire_to(stage.site.address) as wire:
+        watched.origins.add(f"{wire.address}/")
+        await opened(page, wire.address)
+        wire.cut()
+        await page.get_by_role("button", name="Ask", exact=True).click()
+        card = version(page, "As planned")
+        await card.get_by_text("Is podium serve still running?").wait_for()
+        wire.mend()
+        await card.get_by_role("button", name="Ask again").click()
+        await answered(card)
+
+
+async def test_a_budget_that_is_spent_is_told_with_its_run(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("402 (Payment Required)")
+    await opened(page, stage.site.address)
+    await page.get_by_label("Budget, USD").fill("0.0000001")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    card = version(page, "As planned")
+    await card.get_by_role("alert").filter(has_text="budget").wait_for()
+    await card.get_by_role("button", name="Ask again").wait_for()
+
+
+async def test_who_asks_too_often_is_told_how_long_to_wait(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("429 (Too Many Requests)")
+    await page.clock.install()
+    await refuse(page, 429, "too many requests with this key", {"Retry-After": "7"})
+    card = await asked(page, stage.site.address)
+    await card.get_by_text("too many requests with this key").wait_for()
+    waiting = card.get_by_role("button", name="Ask again in 7 s")
+    assert await waiting.is_disabled()
+    await page.unroute("**/v1/responses")
+    await page.clock.run_for(8000)
+    await card.get_by_role("button", name="Ask again", exact=True).click()
+    await answered(card)
+
+
+async def test_a_key_that_may_not_read_runs_still_gets_the_answer(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("403 (Forbidden)")
+    await refuse(page, 403, "this key may not read runs", where="**/events")
+    card = await asked(page, stage.site.address)
+    await card.get_by_text("What is done meanwhile cannot be shown: this key may not").wait_for()
+    await card.locator(".answer-words").get_by_text("No: **91** is 7 times 13.").wait_for()
+
+
+async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: Stage) -> None:
+    stage.ada.fails = "its line is down"
+    card = await asked(page, stage.site.address)
+    await step(card, 0, "failed").wait_for()
+    await card.locator(".version-step").nth(0).click()
+    await card.locator(".version-step").nth(0).get_by_text("its line is down").wait_for()
+
+
+async def test_question_and_answer_survive_a_reload_and_the_way_back(
+    page: Page, stage: Stage
+) -> None:
+    await page.goto(stage.site.url("/runs"))
+    card = await asked(page, stage.site.address)
+    await answered(card)
+    await page.get_by_label("Budget, seconds").fill("60")
+    await page.get_by_label("Question").focus()
+    await page.reload()
+    await answered(version(page, "As planned"))
+    assert await page.get_by_label("Question").input_value() == QUESTION
+    assert await page.get_by_label("Budget, seconds").input_value() == "60"
+    assert await page.get_by_label("Tier").input_value() == "podium-ultra"
+    await card.get_by_role("link", name="Open the run").click()
+    await page.wait_for_url("**/runs/run_*")
+    await page.go_back()
+    await answered(version(page, "As planned"))
+    assert await step(version(page, "As planned"), 2, "done").count() == 1
+    assert QUESTION.split()[0] not in page.url
+    await page.go_back()
+    await page.wait_for_url("**/runs")
+    assert len(stage.ada.asked) == 1, "nothing is asked again"
+
+
+async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("404 (Not Found)")
+    await answered(await asked(page, stage.site.address))
+    [run] = await kept(stage.site)
+    await stage.site.service.keeper.delete(run.id)
+    await page.reload()
+    await version(page, "As planned").get_by_text("it was deleted").wait_for()
+
+
+async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: Stage) -> None:
+    stage.bob.hold()
+    card = await asked(page, stage.site.address)
+    await step(card, 1, "running").wait_for()
+    await page.get_by_role("link", name="Pool").click()
+    await stage.bob.let_go.wait()
+
+
+async def test_it_fits_a_small_window(page: Page, stage: Stage) -> None:
+    await page.set_viewport_size({"width": 380, "height": 800})
+    card = await asked(page, stage.site.address)
+    await answered(card)
+    await card.get_by_role("button", name="Edit the plan and run it again").click()
+    await version(page, "Your plan").wait_for()
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_everything_can_be_done_by_keyboard(page: Page, stage: Stage) -> None:
+    await page.goto(stage.site.address)
+    await page.get_by_label("Tier").locator("option").nth(2).wait_for(state="attached")
+    await page.keyboard.type(QUESTION)  # the question has the focus
+    await page.keyboard.press("Tab")
+    await page.keyboard.type("podium-ultra")
+    await page.keyboard.press("Control+Enter")
+    card = version(page, "As planned")
+    await answered(card)
+    await tab_to(page, step(card, 0))
+    await page.keyboard.press("ArrowDown")
+    assert await step(card, 1).evaluate(IS_FOCUSED)
+    await page.keyboard.press("ArrowRight")
+    assert await step(card, 2).evaluate(IS_FOCUSED)
+    await page.keyboard.press("Enter")
+    assert await step(card, 2).get_attribute("aria-pressed") == "true"
+    await card.locator(".version-step").nth(2).get_by_text("It reads steps 0–1.").wait_for()
+    edit = card.get_by_role("button", name="Edit the plan and run it again")
+    await tab_to(page, edit)
+    await page.keyboard.press("Enter")
+    yours = version(page, "Your plan")
+    assert await yours.get_by_label("Subtask").first.evaluate(IS_FOCUSED)
+    await page.keyboard.type(" and ")
+    await page.keyboard.press("Control+Enter")
+    await answered(yours)
+
+
+@pytest.mark.parametrize("shape", ["chain", "wide", "dense"])
+async def test_five_hundred_steps_are_drawn_and_react_at_once(
+    page: Page, stage: Stage, shape: str
+) -> None:
+    await opened(page, stage.site.address)
+    actions = await page.evaluate(LARGE, shape)
+    took = {action: await busy(page, action) for action in actions}
+    assert await page.locator("[data-step]").count() == 500
+    assert max(took.values()) < 200, f"milliseconds: {took}"
+
+
+IS_FOCUSED = "element => element === document.activeElement"
+
+LARGE = """async (shape) => {
+  const { LiveRound } = await import('/static/parts/live-round.js');
+  const access = {
+    chain: (index) => (index ? [index - 1] : []),
+    wide: () => [],
+    dense: (index) => (index < 250 ? [] : Array.from({ length: 250 }, (_, read) => read)),
+  }[shape];
+  const steps = Array.from({ length: 500 }, (_, index) => ({
+    worker: `worker-${index % 7}`, subtask: `Look at part ${index}`, access: access(index),
+  }));
+  const ended = {
+    index: 400, status: 'done', reply: 'x', error: null, cost_usd: 0.1,
+    usage: { input_tokens: 10, output_tokens: 5 }, started_ms: 0, finished_ms: 1,
+  };
+  let round;
+  const last = () => round.element.querySelector('[data-step="499"]');
+  window.act = {
+    draw: () => {
+      round = new LiveRound({ steps }, { label: 'Large' });
+      document.querySelector('.page').append(round.element);
+    },
+    start: () => round.happened('step_started', { index: 400 }),
+    end: () => round.happened('step_done', ended),
+    select: () => last().dispatchEvent(new MouseEvent('click', { bubbles: true })),
+    arrow: () => last().dispatchEvent(
+      new KeyboardEvent('keydown', { key: 'ArrowUp', bubbles: true })),
+  };
+  return Object.keys(window.act);
+}"""
+
+DONE_AND_PAINTED = """(action) => new Promise((resolve) => {
+  window.act[action]();
+  requestAnimationFrame(() => setTimeout(resolve));
+})"""
+
+
+async def busy(page: Page, action: str) -> float:
+    """For how many milliseconds an action has the page at work, until it is painted: by the clock
+    of its thread, for other processes may have the machine meanwhile."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    async def at_work() -> float:
+        told = await session.send("Performance.getMetrics")
+        metrics = {each["name"]: each["value"] for each in told["metrics"]}
+        return float(metrics["TaskDuration"])
+
+    before = await at_work()
+    await page.evaluate(DONE_AND_PAINTED, action)
+    took = await at_work() - before
+    await session.detach()
+    return 1000 * took
+
+
+class Improving:
+    """A conductor that is never content with the first answer, and always with the second."""
+
+    name = "improving"
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        if not situation.rounds:
+            return Plan(Workflow((Step("ada", "Guess"),)))
+        return Plan(JOIN if len(situation.rounds) == 1 else None)
+
+
+async def kept(site: Site) -> list[RunSummary]:
+    """The runs on record, the newest first, once all is written."""
+    return await site.service.keeper.list(RunFilter(), limit=10)
+
+
+async def refuse(
+    page: Page,
+    status: int,
+    message: str,
+    headers: dict[str, str] | None = None,
+    where: str = "**/v1/responses",
+) -> None:
+    """Have the server say no, in its own words."""
+
+    async def fulfil(route: Route) -> None:
+        body = json.dumps({"error": {"message": message}})
+        await route.fulfill(
+            status=status, body=body, content_type="application/json", headers=headers
+        )
+
+    await page.route(where, fulfil)
+
+
+async def tab_to(page: Page, wanted: Locator) -> None:
+    """Go there with the tabulator."""
+    for _ in range(40):
+        await page.keyboard.press("Tab")
+        if await wanted.evaluate(IS_FOCUSED):
+            return
+    raise AssertionError("the tabulator never comes there")
