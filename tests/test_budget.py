@@ -160,3 +160,11 @@ def test_a_conductor_in_the_pool_needs_no_price_of_its_own() -> None:
 def test_a_cap_that_caps_nothing_is_refused(cap: float) -> None:
     with pytest.raises(ConfigError, match=r"budget\.usd is"):
         Budget(usd=cap)
+
+
+def test_a_narrowed_budget_has_the_lower_of_each_cap() -> None:
+    budget = Budget(calls=5, usd=1.0, depth=2)
+    assert budget.narrowed({"calls": 9, "usd": 0.5, "tokens": 100, "depth": 0}) == Budget(
+        calls=5, usd=0.5, tokens=100, depth=0
+    )
+    assert budget.narrowed({"calls": None, "tokens": None}) is budget

@@ -7,7 +7,7 @@ be; how a run goes on from there is `podium.performance`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
@@ -63,6 +63,22 @@ class Options:
             raise ConfigError(f"budget is {self.budget!r}; give a Budget, such as Budget(calls=9)")
         if isinstance(self.exclude, str):
             raise ConfigError(f"exclude is the text {self.exclude!r}; give a set of names")
+
+    def narrowed(
+        self,
+        *,
+        max_steps: int | None = None,
+        rounds: int | None = None,
+        caps: Mapping[str, float | None] = {},
+    ) -> Options:
+        """These options with what somebody wishes for who may only ask for less: of each limit and
+        each cap of the budget, the lower. None is no wish."""
+        return replace(
+            self,
+            max_steps=min(self.max_steps, max_steps or self.max_steps),
+            rounds=min(self.rounds, rounds or self.rounds),
+            budget=self.budget.narrowed(caps),
+        )
 
 
 NESTED: Final = WorkerProfile(

@@ -23,6 +23,9 @@ from podium.mcp import server as server_module
 from podium.mcp.rpc import LARGEST_MESSAGE
 from podium.mcp.server import McpServer
 from podium.providers import ScriptedWorker
+from podium.run import Run
+from podium.runner import Options
+from podium.store import NullStore, RunStore
 from podium.usage import Price
 from podium.workflow import Step, Workflow
 from support.stage import Actor
@@ -92,9 +95,21 @@ async def talking(podium: AsyncPodium, usual: Wishes | None = None) -> AsyncIter
             await podium.close()
 
 
-def scripted(*replies: str) -> AsyncPodium:
+class Kept(NullStore):
+    """Keeps the runs that have ended where a test can look at them."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    async def finish(self, *runs: Run) -> None:
+        self.runs += runs
+
+
+def scripted(
+    *replies: str, options: Options | None = None, store: RunStore | None = None
+) -> AsyncPodium:
     workers = [ScriptedWorker("a", [*replies] or "A"), ScriptedWorker("b", "B")]
-    return AsyncPodium(workers, FixedConductor(TWO))
+    return AsyncPodium(workers, FixedConductor(TWO), options=options, store=store)
 
 
 async def test_a_fault_of_our_own_is_answered_too(
@@ -210,6 +225,23 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
             run = result["structuredContent"]
             cap = min(asked, 60.0)
             assert f"capped at ${cap:g}" in run["error"]
+
+
+async def test_a_call_lowers_what_the_settings_say_and_leaves_the_rest_of_it() -> None:
+    options = Options(budget=Budget(usd=60.0, calls=1, allow_unpriced=True))
+    async with talking(scripted(options=options)) as talk:
+        result = await talk.use("ask", question="Why?", budget_usd=1000.0)
+    assert "calls is capped at 1" in result["structuredContent"]["error"]
+
+
+async def test_a_call_gets_no_more_steps_and_rounds_than_are_set() -> None:
+    store = Kept()
+    async with talking(
+        scripted(options=Options(rounds=3), store=store), Wishes(max_steps=4)
+    ) as talk:
+        for asked in (2, 9):
+            await talk.use("ask", question="Why?", max_steps=asked, rounds=asked)
+    assert [(run.max_steps, run.max_rounds) for run in store.runs] == [(2, 2), (4, 3)]
 
 
 @pytest.mark.parametrize(

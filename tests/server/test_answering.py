@@ -18,7 +18,6 @@ from podium.providers import ScriptedWorker
 from podium.request import Delta, Reply, Request, ToolCall
 from podium.runner import Options
 from podium.server.access import OpenDoor, Visitor
-from podium.server.answering import tightened
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
 from podium.server.dialects.responses import RESPONSES
@@ -295,6 +294,22 @@ async def test_wishes_shape_the_run() -> None:
         assert (malformed.status_code, malformed.json()["field"]) == (400, "podium.workflow")
 
 
+@pytest.mark.parametrize("model", ["podium-mini", "thinker"])
+async def test_a_budget_for_thinking_reaches_the_worker_that_answers(model: str) -> None:
+    worker = ScriptedWorker(WorkerProfile(name="thinker"), "yes")
+    body = {
+        "model": model,
+        "max_tokens": 4000,
+        "thinking": {"type": "enabled", "budget_tokens": 2000},
+        "messages": [said("Why?")],
+    }
+    async with serving(application([worker], dialects=REAL)) as served:
+        answer = await served.client.post("/v1/messages", json=body)
+    assert answer.status_code == 200
+    asked = worker.requests[-1]
+    assert (asked.effort, asked.thinking_tokens) == ("low", 2000)
+
+
 async def test_effort_shapes_the_plan() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         steps = {}
@@ -312,20 +327,43 @@ async def test_a_round_that_may_be_improved_upon_is_not_told_before_it_stands() 
     plans = ['{"steps": [{"worker": "solo", "subtask": "Answer", "access": []}]}'] * 2
     planner = ScriptedWorker("planner", plans)
     solo = ScriptedWorker("solo", ["first try", "second try"])
-    app = application([solo], conductor=ModelConductor(planner))
+    app = application([solo], conductor=ModelConductor(planner), options=Options(rounds=2))
     async with serving(app) as served:
-        response = await served.ask(model="podium-ultra", stream=True, podium={"rounds": 2})
+        response = await served.ask(model="podium-ultra", stream=True)
     told = [json.loads(line) for line in response.content.splitlines()]
     words = "".join(each[1] for each in told if each[0] == "text")
     assert words == "second try"
 
 
-def test_a_wish_makes_a_budget_tighter_and_never_wider() -> None:
-    budget = Budget(calls=5, usd=1.0)
-    assert tightened(budget, {"calls": 9, "usd": 0.5, "tokens": 100}) == Budget(
-        calls=5, usd=0.5, tokens=100
+async def test_a_client_may_ask_for_less_than_the_settings_allow_and_never_for_more(
+    tmp_path: Path,
+) -> None:
+    app = application(
+        [ScriptedWorker("solo", "yes")],
+        options=Options(max_steps=4, rounds=2, budget=Budget(calls=9)),
+        store=await open_store(tmp_path / "runs.db"),
     )
-    assert tightened(budget, {}) is budget
+    async with serving(app) as served:
+        for wished in (
+            {"max_steps": 9, "rounds": 9, "budget": {"calls": 99, "tokens": 9000}},
+            {"max_steps": 1, "rounds": 1, "budget": {"calls": 3}},
+        ):
+            await served.ask(model="podium-ultra", podium=wished)
+        keeper = served.service.keeper
+        runs = [await keeper.load(run.id) for run in reversed(await keeper.list())]
+    assert [(run.max_steps, run.max_rounds, run.budget) for run in runs] == [
+        (4, 2, Budget(calls=9, tokens=9000)),
+        (1, 1, Budget(calls=3)),
+    ]
+
+
+async def test_a_workflow_of_the_clients_own_has_no_more_steps_than_are_allowed() -> None:
+    step = {"worker": "solo", "subtask": "Answer", "access": []}
+    solo = ScriptedWorker("solo", "yes")
+    async with serving(application([solo], options=Options(max_steps=2))) as served:
+        refused = await served.ask(model="podium-ultra", podium={"workflow": {"steps": [step] * 3}})
+    assert (refused.status_code, refused.json()["field"]) == (400, "podium.workflow")
+    assert solo.calls == 0
 
 
 async def test_the_settings_budget_holds_for_every_request() -> None:

@@ -1,6 +1,6 @@
 """What Podium offers to the clients of others: ask and plan, as tools, and how each is done.
 
-Whoever started `podium mcp` decides on pool and budget; a call may only ask for less money.
+Whoever started `podium mcp` decides on pool, budget and limits; a call may only ask for less.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 from podium.api import AsyncPodium
-from podium.budget import Budget
 from podium.document import plan_document
 from podium.errors import PodiumError
 from podium.events import Event, Planned, StepDone, StepStarted
 from podium.house import Wishes
 from podium.providers.wire import Document
 from podium.run import Round, Run, Tier
+from podium.runner import Options
 from podium.structure import misfit
 
 Progress = Callable[[str], None]
@@ -34,13 +34,14 @@ _MAX_STEPS: Final = {
     "type": "integer",
     "minimum": 1,
     "maximum": 100,
-    "description": "the most steps that a plan may have",
+    "description": "the most steps that a plan may have; it can only lower what is set already",
 }
 _ROUNDS: Final = {
     "type": "integer",
     "minimum": 1,
     "maximum": 100,
-    "description": "how often the conductor may plan, having seen the answer so far",
+    "description": "how often the conductor may plan, having seen the answer so far; it can only "
+    "lower what is set already",
 }
 _USD: Final = {
     "type": "number",
@@ -103,13 +104,13 @@ async def carry_out(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """The result of one of the tools, errors among them. `usual` are the wishes of whoever
-    started the server; its budget is the most that there is."""
+    started the server; its limits and its budget are the most that there is."""
     problem = misfit(json.dumps(arguments), _FORMS[tool])
     if problem is not None:
         return _failed(f"the arguments do not fit: {problem}")
     question = arguments["question"]
     try:
-        wishes = _wishes(usual, arguments)
+        wishes = _wishes(usual, await podium.options(), arguments)
         if tool == "plan":
             return _plan_result(question, await podium.plan(question, **wishes))
         if progress is not None:
@@ -119,18 +120,23 @@ async def carry_out(
         return _failed(str(error))
 
 
-def _wishes(usual: Wishes, arguments: Mapping[str, Any]) -> Wishes:
+def _wishes(usual: Wishes, options: Options, arguments: Mapping[str, Any]) -> Wishes:
     wishes = usual.copy()
     if "tier" in arguments:
         wishes["tier"] = arguments["tier"]
-    if "max_steps" in arguments:
-        wishes["max_steps"] = arguments["max_steps"]
-    if "rounds" in arguments:
-        wishes["rounds"] = arguments["rounds"]
-    if "budget_usd" in arguments:
-        budget = wishes.get("budget", Budget())
-        caps = [arguments["budget_usd"], *([] if budget.usd is None else [budget.usd])]
-        wishes["budget"] = replace(budget, usd=min(caps))
+    most = replace(
+        options,
+        max_steps=usual.get("max_steps", options.max_steps),
+        rounds=usual.get("rounds", options.rounds),
+        budget=usual.get("budget", options.budget),
+    )
+    allowed = most.narrowed(
+        max_steps=arguments.get("max_steps"),
+        rounds=arguments.get("rounds"),
+        caps={"usd": arguments.get("budget_usd")},
+    )
+    wishes["max_steps"], wishes["rounds"] = allowed.max_steps, allowed.rounds
+    wishes["budget"] = allowed.budget
     return wishes
 
 

@@ -3,7 +3,7 @@ in, a run and what the client gets to know of it out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
@@ -206,14 +206,14 @@ class Answering:
             own, allowed = getattr(run.budget, name), getattr(left, name)
             if allowed is not None and allowed != own:
                 caps[name] = allowed + getattr(spent, name)
-        return tightened(run.budget, caps)
+        return run.budget.narrowed(caps)
 
     async def _performed(self, asked: Asked, turn: Turn, wishes: Wishes) -> Run:
         if asked.wished.workflow is None:
             return await self._podium.ask(turn.question, **wishes)
         workflow = read_workflow(asked.wished.workflow, self._pool)
-        if asked.wished.max_steps is None:
-            wishes["max_steps"] = max(len(workflow), wishes["max_steps"])
+        if asked.wished.max_steps is None:  # an effort is for who plans
+            wishes["max_steps"] = self._options.max_steps
         return await self._podium.run(workflow, turn.question, **wishes)
 
     def wishes(self, asked: Asked, turn: Turn, visitor: Visitor, tier: Tier) -> Wishes:
@@ -224,13 +224,16 @@ class Answering:
             rounds = 1
         return Wishes(
             history=turn.history,
+        allowed = self._options.narrowed(
+            max_steps=wished.max_steps, rounds=wished.rounds, caps=wished.budget
+        )
             images=turn.images,
             terms=asked.terms,
             owner=visitor.key_id,
             tier=tier,
-            max_steps=wished.max_steps or steps,
-            rounds=wished.rounds or rounds,
-            budget=self._door.budget_for(visitor, tightened(self._options.budget, wished.budget)),
+            max_steps=steps if wished.max_steps is None else allowed.max_steps,
+            rounds=rounds if wished.rounds is None else allowed.rounds,
+            budget=self._door.budget_for(visitor, allowed.budget),
             account=self._door.account_of(visitor),
             exclude=self._excluded(wished.exclude) | (visitor.exclude & self._known),
         )
@@ -250,15 +253,6 @@ class Answering:
         if tier == "mini" or (tier == "podium" and verdict(question) == "simple"):
             return False
         return not isinstance(self._conductor, RulesConductor | RouterConductor | FixedConductor)
-
-
-def tightened(budget: Budget, caps: Mapping[str, float]) -> Budget:
-    """The budget with these caps, where they are tighter than its own."""
-    tighter: dict[str, float] = {}
-    for name, cap in caps.items():
-        own = getattr(budget, name)
-        tighter[name] = cap if own is None else min(own, cap)
-    return replace(budget, **tighter) if tighter else budget  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -293,7 +287,7 @@ def _of_the_configuration(error: ConfigError) -> Refusal:
     """What a client may know of it: the fact, and not the remedy, which is for the log."""
     LOGGER.warning("refused for what is configured: %s", error)
     fact = str(error).partition(";")[0]
-    return Refusal("invalid", f"{fact}; only who runs this server can change that")
+    return f"{fact}; only who runs this server can change that"
 
 
 def retold(run: Run) -> tuple[Asked, Answer]:

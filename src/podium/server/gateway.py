@@ -17,7 +17,7 @@ from podium.pool import WorkerProfile
 from podium.request import Delta, Image, Message, Request, ToolResult, assistant, user
 from podium.run import new_run_id, total_cost, total_usage
 from podium.server.access import Door, Visitor
-from podium.server.answering import Answered, Bill, refusals, tightened
+from podium.server.answering import Answered, Bill, refusals
 from podium.server.conversation import inside
 from podium.server.dialects.base import Answer, Asked
 from podium.server.refusal import Refusal, invalid
@@ -45,7 +45,7 @@ class Gateway:
         with refusals():
             _check(asked, worker.profile)
         request = _request(asked, worker.profile)
-        budget = self._door.budget_for(visitor, tightened(self._budget, asked.wished.budget))
+        budget = self._door.budget_for(visitor, self._budget.narrowed(asked.wished.budget))
         board = self._board
         board.bind()
         id_ = new_run_id()

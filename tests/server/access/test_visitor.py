@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from podium.budget import Budget
 from podium.server.access.visitor import Visitor, tier_of
 from podium.server.refusal import Refusal
-from podium.store.keys import SCOPES, Allowance, Scope
+from podium.store.keys import SCOPES, Scope
 
 
 def visitor(*scopes: Scope) -> Visitor:
@@ -79,10 +78,3 @@ def test_what_a_key_may_ask_for_is_what_it_is_shown() -> None:
     assert other.lists("gpt", "openai")
     assert not other.lists("claude", "anthropic")
     assert not other.lists("podium")
-
-
-def test_a_requests_budget_is_cut_down_and_never_raised() -> None:
-    one = Visitor(per_request=Allowance(usd=0.5, tokens=1000))
-    assert one.capped(Budget(calls=3)) == Budget(calls=3, usd=0.5, tokens=1000)
-    assert one.capped(Budget(usd=0.1, tokens=9000)) == Budget(usd=0.1, tokens=1000)
-    assert Visitor().capped(Budget(usd=9.0)) == Budget(usd=9.0)

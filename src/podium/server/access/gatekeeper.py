@@ -26,9 +26,9 @@ from podium.server.access.keys import fits, read_token
 from podium.server.access.purse import Exhausted, Experience, Purse, Tab
 from podium.server.access.rates import Bucket, Rates
 from podium.server.access.sessions import Claim, Sessions, read_session
-from podium.server.access.visitor import Visitor, scope_of, within
+from podium.server.access.visitor import Visitor, scope_of
 from podium.server.refusal import Refusal
-from podium.store.keys import Charged, Key, KeyStore, Scope
+from podium.store.keys import Allowance, Charged, Key, KeyStore, Scope
 from podium.usage import Usage
 
 log = logging.getLogger("podium")
@@ -153,7 +153,7 @@ class Gatekeeper:
         request may, and what the key has left besides what others claim."""
         begun = self._begun.get(visitor.ticket)
         left = self._accounts[visitor.key_id].purse.left(begun.tab.claim if begun else _NOTHING)
-        return within(visitor.capped(budget), left)
+        return budget.narrowed(_caps(visitor.per_request)).narrowed(_caps(left))
 
     def account_of(self, visitor: Visitor) -> Account | None:
         """The tab of the visitor's request, which has begun, where the key has a cap."""
@@ -311,6 +311,10 @@ _ADVICE: Final = {
     "month": "it begins anew on the first, UTC",
     "total": "ask for another key",
 }
+
+
+def _caps(allowance: Allowance) -> dict[str, float | None]:
+    return {"usd": allowance.usd, "tokens": allowance.tokens}
 
 
 def _dearest(pool: Pool) -> float:

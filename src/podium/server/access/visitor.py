@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
-from podium.budget import Budget
 from podium.quick import quick
 from podium.run import Tier
 from podium.server.refusal import Refusal
 from podium.store.keys import NO_CAP, SCOPES, Allowance, Scope
-from podium.usage import Number
 
 TIERS: Final = MappingProxyType[str, Tier](
     {"podium-mini": "mini", "podium": "podium", "podium-ultra": "ultra"}
@@ -90,22 +88,3 @@ class Visitor:
         """Whether that tier, or that worker of that provider, is one to show them: they may ask
         for it, and have the scope to."""
         return self.may(scope_of(model)) and self.allows(model, provider)
-
-    def capped(self, budget: Budget) -> Budget:
-        """That budget, cut down to what one request of theirs may use."""
-        return within(budget, self.per_request)
-
-
-def within(budget: Budget, allowance: Allowance) -> Budget:
-    """The budget with its caps on money and tokens no higher than the allowance."""
-    if allowance.usd is None and allowance.tokens is None:
-        return budget
-    return replace(
-        budget,
-        usd=_lower(budget.usd, allowance.usd),
-        tokens=_lower(budget.tokens, allowance.tokens),
-    )
-
-
-def _lower(one: Number | None, other: Number | None) -> Number | None:
-    return min((cap for cap in (one, other) if cap is not None), default=None)
