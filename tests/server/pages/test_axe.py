@@ -1,0 +1,74 @@
+"""Nobody is shut out: axe-core looks at every page, light, dark and in a small window."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pytest
+
+from support.site import Site
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+Scheme = Literal["light", "dark"]
+
+AXE: Final = "axe_playwright_python"
+GRAVE: Final = ("serious", "critical")
+LOOKS: Final[tuple[tuple[Scheme, int], ...]] = (("light", 1280), ("dark", 1280), ("light", 380))
+UNFOLD: Final = "[...document.querySelectorAll('details')].slice(0, 6).forEach(d => d.open = true)"
+SETTLED: Final = """async () => {
+    for (let n = 0; n < 2; n += 1) await new Promise(requestAnimationFrame);
+    await Promise.allSettled(document.getAnimations().map((animation) => animation.finished));
+}"""
+RUN: Final = """async () => {
+    const { violations } = await axe.run(document, { resultTypes: ['violations'] });
+    return violations.map(({ id, impact, help, nodes }) => ({
+        id, impact, help, where: nodes.map((node) => [node.target, node.failureSummary]),
+    }));
+}"""
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    pytest.importorskip(AXE, reason=f"NO AXE: install {AXE} to look for barriers")
+    return (files(AXE) / "axe.min.js").read_text("utf-8")
+
+
+async def barriers(page: Page) -> list[dict[str, Any]]:
+    """What is serious or critical on the page as it stands, once axe is on it."""
+    found: list[dict[str, Any]] = await page.evaluate(RUN)
+    return [each for each in found if each["impact"] in GRAVE]
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/runs", "/runs/{run}", "/pool", "/spend", "/learning", "/docs"]
+)
+async def test_no_page_shuts_anybody_out(page: Page, site: Site, axe: str, path: str) -> None:
+    run_id = await site.ask("Compare two proofs that there are infinitely many primes!")
+    await page.goto(site.url(path.format(run=run_id)))
+    await page.wait_for_load_state("networkidle")
+    await page.evaluate(UNFOLD)
+    await page.evaluate(axe)
+    found = {}
+    for scheme, width in LOOKS:
+        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.evaluate(SETTLED)
+        if barred := await barriers(page):
+            found[scheme, width] = barred
+    assert not found
+
+
+async def test_signing_in_shuts_nobody_out(page: Page, site_with_keys: Site, axe: str) -> None:
+    await page.goto(site_with_keys.url("/runs"))
+    await page.get_by_role("dialog").wait_for()
+    await page.evaluate(axe)
+    assert not await barriers(page)
+
+
+async def test_a_barrier_would_be_found(page: Page, axe: str) -> None:
+    await page.set_content("<html><body><img src='data:,'><input></body></html>")
+    await page.evaluate(axe)
+    assert await barriers(page)
