@@ -140,11 +140,12 @@ class Request:
 
     `prefill` is how the reply must begin (only sent where the provider can continue a reply;
     the reply's text then starts with it). `schema` is a JSON Schema that the reply must fit;
-    `grammar` is a GBNF grammar, which only local models can follow. Without `parallel_tools`, a
-    reply is to call one tool at most, of which providers are told that can be. `cache_key` and
-    `cache_time` are hints at the provider's cache of prompts: by which key those that begin alike
-    are found, and how long this one is worth keeping. They go to providers that know them, and no
-    reply depends on them.
+    `grammar` is a GBNF grammar, which only local models can follow. `effort` is how hard to think,
+    and `thinking_tokens` the most to spend on that, for providers that take a number. Without
+    `parallel_tools`, a reply is to call one tool at most, of which providers are told that can be.
+    `cache_key` and `cache_time` are hints at the provider's cache of prompts: by which key those
+    that begin alike are found, and how long this one is worth keeping. They go to providers that
+    know them, and no reply depends on them.
     """
 
     messages: tuple[Message, ...]
@@ -162,6 +163,7 @@ class Request:
     parallel_tools: bool = field(default=True, repr=False)
     cache_key: str = field(default="", repr=False)
     cache_time: CacheTime = field(default="", repr=False)
+    thinking_tokens: int | None = field(default=None, repr=False)
 
     @property
     def text(self) -> str:
@@ -217,6 +219,7 @@ class Terms:
     parallel_tools: bool = True
     cache_key: str = ""
     cache_time: CacheTime = ""
+    thinking_tokens: int | None = None
 
 
 NO_TERMS: Final = Terms()

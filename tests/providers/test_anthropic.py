@@ -322,6 +322,30 @@ async def test_effort_is_said_in_the_words_of_the_models_generation(
     assert fits(MessageCreateParamsNonStreaming, vendor.body)
 
 
+@pytest.mark.parametrize(
+    ("style", "effort", "tokens", "sent"),
+    [
+        ("budget", "high", 1500, {"type": "enabled", "budget_tokens": 1500}),
+        ("budget", "low", 6000, {"type": "enabled", "budget_tokens": 6000}),
+        ("budget", "low", 9000, {"type": "enabled", "budget_tokens": 7999}),
+        ("budget", "none", 1500, None),
+        ("adaptive", "low", 1500, {"type": "adaptive", "display": "summarized"}),
+    ],
+)
+async def test_a_budget_for_thinking_goes_to_models_that_take_one(
+    vendor: Vendor,
+    hire: Hire,
+    style: str,
+    effort: Effort,
+    tokens: int,
+    sent: dict[str, Any] | None,
+) -> None:
+    vendor.says(message(text("ok")))
+    asked = replace(ASKED, effort=effort, thinking_tokens=tokens, max_tokens=8000)
+    await hire("anthropic", thinking_style=style).reply(asked)
+    assert vendor.body.get("thinking") == sent
+
+
 async def test_a_model_that_does_not_reason_is_not_asked_to(vendor: Vendor, hire: Hire) -> None:
     vendor.says(message(text("ok")))
     await hire("anthropic", without=("reasoning",)).reply(replace(ASKED, effort="high"))

@@ -411,3 +411,11 @@ async def test_one_tool_at_a_time_is_another_request() -> None:
     await cached.reply(asking())
     await cached.reply(replace(asking(), parallel_tools=False))
     assert (cache.hits, cache.misses) == (0, 2)
+
+
+async def test_another_budget_for_thinking_is_another_request() -> None:
+    cache = ReplyCache(None, LEAST_BYTES)
+    cached = CachedWorker(echo(), cache)
+    for tokens in (None, 1024, 2048, 1024):
+        await cached.reply(replace(asking(), thinking_tokens=tokens))
+    assert (cache.hits, cache.misses) == (1, 3)

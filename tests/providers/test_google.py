@@ -140,6 +140,22 @@ async def test_effort_is_said_in_the_words_of_the_models_generation(
     assert vendor.body["generationConfig"] == {"thinkingConfig": sent}
 
 
+@pytest.mark.parametrize(
+    ("effort", "sent"),
+    [
+        ("low", {"includeThoughts": True, "thinkingBudget": 3000}),
+        ("none", {"includeThoughts": False, "thinkingBudget": 0}),
+    ],
+)
+async def test_a_budget_for_thinking_goes_to_models_that_take_one(
+    vendor: Vendor, hire: Hire, effort: Effort, sent: dict[str, Any]
+) -> None:
+    vendor.says(answer({"text": "ok"}))
+    asked = replace(ASKED, effort=effort, thinking_tokens=3000)
+    await hire("google", thinking_style="budget").reply(asked)
+    assert vendor.body["generationConfig"] == {"thinkingConfig": sent}
+
+
 async def test_a_generation_config_in_the_options_is_added_and_keeps_the_bound(
     vendor: Vendor, hire: Hire
 ) -> None:

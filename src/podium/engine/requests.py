@@ -96,6 +96,7 @@ def request_for(
         parallel_tools=terms.parallel_tools,
         cache_key=terms.cache_key,
         cache_time=terms.cache_time,
+        thinking_tokens=terms.thinking_tokens,
     )
 
 

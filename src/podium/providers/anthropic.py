@@ -152,10 +152,13 @@ class AnthropicWorker(HostedWorker):
         }
 
     def _thinking_budget(self, request: Request, effort: Effort) -> dict[str, Any]:
-        """At most half of the output is thinking. Where that is too little to be accepted, or
-        a tool is forced, or the results answer calls that came of no thinking of this model's,
-        there is none."""
-        budget = min(_THINKING_BUDGET[effort], self._max_tokens(request) // 2)
+        """As much as was asked for, else at most half of the output is thinking. Where that is too
+        little to be accepted, or a tool is forced, or the results answer calls that came of no
+        thinking of this model's, there is none."""
+        if request.thinking_tokens is not None and effort != "none":
+            budget = min(request.thinking_tokens, self._max_tokens(request) - 1)
+        else:
+            budget = min(_THINKING_BUDGET[effort], self._max_tokens(request) // 2)
         if budget < LEAST_THINKING_TOKENS or self._forces_tool(request):
             return {}
         if self._goes_on_without_thinking(request):

@@ -231,6 +231,8 @@ class CachedWorker:
         key.update(repr(request).encode())
         if not request.parallel_tools:
             key.update(b"one tool at a time")
+        if request.thinking_tokens is not None:
+            key.update(b"thinking tokens: %d" % request.thinking_tokens)
         return key.digest()
 
 

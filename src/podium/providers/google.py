@@ -121,13 +121,15 @@ class GoogleWorker(HostedWorker):
             generation["responseMimeType"] = "application/json"
             generation["responseJsonSchema"] = request.schema
         if request.effort is not None and "reasoning" in self.profile.capabilities:
-            generation["thinkingConfig"] = self._thinking(request.effort)
+            tokens = request.thinking_tokens
+            generation["thinkingConfig"] = self._thinking(request.effort, tokens)
         return generation
 
-    def _thinking(self, effort: Effort) -> dict[str, Any]:
+    def _thinking(self, effort: Effort, tokens: int | None) -> dict[str, Any]:
         shown = {"includeThoughts": effort != "none"}
         if self.setting("thinking_style") == "budget":
-            return shown | {"thinkingBudget": _THINKING_BUDGET[effort]}
+            own = tokens is None or effort == "none"
+            return shown | {"thinkingBudget": _THINKING_BUDGET[effort] if own else tokens}
         return shown | {"thinkingLevel": _THINKING_LEVEL[effort]}
 
     def _contents(self, request: Request) -> list[dict[str, Any]]:

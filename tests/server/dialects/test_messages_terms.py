@@ -267,9 +267,9 @@ def test_an_unknown_effort_is_refused() -> None:
     ("thinking", "shown", "tokens", "effort"),
     [
         (None, False, None, None),
-        ({"type": "enabled", "budget_tokens": 1024}, True, 1024, None),
+        ({"type": "enabled", "budget_tokens": 1024}, True, 1024, "low"),
         ({"type": "enabled"}, True, None, None),
-        ({"type": "enabled", "budget_tokens": 1024, "display": "omitted"}, False, 1024, None),
+        ({"type": "enabled", "budget_tokens": 1024, "display": "omitted"}, False, 1024, "low"),
         ({"type": "adaptive"}, True, None, None),
         ({"type": "adaptive", "display": None, "block_binding": {}}, True, None, None),
         ({"type": "adaptive", "display": "summarized"}, True, None, None),
@@ -283,7 +283,7 @@ def test_thinking_is_honoured(
     thinking: Any, shown: bool, tokens: int | None, effort: Effort | None
 ) -> None:
     read = asked(thinking=thinking)
-    assert (read.shows_reasoning, read.thinking_tokens, read.terms.effort) == (
+    assert (read.shows_reasoning, read.terms.thinking_tokens, read.terms.effort) == (
         shown,
         tokens,
         effort,

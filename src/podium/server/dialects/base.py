@@ -39,7 +39,6 @@ class Asked:
     holds the results of tools. `previous` is the response to go on from, where the server keeps
     the conversation. `shows_reasoning` says that the client wants to see progress and thinking;
     `shows_usage` that a stream is to end with usage, where that is the client's choice.
-    `thinking_tokens` is a budget for thinking where the dialect has one.
     """
 
     model: str
@@ -50,7 +49,6 @@ class Asked:
     previous: str | None = None
     shows_reasoning: bool = False
     shows_usage: bool = True
-    thinking_tokens: int | None = None
     wished: Wished = Wished()
     body: Json = field(default_factory=dict)
     """The body itself, for what is only echoed in the response (metadata, instructions, …)."""

@@ -82,7 +82,6 @@ def _read(value: object, *, counting: bool) -> Asked:
         terms=replace(demanded, cache_time=cache_time(body.values)),
         stream=body.optional("stream", flag) or False,
         shows_reasoning=thinking.shown,
-        thinking_tokens=thinking.tokens,
         wished=body.optional("podium", wished) or Wished(),
         body=body.values,
     )

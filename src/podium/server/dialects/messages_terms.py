@@ -30,6 +30,7 @@ from podium.server.dialects.reading import (
     tool,
     whole,
 )
+from podium.server.effort import effort_of_thinking
 from podium.server.refusal import Refusal, invalid
 
 KNOWN: Final = frozenset(
@@ -142,8 +143,8 @@ def read_terms(body: Fields, *, counting: bool) -> Terms:
 
 
 def read_thinking(body: Fields, terms: Terms) -> tuple[Terms, ThinkingWish]:
-    """The terms with the effort that thinking asks for, and what is to be shown of it. An effort
-    in `output_config` counts for more."""
+    """The terms with the effort and the tokens that thinking asks for, and what is to be shown of
+    it. An effort in `output_config` counts for more."""
     wish = body.optional("thinking", _thinking) or ThinkingWish()
     if wish.tokens is not None and terms.max_tokens is not None and wish.tokens >= terms.max_tokens:
         path = "thinking.budget_tokens"
@@ -152,7 +153,8 @@ def read_thinking(body: Fields, terms: Terms) -> tuple[Terms, ThinkingWish]:
             f"{path}: expected less than max_tokens, which is {terms.max_tokens}, "
             f"got {wish.tokens}",
         )
-    return replace(terms, effort=terms.effort or wish.effort), wish
+    effort = terms.effort or wish.effort or effort_of_thinking(wish.tokens)
+    return replace(terms, effort=effort, thinking_tokens=wish.tokens), wish
 
 
 def turns_of_thinking(body: Fields) -> int | None:
