@@ -19,6 +19,7 @@
     │   └── WorkerCrashed         the worker's own code raised something else
     ├── BudgetExhausted       whoever set the budget must raise it; names the cap
     └── StoreError            whoever runs the machine must act (disk full, locked, too new)
+        └── UnreadableRun         a run on record that this Podium does not understand
 
 A message says what was expected, what came, and what to do; where an optional part is missing,
 `installing` says how to get it. Nothing here knows about HTTP,
@@ -152,6 +153,10 @@ class BudgetExhausted(PodiumError):
 
 class StoreError(PodiumError):
     """The store cannot read or write: disk full, locked, or made by a newer Podium."""
+
+
+class UnreadableRun(StoreError):
+    """One run on record is damaged, or was written by a newer Podium. Others may be well."""
 
 
 def installing(extra: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, final
 from pydantic import TypeAdapter, ValidationError
 
 from podium.budget import Budget, Spent
-from podium.errors import PlanError, StoreError, UsageError
+from podium.errors import PlanError, UnreadableRun, UsageError
 from podium.pool import Pool
 from podium.quick import quick
 from podium.request import (
@@ -319,16 +319,16 @@ def load(document: Mapping[str, Any]) -> Run:
     """Read what `dump` wrote."""
     version = document.get("version")
     if not isinstance(version, int) or version > RUN_VERSION:
-        raise StoreError(
+        raise UnreadableRun(
             f"this run has version {version!r} and this Podium reads up to {RUN_VERSION}; "
             f"upgrade Podium to read it"
         )
     try:
         return _adapter().validate_python({**document, "version": RUN_VERSION})
     except ValidationError as error:
-        raise StoreError(f"this run cannot be read: {error.errors()[0]['msg']}") from error
+        raise UnreadableRun(f"this run cannot be read: {error.errors()[0]['msg']}") from error
     except (PlanError, UsageError) as error:
-        raise StoreError(f"this run cannot be read: {error}") from error
+        raise UnreadableRun(f"this run cannot be read: {error}") from error
 
 
 @cache

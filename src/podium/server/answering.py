@@ -18,9 +18,11 @@ from podium.errors import (
     Conflict,
     NotFound,
     PlanError,
+    PodiumError,
     RateLimited,
     RequestRefused,
     StoreError,
+    UnreadableRun,
     UsageError,
     WorkerError,
 )
@@ -222,11 +224,11 @@ class Answering:
         steps, rounds = extent(asked.terms.effort, self._options)
         if not self._replans(turn.question, tier):
             rounds = 1
-        return Wishes(
-            history=turn.history,
         allowed = self._options.narrowed(
             max_steps=wished.max_steps, rounds=wished.rounds, caps=wished.budget
         )
+        return Wishes(
+            history=turn.history,
             images=turn.images,
             terms=asked.terms,
             owner=visitor.key_id,
@@ -278,6 +280,9 @@ def refusals() -> Iterator[None]:
         raise Refusal("invalid", str(error)) from error
     except WorkerError as error:
         raise Refusal("upstream", str(error)) from error
+    except UnreadableRun as error:
+        LOGGER.error("%s", error)
+        raise Refusal("failed", _of_the_operators(error)) from error
     except StoreError as error:
         LOGGER.error("%s", error)
         raise Refusal("failed", NO_RECORDS) from error
@@ -286,6 +291,11 @@ def refusals() -> Iterator[None]:
 def _of_the_configuration(error: ConfigError) -> Refusal:
     """What a client may know of it: the fact, and not the remedy, which is for the log."""
     LOGGER.warning("refused for what is configured: %s", error)
+    return Refusal("invalid", _of_the_operators(error))
+
+
+def _of_the_operators(error: PodiumError) -> str:
+    """The fact of the matter, without the remedy."""
     fact = str(error).partition(";")[0]
     return f"{fact}; only who runs this server can change that"
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from podium.errors import StoreError
+from podium.errors import UnreadableRun
 from podium.run import Round, Run, StepRecord, dump, load
 
 Row = dict[str, Any]
@@ -132,9 +132,11 @@ def _decode(document: str) -> Row:
     try:
         decoded = json.loads(document)
     except ValueError as error:
-        raise StoreError(f"this run cannot be read: its document is damaged ({error})") from error
+        raise UnreadableRun(
+            f"this run cannot be read: its document is damaged ({error})"
+        ) from error
     if not isinstance(decoded, dict):
-        raise StoreError("this run cannot be read: its document is damaged (not an object)")
+        raise UnreadableRun("this run cannot be read: its document is damaged (not an object)")
     return decoded
 
 

@@ -11,7 +11,7 @@ from podium.conductor import FixedConductor
 from podium.errors import RequestRefused
 from podium.pool import Pool, WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.run import Run, load
+from podium.run import RUN_VERSION, Run, load
 from podium.store import open_store
 from podium.workflow import Step, Workflow
 from support.rounds import answered
@@ -120,9 +120,9 @@ async def test_a_run_is_told_with_its_plans_its_calls_and_how_it_stands(tmp_path
     store = await open_store(tmp_path / "runs.db")
     app = application([ScriptedWorker(name, "x") for name in "ab"], store=store)
     cut_off = replace(finished("run_2"), status="running", answer=None, process="elsewhere:1")
-    here = f"{socket.gethostname()}:{2**22 + 1}"  # no process has so high a number
+    gone = f"{socket.gethostname()}:{2**22 + 1}"  # no process has so high a number
     await store.begin(cut_off)
-    await store.begin(replace(cut_off, id="run_3", process=here))
+    await store.begin(replace(cut_off, id="run_3", process=gone))
     await store.finish(finished(error="nearly", owner="key_1"))
     async with serving(app) as served:
         told = [(await served.client.get(f"/v1/runs/run_{n}")).json() for n in (1, 2, 3)]
@@ -131,4 +131,16 @@ async def test_a_run_is_told_with_its_plans_its_calls_and_how_it_stands(tmp_path
     (round_,) = told[0]["rounds"]
     assert [step["access"] for step in round_["workflow"]["steps"]] == [[], [0], "all"]
     assert told[0]["steps"][2]["attempts"] == []
-    assert [each["is_performed"] for each in told] == [False, None, False]
+    assert [each["is_performed"] for each in told] == [False, True, False]
+
+
+async def test_a_run_that_a_newer_podium_wrote_is_told_apart_from_a_store_that_fails(
+    tmp_path: Path,
+) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    await store.finish(finished(version=RUN_VERSION + 1))
+    async with serving(application([ScriptedWorker("a", "")], store=store)) as served:
+        response = await served.client.get("/v1/runs/run_1")
+    assert response.status_code == 500
+    assert f"this run has version {RUN_VERSION + 1}" in response.text
+    assert "only who runs this server can change that" in response.text
