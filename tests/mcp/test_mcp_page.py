@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
 
+import pytest
+
+from podium.cli import main
 from podium.config import load
 from podium.mcp import rpc, session
 from podium.mcp.offer import OFFERED
@@ -37,3 +42,13 @@ def test_it_names_every_tool_with_all_its_arguments() -> None:
 def test_its_limits_are_those_of_the_code() -> None:
     assert f"more than {rpc.LARGEST_MESSAGE // 1024**2} MiB" in PAGE
     assert f"{session.LONGEST_RESULT:,} characters" in PAGE
+
+
+def test_what_clients_are_told_to_start_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    (added,) = re.findall(r"^\$ claude mcp add podium -- podium (.+)$", PAGE, re.MULTILINE)
+    (desktop,) = (json.loads(block) for block in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL))
+    started = desktop["mcpServers"]["podium"]
+    assert started["command"] == "podium"
+    for arguments in (shlex.split(added), started["args"]):
+        assert arguments[0] == "mcp"
+        assert main([*arguments, "--help"]) == 0, capsys.readouterr().err
