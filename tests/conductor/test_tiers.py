@@ -2,9 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from podium.conductor import FixedConductor, Length, ModelConductor, Plan, Situation, for_tier
+from podium.conductor import (
+    Conductor,
+    FixedConductor,
+    Length,
+    ModelConductor,
+    Plan,
+    RulesConductor,
+    Situation,
+    for_tier,
+    may_plan_again,
+)
 from podium.pool import Pool, WorkerProfile
 from podium.providers import ScriptedWorker
+from podium.run import Tier
 from podium.usage import Price
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
@@ -86,3 +97,26 @@ def test_podium_names_the_conductor_it_may_use_and_carries_its_prompt_hash() -> 
     assert getattr(conductor, "prompt_hash", None) == Tireless.prompt_hash
     without_prompts = for_tier("podium", FixedConductor(PLANNED))
     assert getattr(without_prompts, "prompt_hash", None) == ""
+
+
+TRAINED = ModelConductor(ScriptedWorker("planner", ""), prompt="trained")
+ASKED = ModelConductor(ScriptedWorker("planner", ""))
+
+
+@pytest.mark.parametrize(
+    ("tier", "configured", "question", "again"),
+    [
+        ("mini", TRAINED, HARD, False),
+        ("podium", ASKED, SIMPLE, False),
+        ("podium", ASKED, HARD, True),
+        ("podium", TRAINED, SIMPLE, True),
+        ("podium", FixedConductor(PLANNED), HARD, False),
+        ("ultra", ASKED, SIMPLE, True),
+        ("ultra", RulesConductor(), HARD, False),
+        ("ultra", Tireless(), SIMPLE, True),
+    ],
+)
+def test_only_who_is_asked_for_a_plan_may_plan_again(
+    tier: Tier, configured: Conductor, question: str, again: bool
+) -> None:
+    assert may_plan_again(tier, configured, question) is again

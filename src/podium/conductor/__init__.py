@@ -10,7 +10,7 @@ from podium.conductor.model import ModelConductor
 from podium.conductor.prompt import Form, Length
 from podium.conductor.router import RouterConductor
 from podium.conductor.rules import RulesConductor, Verdict, verdict
-from podium.conductor.tiers import for_tier
+from podium.conductor.tiers import for_tier, may_plan_again
 from podium.errors import ConfigError
 from podium.worker import Worker
 from podium.workflow import Workflow
@@ -69,5 +69,6 @@ __all__ = [
     "Verdict",
     "build",
     "for_tier",
+    "may_plan_again",
     "verdict",
 ]

@@ -8,8 +8,9 @@ to decide that.
 from __future__ import annotations
 
 from podium.conductor.base import Conductor, Plan, Situation
+from podium.conductor.fixed import FixedConductor
 from podium.conductor.router import RouterConductor
-from podium.conductor.rules import verdict
+from podium.conductor.rules import RulesConductor, verdict
 from podium.run import Tier
 from podium.worker import Caller, Worker
 
@@ -21,6 +22,15 @@ def for_tier(tier: Tier, configured: Conductor) -> Conductor:
     if tier == "podium":
         return ByQuestion(configured)
     return configured
+
+
+def may_plan_again(tier: Tier, configured: Conductor, question: str) -> bool:
+    """Whether who leads may plan again after seeing an answer. Where nobody does, the first answer
+    is known to be the last one."""
+    leading = for_tier(tier, configured)
+    if isinstance(leading, ByQuestion):
+        leading = RouterConductor() if leading.routes(question) else configured
+    return not isinstance(leading, RulesConductor | RouterConductor | FixedConductor)
 
 
 class ByQuestion:
@@ -42,9 +52,12 @@ class ByQuestion:
 
         The verdict depends on the question alone, so every round of a run goes the same way.
         """
-        simple = not self._decides and verdict(situation.question) == "simple"
-        conductor = self._router if simple else self._configured
+        conductor = self._router if self.routes(situation.question) else self._configured
         return await conductor.plan(situation, call)
+
+    def routes(self, question: str) -> bool:
+        """Whether the question goes to one worker, and nobody plans."""
+        return not self._decides and verdict(question) == "simple"
 
     @property
     def worker(self) -> Worker | None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from podium.api import AsyncPodium
 from podium.budget import Budget
-from podium.conductor import Conductor, FixedConductor, RouterConductor, RulesConductor, verdict
+from podium.conductor import Conductor, may_plan_again
 from podium.errors import (
     BudgetExhausted,
     ConfigError,
@@ -222,7 +222,7 @@ class Answering:
         """What the run is to have: the settings' usual, the client's wishes, the key's rules."""
         wished = asked.wished
         steps, rounds = extent(asked.terms.effort, self._options)
-        if not self._replans(turn.question, tier):
+        if not may_plan_again(tier, self._conductor, turn.question):
             rounds = 1
         allowed = self._options.narrowed(
             max_steps=wished.max_steps, rounds=wished.rounds, caps=wished.budget
@@ -248,13 +248,6 @@ class Answering:
                 f"is {', '.join(sorted(self._known))}",
             )
         return names
-
-    def _replans(self, question: str, tier: Tier) -> bool:
-        """Whether who leads may plan again after seeing an answer. Where nobody does, the answer
-        is known to be the last one, and can be told as it comes."""
-        if tier == "mini" or (tier == "podium" and verdict(question) == "simple"):
-            return False
-        return not isinstance(self._conductor, RulesConductor | RouterConductor | FixedConductor)
 
 
 @contextmanager
