@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from podium.conductor import FixedConductor
+from podium.errors import RequestRefused
+from podium.providers import ScriptedWorker
 from podium.server.pages.files import STATIC
+from podium.workflow import Step, Workflow
 from support.hostile import ACT, HOSTILE
-from support.site import Site
+from support.site import Site, site_over
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -24,6 +30,7 @@ FORBIDDEN: Final = re.compile(
 )
 OWN: Final = [path for path in sorted(STATIC.rglob("*")) if path.suffix in (".js", ".html")]
 
+UNFOLD: Final = "document.querySelectorAll('details').forEach(each => each.open = true)"
 SETTLED: Final = "new Promise(done => setTimeout(done, 60))"
 ACTED: Final = """() => ({
     taken: window.taken ?? null,
@@ -117,3 +124,60 @@ async def test_as_markdown_and_in_attributes_none_executes(page: Page, site: Sit
     assert "␛[31m" in shown
     assert "\x1b" not in shown
     assert "[U+202E]" in shown
+
+
+EVERYTHING: Final = "\n\n".join(HOSTILE)
+WORKFLOW: Final = Workflow(
+    (
+        Step(HOSTILE[2], EVERYTHING),
+        Step(HOSTILE[35], HOSTILE[0]),
+        Step(HOSTILE[2], HOSTILE[26], access=(0, 1)),
+    )
+)
+
+
+@asynccontextmanager
+async def hostile_site(directory: Path, watched: Watched) -> AsyncIterator[Site]:
+    """A server of which everything that can be is hostile: names of workers, what they are said to
+    be good at, their replies, their errors."""
+    workers = [
+        ScriptedWorker(HOSTILE[2], EVERYTHING, description=HOSTILE[3]),
+        ScriptedWorker(HOSTILE[35], RequestRefused(EVERYTHING), description=HOSTILE[26]),
+    ]
+    async with site_over(directory, workers, conductor=FixedConductor(WORKFLOW)) as site:
+        watched.origins.add(site.address + "/")
+        yield site
+
+
+async def test_on_the_pages_of_what_was_done_none_executes(
+    page: Page, tmp_path: Path, watched: Watched
+) -> None:
+    async with hostile_site(tmp_path, watched) as site:
+        run_id = await site.ask(EVERYTHING)
+        shown = ""
+        for path in ("/runs", f"/runs/{run_id}", "/pool", "/spend"):
+            await page.goto(site.url(path))
+            await page.wait_for_load_state("networkidle")
+            await page.evaluate(UNFOLD)
+            await page.evaluate(SETTLED)
+            assert await page.evaluate(ACTED) == NOTHING, path
+            shown += await page.locator("main").inner_text()
+        assert shown.count(HOSTILE[0]) > 3
+        assert shown.count(HOSTILE[2]) > 3
+        await page.close()
+
+
+async def test_while_an_answer_is_streamed_none_executes(
+    page: Page, tmp_path: Path, watched: Watched
+) -> None:
+    async with hostile_site(tmp_path, watched) as site:
+        await page.goto(site.url("/"))
+        await page.get_by_label("Question").fill(EVERYTHING)
+        await page.get_by_role("button", name="Ask", exact=True).click()
+        await page.get_by_text(HOSTILE[2], exact=False).first.wait_for()
+        await page.wait_for_load_state("networkidle")
+        await page.evaluate(UNFOLD)
+        await page.evaluate(SETTLED)
+        assert await page.evaluate(ACTED) == NOTHING
+        assert HOSTILE[0] in await page.locator("main").inner_text()
+        await page.close()

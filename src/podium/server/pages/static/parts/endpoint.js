@@ -10,6 +10,7 @@ import { h } from '../lib/dom.js';
 export function endpoint({ method, path, operation }, description) {
   const body = operation.requestBody?.content?.['application/json']?.schema;
   const parameters = operation.parameters ?? [];
+  const words = operation.description ?? operation.summary ?? '';
   return h(
     'details',
     { class: 'api-endpoint', id: `${method}-${path.replaceAll(/[^a-z0-9]+/gi, '-')}` },
@@ -18,10 +19,9 @@ export function endpoint({ method, path, operation }, description) {
       {},
       h('span', { class: `api-method api-${method}` }, method.toUpperCase()),
       h('code', { class: 'api-path' }, path),
+      h('span', { class: 'api-gist' }, words.split(/(?<=\.)\s/)[0]),
     ),
-    operation.description || operation.summary
-      ? h('p', { class: 'api-words' }, operation.description ?? operation.summary)
-      : null,
+    words ? h('p', { class: 'api-words' }, words) : null,
     parameters.length > 0 ? section('Parameters', parameters.map(parameter)) : null,
     body ? section('Body', fields(resolved(body, description), description, 0)) : null,
     section('Answers', Object.entries(operation.responses ?? {}).map(answer)),
@@ -91,10 +91,15 @@ function row(name, kind, words, required) {
   );
 }
 
+/** @param {unknown} value */
+function written(value) {
+  return JSON.stringify(value);
+}
+
 /** @param {any} schema */
 function kindOf(schema) {
   if (!schema) return '';
-  if (schema.enum) return schema.enum.map((/** @type {unknown} */ value) => JSON.stringify(value)).join(' | ');
+  if (schema.enum) return schema.enum.map(written).join(' | ');
   if ('const' in schema) return JSON.stringify(schema.const);
   const either = schema.anyOf ?? schema.oneOf;
   if (either) return [...new Set(either.map(kindOf))].join(' | ');
