@@ -37,7 +37,9 @@ export async function show(root, { query, signal, navigate }) {
   let before = '';
 
   async function load() {
-    const page = await get(`/v1/pool?days=${days}`, { signal });
+    const asked = days;
+    const page = await get(`/v1/pool?days=${asked}`, { signal });
+    if (asked !== days) return; // another window was chosen meanwhile
     const now = JSON.stringify({ ...page, window: { ...page.window, to: '' } });
     if (now === before) return;
     before = now;

@@ -5,7 +5,7 @@ import { h, replace } from '../lib/dom.js';
 import { count, countText, percent, usd, usdText } from '../lib/format.js';
 import { empty, failure, loading } from '../lib/states.js';
 import { bars } from '../parts/chart.js';
-import { daysBetween, presets, today } from '../parts/days.js';
+import { daysBetween, presets, shortDay, today } from '../parts/days.js';
 
 export const title = 'Spend';
 
@@ -37,11 +37,13 @@ export async function show(root, { query, signal, navigate }) {
   async function load() {
     replace(ways, Object.entries(WAYS).map(([name, words]) => way(name, words, wanted)));
     replace(content, loading('Adding up…'));
+    const asked = addressOf(wanted);
     try {
-      const page = await get(`/v1/spend?${new URLSearchParams(wanted)}`, { signal });
-      replace(content, ...shown(page));
+      const page = await get(`/v1${asked}`, { signal });
+      if (asked === addressOf(wanted)) replace(content, ...shown(page));
     } catch (error) {
-      if (!signal.aborted) replace(content, failure(error, load));
+      if (signal.aborted || asked !== addressOf(wanted)) return;
+      replace(content, failure(error, load));
     }
   }
 
@@ -49,7 +51,7 @@ export async function show(root, { query, signal, navigate }) {
   function choose(range) {
     Object.assign(wanted, range);
     [from.value, to.value] = [wanted.from, wanted.to];
-    navigate(`/spend?${new URLSearchParams(wanted)}`, { quiet: true });
+    navigate(addressOf(wanted), { quiet: true });
     load();
   }
 
@@ -81,6 +83,11 @@ export async function show(root, { query, signal, navigate }) {
   await load();
 }
 
+/** @param {{by: string, from: string, to: string}} wanted */
+function addressOf(wanted) {
+  return `/spend?${new URLSearchParams(wanted)}`;
+}
+
 /**
  * @param {string} id
  * @param {string} value
@@ -97,8 +104,8 @@ function dayField(id, value) {
  * @param {{by: string, from: string, to: string}} wanted
  */
 function way(name, words, wanted) {
-  const address = `/spend?${new URLSearchParams({ ...wanted, by: name })}`;
-  return h('a', { href: address, 'aria-current': name === wanted.by ? 'true' : null }, words);
+  const href = addressOf({ ...wanted, by: name });
+  return h('a', { href, 'aria-current': name === wanted.by ? 'true' : null }, words);
 }
 
 /** @param {any} page */
@@ -170,12 +177,6 @@ function chart(page) {
     })),
     { title: 'Dollars by day (UTC)', across: 'day', format: usdText, height: 220, parts },
   ).element;
-}
-
-/** @param {string} day */
-function shortDay(day) {
-  const form = { month: 'short', day: 'numeric', timeZone: 'UTC' };
-  return new Date(`${day}T00:00:00Z`).toLocaleDateString(undefined, form);
 }
 
 /**

@@ -30,6 +30,16 @@ export function daysBetween(from, to) {
   return Array.from({ length: Math.max(0, many) }, (_, place) => dayOf(first + place * DAY));
 }
 
+/**
+ * A day as people write it where there is little room.
+ * @param {string} day
+ * @returns {string}
+ */
+export function shortDay(day) {
+  const form = { month: 'short', day: 'numeric', timeZone: 'UTC' };
+  return new Date(`${day}T00:00:00Z`).toLocaleDateString(undefined, form);
+}
+
 /** @param {number} moment */
 function dayOf(moment) {
   return new Date(moment).toISOString().slice(0, 10);

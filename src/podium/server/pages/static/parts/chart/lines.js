@@ -37,7 +37,8 @@ export function drawLines(lines, options, width, height) {
       .map((step) =>
         s('text', { x: x(step), y: height - 6, 'text-anchor': 'middle' }, plain(step)),
       ),
-    ...lines.map((line, place) => drawLine(line, line.hue ?? place, x, y, options)),
+    // The first is what the chart is about: it lies on top.
+    ...lines.map((line, place) => drawLine(line, line.hue ?? place, x, y, options)).reverse(),
   ];
 }
 

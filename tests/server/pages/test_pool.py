@@ -1,0 +1,145 @@
+"""The page Pool: who is in it, how everyone is, what each is used for, and all of it live.
+
+Pages ask again and again, so each test opens its server before the page, which is then closed
+first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from podium.run import Run, timestamp
+from podium.workflow import Step
+from support.kept import attempt, kept_run
+from support.site import Site
+
+playwright = pytest.importorskip("playwright.async_api")
+expect = playwright.expect
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from server.pages.conftest import Watched
+
+HOSTILE = "Check <img src=x onerror=alert(1)> this."
+
+
+def work(number: int = 1, *, error: str | None = None, created_at: str | None = None) -> Run:
+    return kept_run(
+        f"run_{number:016x}",
+        (Step("solver", "Solve the riddle.", ()), (attempt("solver", 2.0, cost=0.5),)),
+        (Step("checker", HOSTILE, "all"), (attempt("checker", 1.0, error=error),)),
+        created_at=created_at or timestamp(),
+    )
+
+
+async def test_workers_stand_beside_each_other_with_what_is_known(site: Site, page: Page) -> None:
+    await site.store.finish(work(error="HTTP 500"))
+    await page.goto(site.url("/pool"))
+    rows = page.get_by_role("region", name="Workers beside each other").locator("tbody tr")
+    solver, checker, local = [await rows.nth(place).inner_text() for place in range(3)]
+    assert "working" in solver
+    assert "50%" in solver
+    assert "2.0 s" in solver
+    assert "$3.00 / $15.00" in solver
+    assert "last call failed" in checker
+    assert "100%" in checker
+    assert "not called" in local
+    assert "unknown" in local
+    assert local.count("–") == 5, "share, errors, both times and money: nobody knows"
+    await expect(page.get_by_text("Figures are those of 1 run on record")).to_be_visible()
+
+
+async def test_what_a_worker_is_used_for_leads_to_the_run(site: Site, page: Page) -> None:
+    await site.store.finish(work())
+    await page.goto(site.url("/pool"))
+    card = page.get_by_role("region", name="checker", exact=True)
+    await expect(card.get_by_text("verify 1 of 1 steps")).to_be_visible()
+    await card.get_by_role("link", name=HOSTILE).click()
+    await page.wait_for_url("**/runs/run_0000000000000001?step=0.1")
+    await page.go_back()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Pool")
+
+
+async def test_figures_follow_what_happens_and_the_focus_stays(site: Site, page: Page) -> None:
+    await page.clock.install()
+    await page.goto(site.url("/pool"))
+    row = page.get_by_role("row", name="solver")
+    await expect(row).to_contain_text("not called")
+    await row.get_by_role("link").focus()
+    await site.store.finish(work())
+    await page.clock.run_for(6000)
+    await expect(row).to_contain_text("working")
+    assert await page.evaluate("document.activeElement.textContent") == "solver"
+
+
+async def test_a_server_that_goes_away_is_told_and_so_is_its_return(
+    site: Site, page: Page, watched: Watched
+) -> None:
+    watched.allow("ERR_FAILED", "Failed to load resource")
+    await page.clock.install()
+    await page.goto(site.url("/pool"))
+    await expect(page.get_by_role("row", name="solver")).to_be_visible()
+    await page.route("**/v1/pool*", lambda route: route.abort())
+    await page.clock.run_for(6000)
+    notice = page.get_by_text("The server cannot be reached.")
+    await expect(notice).to_be_visible()
+    await expect(page.get_by_role("row", name="solver")).to_be_visible()
+    await page.unroute("**/v1/pool*")
+    await page.clock.run_for(6000)
+    await expect(notice).to_be_hidden()
+
+
+async def test_what_fails_at_once_can_be_tried_again(
+    site: Site, page: Page, watched: Watched
+) -> None:
+    watched.allow("Failed to load resource")
+    body = '{"error": {"message": "the disk is full"}}'
+    await page.route("**/v1/pool*", lambda route: route.fulfill(status=500, body=body))
+    await page.goto(site.url("/pool"))
+    await expect(page.get_by_role("alert")).to_contain_text("the disk is full")
+    await page.unroute("**/v1/pool*")
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_role("row", name="solver")).to_be_visible()
+
+
+async def test_the_window_stands_in_the_address(site: Site, page: Page) -> None:
+    await site.store.finish(work(1), work(2, created_at="2026-01-01T00:00:00.000+00:00"))
+    await page.goto(site.url("/pool"))
+    choice = page.get_by_label("Figures of")
+    await choice.select_option("30")
+    await page.wait_for_url("**/pool?days=30")
+    await page.go_back()
+    await expect(choice).to_have_value("7")
+    await page.goto(site.url("/pool?days=90"))
+    await expect(choice).to_have_value("90")
+    await page.goto(site.url("/pool?days=many"))
+    await expect(choice).to_have_value("7")
+
+
+async def test_a_small_window_scrolls_the_table_and_not_the_page(site: Site, page: Page) -> None:
+    await page.set_viewport_size({"width": 380, "height": 800})
+    await site.store.finish(work())
+    await page.goto(site.url("/pool"))
+    table = page.get_by_role("region", name="Workers beside each other")
+    await table.focus()
+    await page.keyboard.press("ArrowRight")
+    await page.wait_for_function("document.getElementById('pool-table').scrollLeft > 0")
+    width = await page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 380
+
+
+async def test_a_worker_is_reached_by_keyboard(site: Site, page: Page) -> None:
+    await page.goto(site.url("/pool"))
+    await page.get_by_role("link", name="checker").focus()
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/pool#worker-checker")
+
+
+async def test_with_keys_on_the_pool_takes_one(site_with_keys: Site, page: Page) -> None:
+    await page.goto(site_with_keys.url("/pool"))
+    await page.get_by_role("dialog").locator("input").fill(site_with_keys.token)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("row", name="solver")).to_be_visible()

@@ -1,0 +1,141 @@
+"""The page Spend: sums that add up, by whichever way one looks, in an address that can be kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from podium.run import Run, Tier, timestamp
+from podium.server.access.keys import make_key
+from podium.store import keys_in
+from podium.store.keys import KeyUsage, Rules
+from podium.workflow import Step
+from support.kept import attempt, kept_run
+from support.site import Site
+
+playwright = pytest.importorskip("playwright.async_api")
+expect = playwright.expect
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator, Page
+
+    from server.pages.conftest import Watched
+
+SOLVE = Step("solver", "Solve the riddle.", ())
+MARCH = "from=2026-03-01&to=2026-03-31"
+
+
+def spent(
+    number: int, cost: float | None, tier: Tier = "ultra", created_at: str | None = None
+) -> Run:
+    return kept_run(
+        f"run_{number:016x}",
+        (SOLVE, (attempt("solver", cost=cost),)),
+        tier=tier,
+        created_at=created_at or "2026-03-04T12:00:00.000+00:00",
+    )
+
+
+def line(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name="Spend by").get_by_role("row", name=name)
+
+
+async def test_sums_add_up_and_the_unknown_is_told_apart(site: Site, page: Page) -> None:
+    await site.store.finish(spent(1, 1.5), spent(2, 0.25, "mini"), spent(3, None))
+    await page.goto(site.url(f"/spend?by=tier&{MARCH}"))
+    await expect(line(page, "podium-ultra")).to_contain_text("$1.50")
+    await expect(line(page, "podium-mini")).to_contain_text("$0.25")
+    await expect(line(page, "Total")).to_contain_text("$1.75")
+    await expect(page.get_by_text("Of 1 request nobody knows the whole cost")).to_be_visible()
+    bar = page.locator(".chart-bar", has_text="2026-03-04: $1.75")
+    assert await bar.locator(".chart-part").count() == 2
+    await page.get_by_text("Numbers").click()
+    numbers = page.get_by_role("region", name="Numbers of Dollars by day")
+    await expect(numbers.get_by_role("row", name="2026-03-04")).to_contain_text("$1.50")
+
+
+async def test_the_ways_to_look_are_links_and_back_leads_back(site: Site, page: Page) -> None:
+    await site.store.finish(spent(1, 1.5))
+    await page.goto(site.url(f"/spend?by=tier&{MARCH}"))
+    await page.get_by_role("link", name="Worker").click()
+    await page.wait_for_url(f"**/spend?by=worker&{MARCH}")
+    await expect(line(page, "solver")).to_contain_text("$1.50")
+    await page.get_by_role("link", name="Day").click()
+    await expect(line(page, "2026-03-04")).to_contain_text("$1.50")
+    await page.go_back()
+    await expect(line(page, "solver")).to_be_visible()
+    await page.go_back()
+    await expect(line(page, "podium-ultra")).to_be_visible()
+
+
+async def test_the_range_is_chosen_and_stands_in_the_address(site: Site, page: Page) -> None:
+    await site.store.finish(spent(1, 1.5), spent(2, 0.25, created_at=timestamp()))
+    await page.goto(site.url("/spend"))
+    await expect(line(page, "Total")).to_contain_text("$0.25")
+    await page.get_by_label("From").fill("2026-03-01")
+    await page.get_by_label("To", exact=True).fill("2026-03-31")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(f"**/spend?by=tier&{MARCH}")
+    await expect(line(page, "Total")).to_contain_text("$1.50")
+    await page.go_back()
+    await expect(line(page, "Total")).to_contain_text("$0.25")
+    await page.get_by_role("button", name="7 days").click()
+    today = datetime.now(UTC).date().isoformat()
+    await page.wait_for_url(f"**to={today}")
+
+
+async def test_days_without_spending_say_so(site: Site, page: Page) -> None:
+    await page.goto(site.url(f"/spend?{MARCH}"))
+    await expect(page.get_by_text("Nothing was spent on these days.")).to_be_visible()
+
+
+async def test_a_range_that_cannot_be_is_told_with_the_reason(
+    site: Site, page: Page, watched: Watched
+) -> None:
+    watched.allow("Failed to load resource")
+    await page.goto(site.url("/spend?from=2026-03-31&to=2026-03-01"))
+    await expect(page.get_by_role("alert")).to_contain_text("after to, 2026-03-01; swap them")
+    await page.get_by_label("From").fill("2026-02-01")
+    await page.get_by_role("button", name="Show").click()
+    await expect(page.get_by_text("Nothing was spent on these days.")).to_be_visible()
+
+
+async def test_keys_have_names_and_what_runs_do_not_tell_has_a_line(
+    site_with_keys: Site, page: Page
+) -> None:
+    keys = keys_in(site_with_keys.store)
+    made = make_key("<b>Bob</b>", Rules())
+    await keys.add(made.key)
+    day = "2026-03-04"
+    await keys.record(
+        [KeyUsage(key_id=made.key.id, day=day, model="podium-ultra", requests=2, cost_usd=4.0)]
+    )
+    await site_with_keys.store.finish(spent(1, 1.5))
+    await page.goto(site_with_keys.url(f"/spend?by=key&{MARCH}"))
+    await page.get_by_role("dialog").locator("input").fill(site_with_keys.token)
+    await page.keyboard.press("Enter")
+    await expect(line(page, "<b>Bob</b>")).to_contain_text("$4.00")
+    await expect(line(page, "without a key")).to_contain_text("$1.50")
+    await page.get_by_role("link", name="Worker").click()
+    await expect(line(page, "not in runs on record")).to_contain_text("$4.00")
+    await expect(line(page, "Total")).to_contain_text("$5.50")
+
+
+async def test_a_small_window_does_not_scroll_sideways(site: Site, page: Page) -> None:
+    await page.set_viewport_size({"width": 380, "height": 800})
+    await site.store.finish(spent(1, 1.5))
+    await page.goto(site.url(f"/spend?by=worker&{MARCH}"))
+    await expect(line(page, "solver")).to_be_visible()
+    drawing = await page.locator(".chart svg[role=img]").bounding_box()
+    assert drawing is not None
+    assert drawing["width"] <= 380
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 380
+
+
+async def test_a_year_of_days_is_drawn_at_once(site: Site, page: Page) -> None:
+    await site.store.finish(*(spent(n, 0.01) for n in range(1, 400)))
+    await page.goto(site.url("/spend?from=2025-06-01&to=2026-05-31&by=worker"))
+    await expect(line(page, "solver")).to_contain_text("399")
+    assert await page.locator(".chart-bar").count() == 365
