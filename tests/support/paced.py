@@ -29,6 +29,10 @@ class Paced(Worker):
             description=f"the {name}",
             price=None if price is None else Price(input=price, output=2 * price),
         )
+        self.begin_anew(line)
+
+    def begin_anew(self, line: str) -> None:
+        """As if nothing had been asked yet."""
         self.line = line
         self.fails = ""
         self.asked: list[Request] = []

@@ -13,8 +13,9 @@ import pytest
 import pytest_asyncio
 
 from podium.conductor import FixedConductor, Plan, Situation
+from podium.run import Run
 from podium.runner import Options
-from podium.store import RunFilter, RunSummary
+from podium.store import RunFilter
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
 from support.paced import Paced
@@ -51,6 +52,11 @@ class Stage:
         for worker in (self.ada, self.bob, self.cleo):
             worker.hold()
 
+    def begin_anew(self) -> None:
+        """Everybody as in the beginning; what was asked before is still on record."""
+        for worker, fresh in zip((self.ada, self.bob, self.cleo), actors(), strict=True):
+            worker.begin_anew(fresh.line)
+
 
 def actors(bobs_price: float | None = 2.0) -> tuple[Paced, Paced, Paced]:
     return (
@@ -60,12 +66,20 @@ def actors(bobs_price: float | None = 2.0) -> tuple[Paced, Paced, Paced]:
     )
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def stage(tmp_path: Path, watched: Watched) -> AsyncIterator[Stage]:
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def opened_stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     workers = actors()
-    async with site_over(tmp_path, workers, conductor=FixedConductor(JOIN)) as site:
-        watched.origins.add(f"{site.address}/")
+    directory = tmp_path_factory.mktemp("stage")
+    async with site_over(directory, workers, conductor=FixedConductor(JOIN)) as site:
         yield Stage(site, *workers)
+
+
+@pytest.fixture
+def stage(opened_stage: Stage, watched: Watched) -> Stage:
+    """One server for all tests of the module."""
+    opened_stage.begin_anew()
+    watched.origins.add(f"{opened_stage.site.address}/")
+    return opened_stage
 
 
 async def opened(page: Page, address: str, question: str = QUESTION) -> None:
@@ -136,7 +150,7 @@ async def test_the_end_tells_cost_time_tokens_and_the_way_to_the_run(
     told = await figures(card)
     assert re.fullmatch(r"\d+ ms|[\d.]+ s", told.pop("Time"))
     assert told == {"Cost": "$0.00012", "Tokens in": "100", "Tokens out": "10", "Calls": "1"}
-    [run] = await kept(stage.site)
+    run = await newest(stage.site)
     link = card.get_by_role("link", name="Open the run")
     assert await link.get_attribute("href") == f"/runs/{run.id}"
 
@@ -173,8 +187,7 @@ async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
     await page.get_by_label("Budget, seconds").fill("30")
     await page.get_by_role("button", name="Ask", exact=True).click()
     await answered(version(page, "As planned"))
-    [summary] = await kept(stage.site)
-    run = await stage.site.service.keeper.load(summary.id)
+    run = await newest(stage.site)
     assert (run.budget.usd, run.budget.seconds) == (0.25, 30)
 
 
@@ -224,8 +237,7 @@ async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: Stage) ->
     assert (await figures(second))["Calls"] == "3"
     tops = [await card.evaluate("e => e.getBoundingClientRect().top") for card in (first, second)]
     assert tops[0] == tops[1], "they stand side by side"
-    newest = (await kept(stage.site))[0]
-    run = await stage.site.service.keeper.load(newest.id)
+    run = await newest(stage.site)
     assert run.rounds[0].workflow == Workflow(
         (
             Step("bob", "Look for factors"),
@@ -271,8 +283,7 @@ async def test_steps_that_move_keep_what_they_read(page: Page, stage: Stage) -> 
     await card.get_by_role("button", name="Remove: step 0").click()
     await card.get_by_role("button", name="Run this plan").click()
     await answered(card)
-    [summary] = await kept(stage.site)
-    run = await stage.site.service.keeper.load(summary.id)
+    run = await newest(stage.site)
     assert run.rounds[0].workflow == Workflow(
         (Step("ada", "Look for factors"), Step("cleo", "Compare both and answer", (0,)))
     )
@@ -311,7 +322,7 @@ async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage
     await stage.bob.let_go.wait()
     assert await step(card, 1).get_attribute("data-state") == "cancelled"
     assert "Tokens in" in await figures(card)
-    [run] = await kept(stage.site)
+    run = await newest(stage.site)
     assert run.status == "interrupted"
     await card.get_by_role("button", name="Ask again").wait_for()
 
@@ -428,7 +439,7 @@ async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(
 ) -> None:
     watched.allow("404 (Not Found)")
     await answered(await asked(page, stage.site.address))
-    [run] = await kept(stage.site)
+    run = await newest(stage.site)
     await stage.site.service.keeper.delete(run.id)
     await page.reload()
     await version(page, "As planned").get_by_text("it was deleted").wait_for()
@@ -556,9 +567,10 @@ class Improving:
         return Plan(JOIN if len(situation.rounds) == 1 else None)
 
 
-async def kept(site: Site) -> list[RunSummary]:
-    """The runs on record, the newest first, once all is written."""
-    return await site.service.keeper.list(RunFilter(), limit=10)
+async def newest(site: Site) -> Run:
+    """The run that was asked for last, once all of it is written."""
+    [summary] = await site.service.keeper.list(RunFilter(), limit=1)
+    return await site.service.keeper.load(summary.id)
 
 
 async def refuse(

@@ -10,6 +10,9 @@ import { Exchange } from '../parts/exchange.js';
 export const title = 'Playground';
 
 const MOST_KEPT = 8;
+
+/** In characters: a browser keeps little with an address, and may refuse to keep more. */
+const LONGEST_KEPT = 100_000;
 const SAVE_AFTER_MILLISECONDS = 250;
 const TIERS = ['podium-mini', 'podium', 'podium-ultra'];
 const PINNED = /^podium(-mini|-ultra)?@/;
@@ -114,10 +117,19 @@ class Playground {
   #save() {
     clearTimeout(this.#saving);
     if (this.#signal.aborted) return; // the address is another page's by now
-    const exchanges = this.#exchanges.slice(0, MOST_KEPT).map((exchange) => exchange.saved);
-    const playground = { draft: this.#composer.draft, exchanges };
+    const { draft } = this.#composer;
+    const exchanges = this.#exchanges.map((exchange) => exchange.saved).filter(isShort);
+    const playground = {
+      draft: draft.question.length > LONGEST_KEPT ? { ...draft, question: '' } : draft,
+      exchanges: exchanges.slice(0, MOST_KEPT),
+    };
     history.replaceState({ ...history.state, playground }, '');
   }
+}
+
+/** @param {import('../parts/exchange.js').SavedExchange} exchange */
+function isShort({ asked }) {
+  return asked.question.length <= LONGEST_KEPT;
 }
 
 function invitation() {

@@ -43,7 +43,6 @@ export class Composer {
           onAsk();
         },
         oninput: onChange,
-        onfocusout: onChange,
         onkeydown: (/** @type {KeyboardEvent} */ event) => {
           if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
           event.preventDefault();

@@ -6,16 +6,22 @@
 
 import { s } from '../lib/dom.js';
 import { countText, shorten } from '../lib/format.js';
-import { LONGEST_LANE, MOST_LINES, NODE, layout, line } from './layout.js';
+import { LONGEST_LANE, NODE, layout, line, neighbour } from './layout.js';
 
 /** What stands in a step beside the colour, which not everybody sees. */
 const GLYPHS = Object.freeze({ waiting: '○', running: '◔', done: '✓', failed: '✕' });
 const OTHER_GLYPH = '–';
 
+/**
+ * More lines than this say nothing to an eye. Among so many, those that are implied by others are
+ * left out first, and then all but those of the step that is selected.
+ */
+const MOST_LINES = 1500;
+
 /** The point of the arrow at which every line into a step ends. */
 const PORT = `M-6 ${NODE.height / 2 - 4}l6 4l-6 4z`;
 
-const LONGEST_SUBTASK = 19;
+const LONGEST_SUBTASK = 18;
 const LONGEST_SPOKEN = 120;
 const LONGEST_TITLE = 500;
 
@@ -47,9 +53,10 @@ class Graph {
     this.#drawing = drawing;
     this.#onSelect = onSelect;
     this.#nodes = steps.map((step, index) => new StepNode(step, index, drawing));
-    const isLegible = drawing.lines <= MOST_LINES;
+    const { reads, direct, implied } = drawing;
+    const drawsAll = isLegible(reads);
     /** What to say beside a drawing that leaves something out; empty for most. */
-    this.hint = isLegible ? '' : 'Select a step to see the lines to what it reads.';
+    this.hint = drawsAll ? '' : 'Select a step to see a line to all that it reads.';
     /** @type {SVGElement} */
     this.element = s(
       'svg',
@@ -67,7 +74,8 @@ class Graph {
         },
       },
       drawing.lanes.map((lane, index) => laneOf(lane, index)),
-      s('path', { class: 'graph-lines', d: isLegible ? this.#linesInto(steps.keys()) : '' }),
+      s('path', { class: 'graph-implied', d: drawsAll ? this.#lines(implied) : '' }),
+      s('path', { class: 'graph-lines', d: isLegible(direct) ? this.#lines(direct) : '' }),
       this.#flow,
       this.#chosen,
       this.#nodes.map((node) => node.element),
@@ -98,24 +106,28 @@ class Graph {
     this.#nodes[this.#selected]?.element.setAttribute('aria-pressed', 'false');
     this.#selected = index;
     this.#nodes[index].element.setAttribute('aria-pressed', 'true');
-    const { places, reads } = this.#drawing;
-    const lines = reads[index].map((from) => line(places[from], places[index]));
-    this.#chosen.setAttribute('d', lines.slice(0, MOST_LINES).join(''));
+    const { reads } = this.#drawing;
+    this.#chosen.setAttribute('d', this.#lines(reads.map((own, at) => (at === index ? own : []))));
   }
 
-  /** @param {Iterable<number>} targets */
-  #linesInto(targets) {
-    const { places, direct } = this.#drawing;
-    return Array.from(targets)
-      .flatMap((target) => direct[target].map((read) => line(places[read], places[target])))
+  /**
+   * The lines from what each step is given here to that step.
+   * @param {number[][]} from
+   */
+  #lines(from) {
+    const { places } = this.#drawing;
+    return from
+      .flatMap((own, index) => own.map((read) => line(places[read], places[index])))
       .slice(0, MOST_LINES)
       .join('');
   }
 
   #drawFlow() {
     this.#isFlowStale = false;
-    const running = this.#nodes.flatMap((node, index) => (node.state === 'running' ? [index] : []));
-    this.#flow.setAttribute('d', this.#linesInto(running));
+    const { reads } = this.#drawing;
+    const isRunning = (/** @type {number} */ index) => this.#nodes[index].state === 'running';
+    const flowing = reads.map((own, index) => (isRunning(index) ? own : []));
+    this.#flow.setAttribute('d', this.#lines(flowing));
   }
 
   /** @param {number} index */
@@ -152,35 +164,9 @@ class Graph {
   }
 }
 
-/**
- * The step to go to from another by a key, or null where that key means nothing.
- * @param {import('./layout.js').Place[]} places
- * @param {number} index
- * @param {string} key
- * @returns {number | null}
- */
-export function neighbour(places, index, key) {
-  if (key === 'Home') return 0;
-  if (key === 'End') return places.length - 1;
-  const here = places[index];
-  const ahead = {
-    ArrowRight: (/** @type {typeof here} */ place) => place.x - here.x,
-    ArrowLeft: (/** @type {typeof here} */ place) => here.x - place.x,
-    ArrowDown: (/** @type {typeof here} */ place) => place.y - here.y,
-    ArrowUp: (/** @type {typeof here} */ place) => here.y - place.y,
-  }[key];
-  if (ahead === undefined) return null;
-  const sideways = key === 'ArrowRight' || key === 'ArrowLeft' ? 'y' : 'x';
-  let best = index;
-  let least = Infinity;
-  places.forEach((place, other) => {
-    const distance = ahead(place);
-    if (distance <= 0) return;
-    // What lies in the same row or column comes first, then what is nearest.
-    const cost = distance + 3 * Math.abs(place[sideways] - here[sideways]);
-    if (cost < least) [best, least] = [other, cost];
-  });
-  return best;
+/** @param {number[][]} reads */
+function isLegible(reads) {
+  return reads.reduce((sum, own) => sum + own.length, 0) <= MOST_LINES;
 }
 
 /** @param {EventTarget | null} target */

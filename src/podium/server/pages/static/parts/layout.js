@@ -1,6 +1,6 @@
-// Where the steps of a workflow stand in a drawing, and which lines join them. Pure: it knows
-// nothing of the page. Lanes are workers, columns are depth: a step stands to the right of all
-// that it reads.
+// Where the steps of a workflow stand in a drawing, which lines join them, and which is next to
+// which. Pure: it knows nothing of the page. Lanes are workers, columns are depth: a step stands to
+// the right of all that it reads.
 
 /**
  * @typedef {{worker: string, subtask: string, access: 'all' | number[], state?: string}} Step
@@ -16,9 +16,6 @@ const MARGIN = Object.freeze({ right: 16, top: 4 });
 /** Workers' names stand to the left of their lanes; longer ones are cut off. */
 export const LONGEST_LANE = 16;
 const LETTER = 7.5;
-
-/** More lines than this say nothing to an eye; they are then drawn for one step at a time. */
-export const MOST_LINES = 3000;
 
 /**
  * The earlier steps that each step receives.
@@ -58,8 +55,9 @@ export function directReads(reads) {
 /**
  * The whole drawing: a place for every step, lanes, lines and the size.
  * @param {Step[]} steps
+ * `reads` are all reads of each step: the `direct` ones, and those that others imply.
  * @returns {{places: Place[], lanes: Lane[], reads: number[][], direct: number[][],
- *   lines: number, width: number, height: number}}
+ *   implied: number[][], width: number, height: number}}
  */
 export function layout(steps) {
   const reads = readsOf(steps);
@@ -87,7 +85,7 @@ export function layout(steps) {
     lanes,
     reads,
     direct,
-    lines: direct.reduce((sum, own) => sum + own.length, 0),
+    implied: reads.map((own, index) => without(own, direct[index])),
     width: right + NODE.width + MARGIN.right,
     height: (last ? last.top + last.height : 0) + MARGIN.top,
   };
@@ -108,6 +106,46 @@ export function line(from, to) {
   // A line along a row would run behind the steps between its ends: it goes around them.
   const around = y1 === y2 && to.column - from.column > 1 ? NODE.height : 0;
   return `M${x1} ${y1}C${x1 + bend} ${y1 - around} ${x2 - bend} ${y2 - around} ${x2} ${y2}`;
+}
+
+/**
+ * The step to go to from another by a key, or null where that key means nothing.
+ * @param {Place[]} places
+ * @param {number} index
+ * @param {string} key
+ * @returns {number | null}
+ */
+export function neighbour(places, index, key) {
+  if (key === 'Home') return 0;
+  if (key === 'End') return places.length - 1;
+  const here = places[index];
+  const ahead = {
+    ArrowRight: (/** @type {typeof here} */ place) => place.x - here.x,
+    ArrowLeft: (/** @type {typeof here} */ place) => here.x - place.x,
+    ArrowDown: (/** @type {typeof here} */ place) => place.y - here.y,
+    ArrowUp: (/** @type {typeof here} */ place) => here.y - place.y,
+  }[key];
+  if (ahead === undefined) return null;
+  const sideways = key === 'ArrowRight' || key === 'ArrowLeft' ? 'y' : 'x';
+  let best = index;
+  let least = Infinity;
+  places.forEach((place, other) => {
+    const distance = ahead(place);
+    if (distance <= 0) return;
+    // What lies in the same row or column comes first, then what is nearest.
+    const cost = distance + 3 * Math.abs(place[sideways] - here[sideways]);
+    if (cost < least) [best, least] = [other, cost];
+  });
+  return best;
+}
+
+/**
+ * @param {number[]} reads
+ * @param {number[]} others
+ */
+function without(reads, others) {
+  const left = new Set(others);
+  return reads.filter((read) => !left.has(read));
 }
 
 /** @param {string[]} workers */

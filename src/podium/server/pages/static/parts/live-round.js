@@ -18,8 +18,9 @@ const LONGEST_SNIPPET = 180;
 const HELD = 'held';
 
 /**
- * A step with what is known of it by now; `ended` is the event that told of its end.
- * @typedef {import('./plan.js').Step & {index: number, state: string,
+ * A step with what is known of it by now; `ended` is the event that told of its end. The last
+ * one's reply is the answer, and shown as that.
+ * @typedef {import('./plan.js').Step & {index: number, isLast: boolean, state: string,
  *   retries: {worker: string, error: string}[], ended: any}} Progress
  */
 
@@ -40,6 +41,7 @@ export class LiveRound {
     this.#progress = this.steps.map((step, index) => ({
       ...step,
       index,
+      isLast: index === this.steps.length - 1,
       state: 'waiting',
       retries: [],
       ended: null,
@@ -134,7 +136,7 @@ class StepLine {
 
   /** The step has changed. */
   update() {
-    const { index, worker, subtask, state, ended } = this.#step;
+    const { index, worker, subtask, state, ended, isLast } = this.#step;
     replace(
       this.#head,
       h('span', { class: 'version-step-name' }, `Step ${index}`),
@@ -142,7 +144,7 @@ class StepLine {
       stateBadge(/** @type {any} */ (state)),
       h('span', { class: 'version-step-figures figure' }, ended && tookInWords(ended)),
       h('span', { class: 'version-step-task' }, shorten(subtask, LONGEST_SUBTASK)),
-      ended && h('span', { class: 'version-step-said' }, shorten(ended.reply, LONGEST_SNIPPET)),
+      ended && !isLast && h('span', { class: 'version-step-said' }, snippet(ended.reply)),
     );
     this.#fill();
   }
@@ -167,4 +169,9 @@ class StepLine {
 /** @param {{started_ms: number, finished_ms: number, cost_usd: number | null}} ended */
 function tookInWords({ started_ms: began, finished_ms: finished, cost_usd: cost }) {
   return `${durationText((finished - began) / 1000)}, ${usdText(cost)}`;
+}
+
+/** @param {string} reply */
+function snippet(reply) {
+  return shorten(reply, LONGEST_SNIPPET);
 }
