@@ -25,7 +25,7 @@ from transformers import TrainerCallback  # noqa: E402 - nothing without these p
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK  # noqa: E402
 from trl import GRPOTrainer  # noqa: E402
 
-from podium.train import grpo  # noqa: E402
+from podium.train import grpo, shared_prompts  # noqa: E402
 from podium.train.checkpoints import last_checkpoint  # noqa: E402
 from podium.train.policy import Policy  # noqa: E402
 from podium.train.rollouts import Rollouts  # noqa: E402
@@ -125,6 +125,30 @@ def test_what_earned_nothing_of_itself_teaches_nothing(
     assert 0 < metrics(recipe)[0]["dropped"] < 1
     for name, weights in trained_weights(recipe).items():
         assert torch.equal(weights, before[name]), name
+
+
+def test_plans_that_move_nothing_need_not_be_read(
+    base: Path,
+    tmp_path: Path,
+    judge: Callable[[Earned], Judge],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the plans of every question read, or only of those where they earned differently."""
+    judge(lambda text: 1.0 if int(text) % 24 == 0 else 0.0)
+    weights = []
+    for name in ("some", "all"):
+        if name == "all":
+            monkeypatch.setattr(shared_prompts, "teaching", lambda one: one == one)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pool.toml").write_text(POOL, "utf-8")
+        (tmp_path / name / "tasks.jsonl").write_text(TASK, "utf-8")
+        settings = ("grpo.max_tokens=128", "grpo.steps=2", "grpo.questions=8")
+        recipe = tiny_recipe(BANDIT, base, tmp_path / name, *settings)
+        grpo.train(recipe)
+        weights.append(trained_weights(recipe))
+        assert 0 < metrics(recipe)[0]["groups_with_spread"] < 1
+    for name, trained in weights[0].items():
+        assert torch.allclose(trained, weights[1][name], atol=1e-5), name
 
 
 def test_every_completion_gets_its_own_reward(

@@ -227,6 +227,7 @@ def test_keys_are_not_set_inside_what_is_no_table(tmp_path: Path) -> None:
         (GRPO, ["data.kind=mix", "data.file="], 'data.kind = "mix" needs a table [data.mix]'),
         (GRPO, ["pool.drop=0.5"], "pool.drop has no effect with a pool file"),
         (GRPO, ["pool.file="], "[pool] needs one of these"),
+        (GRPO, ["grpo.explore=8"], "of 8 rollouts at least one must stay; write 7 or less"),
         (GRPO, ["grpo.micro_batch=5"], "the 4 x 8 rollouts of a step cannot be divided by it"),
         (GRPO, ["recursion.rounds=1"], "recursion.rounds is 1"),
         (GRPO, ["recursion.rounds=3"], "recursion.rounds is 3, and rollouts have two; write 2"),

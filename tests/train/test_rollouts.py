@@ -157,3 +157,69 @@ async def test_plans_are_carried_out_by_the_real_engine_all_at_once(tmp_path: Pa
     solver.gate.set()
     assert await waiting == [0.5, 0.5, 0.5, 0.5]
     assert solver.most_in_flight == 4
+
+
+def saying(name: str) -> Actor:
+    return Actor(name, lambda request: name)
+
+
+CREW = tuple(map(saying, ("ann", "ben", "cat")))
+CREW_POOL = Pool(tuple(one.profile for one in CREW))
+
+
+def planned(*workers: str) -> str:
+    steps = tuple(Step(name, f"part {place}") for place, name in enumerate(workers))
+    return write(Workflow(steps), CREW_POOL, order="step-by-step")
+
+
+class Learning(Reading):
+    """A policy that can also be taught what it did not write."""
+
+    def tokens_of(self, plan: str) -> list[int]:
+        return [*map(ord, plan)]
+
+
+async def explored(tmp_path: Path, right: str, *, explore: int) -> Rollouts:
+    from podium.train.score import Scorer
+
+    async def is_right(answer: str) -> bool:
+        return answer == right
+
+    task = Task(id="alpha", question="alpha", grader=is_right, kind="alpha")
+    recipe = make_recipe(
+        tmp_path,
+        overrides=[
+            *("prompt.length=trained", "prompt.few_shot=false", "prompt.access=index"),
+            f"grpo.explore={explore}",
+        ],
+    )
+    practice = [Exercise(task, Situation(question="alpha", pool=CREW_POOL))]
+    policy: Any = Learning(lambda question, copy: planned("ann"))
+    rollouts = Rollouts(recipe, policy, Scorer(CREW), practice)
+    await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())
+    await rollouts.rewards()
+    return rollouts
+
+
+async def test_where_no_plan_is_right_others_are_tried_in_place_of_some(tmp_path: Path) -> None:
+    rollouts = await explored(tmp_path, "cat", explore=2)
+    assert [attempt.is_explored for attempt in rollouts.batch] == [False, False, True, True]
+    assert {attempt.text for attempt in rollouts.batch[2:]} == {planned("ben"), planned("cat")}
+    assert sorted(await rollouts.rewards(), key=lambda reward: reward or 0.0)[-2:] == [0.5, 1.0]
+    assert rollouts.found == 1
+
+
+async def test_what_nobody_wrote_is_taught_and_not_diagnosed(tmp_path: Path) -> None:
+    rollouts = await explored(tmp_path, "cat", explore=2)
+    assert [one.score.text for one in rollouts.rollouts()] == [planned("ann")] * 4
+
+
+async def test_where_a_plan_is_right_nothing_else_is_tried(tmp_path: Path) -> None:
+    rollouts = await explored(tmp_path, "ann", explore=2)
+    assert not any(attempt.is_explored for attempt in rollouts.batch)
+    assert rollouts.found == 0
+
+
+async def test_there_are_no_more_variations_than_there_are_other_workers(tmp_path: Path) -> None:
+    rollouts = await explored(tmp_path, "nobody", explore=3)
+    assert [attempt.is_explored for attempt in rollouts.batch] == [False, False, True, True]

@@ -20,6 +20,7 @@ from podium.train.shared_prompts import (  # noqa: E402
     in_passes,
     likelihoods,
     shared_rows,
+    teaching,
     visible,
 )
 from support.recipes import GRPO, make_recipe  # noqa: E402
@@ -86,6 +87,14 @@ def test_a_plan_that_teaches_nothing_is_left_out() -> None:
     mask[1][-width:] = [0] * width
     _, second = shared_rows(tokens, mask, width)
     assert second.plans == ((4, [17]),)
+
+
+def test_only_plans_that_earned_more_or_less_than_others_teach_something() -> None:
+    assert teaching(torch.tensor([0.0, 1.2, 0.0, -0.4])).tolist() == [False, True, False, True]
+
+
+def test_where_none_teaches_one_is_read_so_that_there_is_a_gradient() -> None:
+    assert teaching(torch.zeros(3)).tolist() == [True, False, False]
 
 
 def test_a_row_that_would_be_too_long_begins_again_with_the_prompt(

@@ -74,6 +74,12 @@ class Pretrained:
         tokens: list[int] = encoded["input_ids"]
         return tokens
 
+    def encode_reply(self, text: str) -> list[int]:
+        """A whole reply as tokens, with the one that ends it."""
+        with self._tokenizing:
+            encoded = self.tokenizer(text, add_special_tokens=False)
+        return [*encoded["input_ids"], self.turn_end]
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The words of a completion."""
         with self._tokenizing:

@@ -250,7 +250,8 @@ class _Loop:
         step that goes over the same rollouts again shows nothing new."""
         if self._is_scored:
             rollouts = gather_object(self._rollouts.rollouts())
-            self._logbook.step(diagnose(rollouts, self._references))
+            found = sum(gather_object([self._rollouts.found]))
+            self._logbook.step(diagnose(rollouts, self._references), found=found)
             self._is_scored = False
         self._logbook.updated(step)
 

@@ -57,6 +57,7 @@ class Logbook:
         self._step_began = self._began
         self._spent: dict[str, float] = {}
         self._seen: StepDiagnostics | None = None
+        self._found = 0
 
     def __enter__(self) -> Self:
         return self
@@ -79,9 +80,11 @@ class Logbook:
         """That a part of the current step took so long."""
         self._spent[what] = self._spent.get(what, 0.0) + seconds
 
-    def step(self, seen: StepDiagnostics) -> None:
-        """What the rollouts of the current step showed."""
+    def step(self, seen: StepDiagnostics, *, found: int = 0) -> None:
+        """What the rollouts of the current step showed, and for how many questions only exploring
+        found a plan that was right."""
         self._seen = seen
+        self._found = found
         self._rollouts += seen.rollouts
         for words in self._watch.see(seen):
             self.warn(words)
@@ -101,7 +104,13 @@ class Logbook:
         self._spent = {}
         self._write(
             self._metrics,
-            {"step": step, "seconds": round(seconds, 3), **parts, **_rounded(seen.as_metrics())},
+            {
+                "step": step,
+                "seconds": round(seconds, 3),
+                **parts,
+                **_rounded(seen.as_metrics()),
+                "found_by_exploring": self._found,
+            },
         )
         for sample in seen.samples:
             self._write(self._samples, {"step": step, **asdict(sample)})

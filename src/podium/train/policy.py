@@ -71,6 +71,10 @@ class Policy:
         """The words of a completion."""
         return self._loaded.decode(tokens)
 
+    def tokens_of(self, plan: str) -> list[int]:
+        """A whole plan as tokens, with the one that ends it."""
+        return self._loaded.encode_reply(plan)
+
     def sample(
         self, prompts: Sequence[Sequence[int]], sampling: Sampling, copies: int = 1
     ) -> list[Completion]:

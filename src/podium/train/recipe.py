@@ -342,6 +342,13 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
             f"rollouts of a step cannot be divided by it"
         )
+    if grpo.explore >= grpo.rollouts:
+        yield (
+            f"grpo.explore is {grpo.explore}, and of {grpo.rollouts} rollouts at least one must "
+            f"stay; write {grpo.rollouts - 1} or less"
+        )
+    if grpo.explore and recipe.recursion is not None:
+        yield "grpo.explore is for trainings of one round; write 0, or drop [recursion]"
     if grpo.beta and recipe.model.lora is None and _is_gguf(recipe.model.base):
         yield (
             "grpo.beta needs model.base a second time, unchanged, and trainers cannot read that "

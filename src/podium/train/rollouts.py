@@ -5,6 +5,9 @@ rollout that goes on with a second round needs the reward in between. So scores 
 the batch is over, and nothing is carried out twice.
 
 Of the rollouts of one question some may be second rounds, each of which goes on from a first one.
+Where no plan for a question was right, some may make room for plans that nobody wrote
+(`podium.train.exploration`): these are taught like the others, and never diagnosed.
+
 The trainer compares all rollouts of a question with each other. Where the recipe wants each round
 compared with its like (`recursion.normalise_per_round`), `advantages` does so here, and the
 trainer is told to leave the numbers as they are.
@@ -15,18 +18,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from statistics import fmean, stdev
 from typing import Any, Final
 
+from podium import plan
 from podium.local.decoding import Sampling
+from podium.pool import Pool
 from podium.train.ablations import recipe_prompt
 from podium.train.diagnostics import Rollout
 from podium.train.exercises import Exercise
+from podium.train.exploration import variations
 from podium.train.policy import Policy
 from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
 from podium.train.schema import Scale
 from podium.train.score import Score, Scorer
+from podium.workflow import Workflow
 
 LEAST_DEVIATION: Final = 1e-4
 """Added to what advantages are divided by, as TRL does."""
@@ -44,6 +52,7 @@ class Attempt:
     ended: bool
     score: Score | None = None
     later: Attempt | None = None
+    is_explored: bool = False
 
     @property
     def round(self) -> int:
@@ -78,6 +87,10 @@ class Asking:
         """What is written of the reply before the policy goes on with it."""
         return self._prompt.opener(exercise.situation) if self._prompt.length == "full" else ""
 
+    def written(self, workflow: Workflow, pool: Pool) -> str:
+        """The plan as the policy would write it."""
+        return plan.write(workflow, pool, order=self._prompt.order)
+
     def fits(self, exercise: Exercise) -> bool:
         """Whether the prompt is no longer than the recipe allows; those that are longer are
         counted, and never cut short."""
@@ -100,6 +113,7 @@ class Rollouts:
         self._scorer = scorer
         self._exercises = exercises
         self._asking = Asking(recipe, policy)
+        self.drawn: list[Attempt] = []
         self.batch: list[Attempt] = []
 
     def sample(self, numbers: Sequence[int], loop: asyncio.AbstractEventLoop) -> list[Attempt]:
@@ -110,14 +124,14 @@ class Rollouts:
         size = len(numbers) // len(groups)
         second = round(size * self._recipe.recursion.share) if self._recipe.recursion else 0
         first = self._first_rounds(groups, size - second)
-        if not second:
-            self.batch = [attempt for group in first for attempt in group]
-            return self.batch
-        begun = [attempt for group in first for attempt in group]
-        asyncio.run_coroutine_threadsafe(self._score_all(begun), loop).result()
-        self.batch = []
-        for group, goes_on in zip(first, self._second_rounds(first, second), strict=True):
-            self.batch += [*group, *goes_on]
+        if second or self._grpo.explore:
+            begun = [attempt for group in first for attempt in group]
+            asyncio.run_coroutine_threadsafe(self._score_all(begun), loop).result()
+        later = self._second_rounds(first, second) if second else [[]] * len(first)
+        self.drawn, self.batch = [], []
+        for group, goes_on in zip(first, later, strict=True):
+            self.drawn += [*group, *goes_on]
+            self.batch += [*self._explored(group), *goes_on]
         return self.batch
 
     @property
@@ -141,8 +155,19 @@ class Rollouts:
         )
 
     def rollouts(self) -> list[Rollout]:
-        """The current batch, for diagnostics."""
-        return _as_rollouts(self.batch)
+        """What the policy wrote for the current batch, for diagnostics."""
+        return _as_rollouts(self.drawn)
+
+    @property
+    def found(self) -> int:
+        """For how many questions of the current batch only a plan that nobody wrote was right."""
+        return len(
+            {
+                attempt.number
+                for attempt in self.batch
+                if attempt.is_explored and attempt.score is not None and attempt.score.right
+            }
+        )
 
     async def measure(self, exercises: Sequence[Exercise], temperature: float) -> list[Rollout]:
         """One plan for each exercise, scored; nothing of the current batch is touched. There may
@@ -192,6 +217,34 @@ class Rollouts:
         for attempt, next_one in zip(begun, later, strict=True):
             attempt.later = next_one if next_one.round > attempt.round else None
         return [later[place : place + count] for place in range(0, len(later), count)]
+
+    def _explored(self, group: Sequence[Attempt]) -> list[Attempt]:
+        """The group, the last of which make room for variations of the best where none is right;
+        one whose workers failed says nothing about its plan."""
+        if not self._grpo.explore or not all(map(_is_wrong, group)):
+            return list(group)
+        best = max(group, key=_earned)
+        assert best.score is not None
+        if best.score.workflow is None:
+            return list(group)
+        rng = Random(f"{self._recipe.run.seed}/explored/{best.number}")  # noqa: S311 - repeatable
+        pool = best.exercise.situation.pool
+        tried = variations(best.score.workflow, pool, self._grpo.explore, rng)
+        others = [attempt for attempt in group if attempt is not best]
+        made = [self._instead(best, self._asking.written(one, pool)) for one in tried]
+        return [best, *others[: len(group) - 1 - len(made)], *made]
+
+    def _instead(self, attempt: Attempt, text: str) -> Attempt:
+        tokens = self._policy.tokens_of(text)
+        return Attempt(
+            attempt.number,
+            attempt.exercise,
+            attempt.prompt,
+            tokens,
+            text,
+            ended=True,
+            is_explored=True,
+        )
 
     @property
     def _sampling(self) -> Sampling:
@@ -251,6 +304,14 @@ class Rollouts:
             return earned
         assert attempt.later.score is not None
         return combine_rounds(earned, attempt.later.score.reward, self._recipe.recursion.discount)
+
+
+def _is_wrong(attempt: Attempt) -> bool:
+    return attempt.score is not None and not (attempt.score.right or attempt.score.dropped)
+
+
+def _earned(attempt: Attempt) -> float:
+    return 0.0 if attempt.score is None else attempt.score.reward or 0.0
 
 
 def _as_rollouts(attempts: Sequence[Attempt]) -> list[Rollout]:

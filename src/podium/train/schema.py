@@ -340,6 +340,11 @@ class GrpoTable(OptimiserTable):
     )
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="sampling")
     top_k: Annotated[int, Field(ge=0)] = Field(default=0, description="sampling; 0: all tokens")
+    explore: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="where no plan for a question was right, so many of them make room for the "
+        "best one with another worker in one place, drawn evenly; fewer than `rollouts`",
+    )
     max_completion_tokens: Count = Field(default=1024, description="the longest plan")
     max_prompt_tokens: Count = Field(
         default=8192,

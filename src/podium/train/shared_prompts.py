@@ -5,6 +5,9 @@ So a prompt and the plans that were written to it are laid out as one row: the p
 plan after another, each of which sees the prompt and itself and none of the others. The figures
 are the same as if every plan had its own copy of the prompt.
 
+A plan that earned as much as the others of its question moves nothing, and is not read at all
+where nothing but the advantage would. The gradient is the same, in a fraction of the time.
+
 Rows go through the model in passes of at most so many tokens; of these only the results are kept,
 and on the way back a pass is taken once more, so that memory holds one pass at a time.
 """
@@ -65,6 +68,18 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
     def __init__(self, *, most_tokens: int, **rest: Any) -> None:
         super().__init__(**rest)
         self._most_tokens = most_tokens
+        self._is_read: Tensor | None = None
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """What TRL asks for every batch."""
+        only_by_advantage = self.beta == 0.0 and self.args.entropy_coef == 0.0
+        if only_by_advantage and inputs.get("old_per_token_logps") is None:
+            self._is_read = teaching(inputs["advantages"])
+        try:
+            loss: Tensor = super()._compute_loss(model, inputs)
+        finally:
+            self._is_read = None
+        return loss
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -75,11 +90,14 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
         *_: Any,
         **__: Any,
     ) -> tuple[Tensor, Tensor, None]:
-        """What TRL asks: of every token of every plan its log-probability and the entropy there."""
+        """What TRL asks: of every token of every plan its log-probability and the entropy there;
+        zero for a plan that is not read."""
         unwrapped = self.accelerator.unwrap_model(model)
         base = getattr(unwrapped, "get_base_model", lambda: unwrapped)()
         logps = torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device)
         entropies = torch.zeros_like(logps)
+        if self._is_read is not None:
+            attention_mask = attention_mask * self._is_read[:, None]
         rows = shared_rows(input_ids.tolist(), attention_mask.tolist(), logits_to_keep)
         for part in in_passes(rows, self._most_tokens):
             one = as_tensors(part, input_ids.device)
@@ -91,6 +109,12 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
             logps = logps.index_put(where, found)
             entropies = entropies.index_put(where, spread)
         return logps, entropies, None
+
+
+def teaching(advantages: Tensor) -> Tensor:
+    """Which plans move the policy; the first where none does, so that there is a gradient."""
+    moved = advantages != 0
+    return moved if moved.any() else torch.arange(len(moved), device=moved.device) == 0
 
 
 def shared_rows(
