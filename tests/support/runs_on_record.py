@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from podium.workflow import Access, Step, Workflow
 
 WORKERS: Final = ("solver", "checker", "local")
 POOL: Final = Pool(tuple(WorkerProfile(name=name, model=name) for name in WORKERS))
+GONE: Final = f"{socket.gethostname()}:{2**22 + 1}"
+"""A process that has ended: none has so high a number."""
 BEGINNING: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -41,7 +44,7 @@ def step_record(
         started,
         started + 1000,
         (one,) if attempts is None else attempts,
-        f"prompt {index}",
+        "" if status == "skipped" else f"prompt {index}",
         worker if status == "done" else "",
         **more,
     )

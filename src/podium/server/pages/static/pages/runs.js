@@ -5,6 +5,7 @@
 import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
 import { empty, failure, loading } from '../lib/states.js';
+import { connection } from '../parts/polling.js';
 import { addressOf, filterForm, filtersIn, requestOf } from '../parts/run-filters.js';
 import { runRows } from '../parts/run-rows.js';
 
@@ -28,6 +29,7 @@ export async function show(root, { query, signal, navigate }) {
   let loadingNow = new AbortController();
 
   const rows = runRows();
+  const line = connection();
   const news = h('div', { class: 'run-news', role: 'status' });
   const place = h('div', { class: 'run-place' }, loading('Loading runs…'));
   const pages = h('nav', { class: 'run-pages', 'aria-label': 'Pages of runs' });
@@ -137,7 +139,12 @@ export async function show(root, { query, signal, navigate }) {
       const goesOn = rows.runs().some((run) => run.status === 'running');
       await pause(goesOn ? WATCH_MILLISECONDS : LOOK_MILLISECONDS, signal);
       if (signal.aborted) return;
-      await lookAgain().catch(() => {}); // the next look may fare better; what is shown stays
+      try {
+        await lookAgain();
+        line.tell(null);
+      } catch (error) {
+        if (!signal.aborted) line.tell(error);
+      }
     }
   }
 
@@ -145,6 +152,7 @@ export async function show(root, { query, signal, navigate }) {
     root,
     h('div', { class: 'page-head' }, h('h1', {}, title)),
     formPlace,
+    line.element,
     news,
     place,
     pages,

@@ -38,10 +38,9 @@ export async function follow(id, signal, follower) {
         wait = FIRST_WAIT_SECONDS;
         const told = JSON.parse(data);
         follower.onEvent(event, told);
-        if (event === 'run_done' && told.run_id === id) {
-          await conclude(recorded, signal, follower);
-          return;
-        }
+        if (told.run_id !== id) continue;
+        if (event === 'run_done') return await conclude(recorded, signal, follower);
+        if (event === 'run_lost') return follower.onRecord(await recorded());
       }
       throw new ApiError(0, 'The server ended the stream before the run was over.', '');
     } catch (error) {
