@@ -48,9 +48,9 @@ function recital(sample) {
     ),
     sample.prompt &&
       h('details', {}, h('summary', {}, shorten(sample.prompt, 80)), plan(sample.prompt)),
-    h('h4', {}, 'Taught'),
+    h('h3', {}, 'Taught'),
     plan(sample.wanted),
-    h('h4', {}, 'Said'),
+    h('h3', {}, 'Said'),
     plan(sample.said),
   ];
 }
