@@ -13,6 +13,7 @@ from podium.errors import (
     BudgetExhausted,
     ConfigError,
     MalformedPlan,
+    PromptTooLong,
     RequestRefused,
     Unavailable,
     UnknownWorker,
@@ -119,6 +120,32 @@ async def test_a_run_without_any_reply_has_failed() -> None:
     bad = Actor("a", lambda _: RequestRefused("no"))
     run = await runner(Planner(ONE), bad).run("why?")
     assert (run.status, run.answer) == ("failed", None)
+
+
+def too_long(name: str, fallback: str | None = None) -> Actor:
+    return Actor(name, lambda _: PromptTooLong("it has 9 tokens too many"), fallback=fallback)
+
+
+async def test_a_run_says_that_it_failed_because_the_prompt_was_too_long() -> None:
+    run = await runner(Planner(ONE), too_long("a", "b"), too_long("b")).run("why?")
+    assert (run.status, run.too_long) == ("failed", True)
+    assert load(dump(run)) == run
+    failed = await runner(Planner(ONE), Actor("a", lambda _: RequestRefused("no"))).run("why?")
+    assert (failed.status, failed.too_long) == ("failed", False)
+
+
+async def test_a_run_that_a_larger_window_answers_was_not_too_long() -> None:
+    stage = runner(Planner(ONE), too_long("a", "b"), Actor("b"))
+    run = await stage.run("why?")
+    assert (run.status, run.answer, run.too_long) == ("answered", "ok", False)
+
+
+async def test_a_prompt_too_long_for_whoever_plans_or_for_a_nested_run_is_told_as_such() -> None:
+    planning = await runner(Planner(ONE, asks=too_long("boss")), Actor("a")).run("why?")
+    assert (planning.status, planning.too_long) == ("failed", True)
+    outer = Workflow((Step("conductor", "split it"),))
+    nested = await runner(Planner(outer, ONE), too_long("a"), ConductorWorker()).run("why?")
+    assert (nested.status, nested.too_long) == ("failed", True)
 
 
 async def test_a_budget_that_ends_before_any_answer_is_exhausted() -> None:

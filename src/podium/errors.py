@@ -12,6 +12,7 @@
     ├── WorkerError           a worker, or the provider behind it, must act
     │   ├── AuthenticationFailed  the provider does not accept the key
     │   ├── RequestRefused        the provider will not serve this request as it is
+    │   │   └── PromptTooLong         it does not fit into the model's window
     │   ├── RateLimited           too many requests; may say when to come back
     │   ├── Unavailable           unreachable, overloaded or broken off
     │   ├── TimedOut              no reply within the worker's time limit
@@ -106,6 +107,10 @@ class AuthenticationFailed(WorkerError):
 
 class RequestRefused(WorkerError):
     """The provider will not serve this request as it is: too long, not allowed, not supported."""
+
+
+class PromptTooLong(RequestRefused):
+    """What is asked does not fit into the model's window; whoever asks must shorten it."""
 
 
 class RateLimited(WorkerError):

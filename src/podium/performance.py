@@ -23,7 +23,7 @@ from podium.engine import (
     Switchboard,
     Toolbox,
 )
-from podium.errors import BudgetExhausted, PlanError, PodiumError, UnknownWorker
+from podium.errors import BudgetExhausted, PlanError, PodiumError, PromptTooLong, UnknownWorker
 from podium.events import (
     Emit,
     Event,
@@ -91,6 +91,7 @@ class Performance:
         self._planning_cut_off: tuple[Attempt, ...] = ()
         if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
             self._planning_cut_off = self._rounds.pop().planning
+        self._too_long = False
         self.stopped_by: PodiumError | None = None
         self._execution: Execution | None = None
         self._keep: Callable[[Run], None] | None = None
@@ -132,6 +133,7 @@ class Performance:
             self.stopped_by = BudgetExhausted("seconds", self._run.budget.seconds or 0.0)
         except PodiumError as error:
             self.stopped_by = error
+            self._too_long = isinstance(error, PromptTooLong)
 
     def _may_plan(self) -> bool:
         return (
@@ -209,6 +211,7 @@ class Performance:
             self._rounds[-1] = replace(round_, steps=execution.steps_so_far())
             self._execution = None
         self.stopped_by = execution.exhausted
+        self._too_long = execution.too_long
         self._was_waiting = False
         self._waits = execution.waits and self.stopped_by is None
         if not execution.waits:
@@ -261,6 +264,7 @@ class Performance:
             status=status,
             answer=best.reply if best is not None else None,
             error=self._what_went_wrong(),
+            too_long=self._too_long and status == "failed",
             rounds=tuple(self._rounds),
             spent=self._cast.ledger.spent,
         )

@@ -165,7 +165,8 @@ class Run:
     """A question, all its rounds, and how it ended.
 
     `terms` are what the client demands of the answer, `images` came with the question, and
-    `owner` is whose run it is, where that matters.
+    `owner` is whose run it is, where that matters. `too_long` says of a run that failed that what
+    was asked did not fit into a worker's window.
     """
 
     id: str
@@ -190,6 +191,7 @@ class Run:
     terms: Terms = NO_TERMS
     images: tuple[Image, ...] = ()
     owner: str = ""
+    too_long: bool = False
     version: int = RUN_VERSION
 
     @property

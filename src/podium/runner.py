@@ -186,6 +186,7 @@ class Runner:
             status="running",
             answer=None,
             error=None,
+            too_long=False,
             budget=budget,
             terms=terms,
             conductor=self.conductor.name,

@@ -19,6 +19,7 @@ import pytest
 from podium.errors import (
     AuthenticationFailed,
     BadReply,
+    PromptTooLong,
     RateLimited,
     RequestRefused,
     TimedOut,
@@ -108,6 +109,28 @@ async def test_a_status_is_the_error_of_whoever_must_act(
     assert error.retryable is retryable
     assert str(error).startswith(f"worker 'ada' (openai-compatible) answered HTTP {status}")
     assert str(error).endswith(": because")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": "context_length_exceeded", "message": "Shorten it."},
+        {"message": "This model's maximum context length is 8192 tokens, and you sent 9000"},
+        {"type": "invalid_request_error", "message": "prompt is too long: 210000 tokens > 200000"},
+        {"message": "input length and `max_tokens` exceed context limit: 199000 + 9000 > 200000"},
+        {"message": "The input token count (9) exceeds the maximum number of tokens allowed (8)"},
+        {"type": "exceed_context_size_error", "message": "the request exceeds the available room"},
+        {"message": "the request exceeds the available context size, try increasing it"},
+    ],
+)
+async def test_a_prompt_that_is_too_long_is_known_whichever_way_a_vendor_says_so(
+    vendor: Vendor, ada: Worker, error: dict[str, str]
+) -> None:
+    vendor.says({"error": error}, status=400)
+    fault = await failure(ada, stream=False)
+    assert type(fault) is PromptTooLong
+    assert not fault.retryable
+    assert str(fault).endswith(f"HTTP 400, for the prompt is too long: {error['message']}")
 
 
 @pytest.mark.parametrize(("status", "billed"), [(500, False), (408, True), (504, True)])

@@ -12,7 +12,7 @@ import pytest
 
 from podium.budget import Budget
 from podium.conductor import FixedConductor, ModelConductor
-from podium.errors import RequestRefused, Unavailable
+from podium.errors import PromptTooLong, RequestRefused, Unavailable
 from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.request import Delta, Reply, Request, ToolCall
@@ -308,6 +308,21 @@ async def test_a_budget_for_thinking_reaches_the_worker_that_answers(model: str)
     assert answer.status_code == 200
     asked = worker.requests[-1]
     assert (asked.effort, asked.thinking_tokens) == ("low", 2000)
+
+
+@pytest.mark.parametrize("model", ["podium-ultra", "small"])
+async def test_a_prompt_that_fits_into_no_window_is_the_clients_to_shorten(model: str) -> None:
+    refusing = ScriptedWorker("small", PromptTooLong("small has room for 8 tokens"))
+    async with serving(application([refusing], dialects=REAL)) as served:
+        chatted = await served.client.post(PLAIN, json={**chat(said("Why?")), "model": model})
+        body = {"model": model, "max_tokens": 9, "messages": [said("Why?")]}
+        told = await served.client.post("/v1/messages", json=body)
+    assert (chatted.status_code, told.status_code) == (400, 400)
+    assert chatted.json()["error"]["code"] == "context_length_exceeded"
+    assert told.json()["error"]["type"] == "invalid_request_error"
+    for answer in (chatted, told):
+        assert "prompt is too long" in answer.json()["error"]["message"]
+        assert "room for 8 tokens" in answer.json()["error"]["message"]
 
 
 async def test_effort_shapes_the_plan() -> None:

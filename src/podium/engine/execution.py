@@ -38,6 +38,8 @@ class Execution:
         self.records: dict[int, StepRecord] = {}
         self.noted: dict[int, StepRecord] = {}
         self.exhausted: BudgetExhausted | None = None
+        self.too_long = False
+        """Whether a step failed because its prompt did not fit into its worker's window."""
         self.waits = False
         """Whether a step waits for results of the client's tools."""
         self.assignment = assignment

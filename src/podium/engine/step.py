@@ -26,7 +26,14 @@ from podium.engine.context import compose, prompt_text
 from podium.engine.requests import request_for, tools_for, turn_of
 from podium.engine.telling import Telling
 from podium.engine.uses import carry_out, with_own_ids
-from podium.errors import BadReply, BudgetExhausted, PodiumError, RequestRefused, WorkerError
+from podium.errors import (
+    BadReply,
+    BudgetExhausted,
+    PodiumError,
+    PromptTooLong,
+    RequestRefused,
+    WorkerError,
+)
 from podium.events import StepRetried, StepStarted
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.request import (
@@ -130,6 +137,8 @@ class StepWork:
             self._execution.exhausted = self._execution.exhausted or error
             self._end("skipped", Reply(self._said()), error=str(error))
         except PodiumError as error:
+            if isinstance(error, PromptTooLong):
+                self._execution.too_long = True
             self._end("failed", Reply(self._said()), error=str(error))
         except asyncio.CancelledError:
             self._end("cancelled", Reply(self._said()), error="stopped before it was done")
@@ -343,7 +352,8 @@ class StepWork:
                 self._telling.say_before_tools(nested.answer)
             return None
         if nested.answer is None:
-            raise WorkerError(nested.error or "the nested run gave no answer")
+            error = PromptTooLong if nested.too_long else WorkerError
+            raise error(nested.error or "the nested run gave no answer")
         final = nested.rounds[-1].final
         thinking = final.thinking if final is not None else ()
         return Reply(

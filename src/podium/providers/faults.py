@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from podium.errors import (
     AuthenticationFailed,
+    PromptTooLong,
     RateLimited,
     RequestRefused,
     Unavailable,
@@ -45,6 +46,13 @@ _STATUS_OF: Final[Mapping[str, int]] = {
 }
 """The status behind the names that vendors give to errors."""
 
+_TOO_LONG: Final = re.compile(
+    r"maximum context length|exceeds? (the )?(available )?context|(prompt|input) (is )?too long"
+    r"|exceeds the maximum number of tokens|context_length_exceeded|exceed_context_size",
+    re.IGNORECASE,
+)
+"""What vendors and local servers say of a prompt that does not fit: few of them have a code."""
+
 _OUT_OF_CREDIT: Final = 403
 """What a 429 really is when the error's name says so: no wait will help."""
 
@@ -60,7 +68,8 @@ def from_status(worker: str, status: int, headers: Mapping[str, str], body: byte
     line = f"{worker} answered HTTP {status}"
     if status == 429 and _named_status(_error_in(document)) == _OUT_OF_CREDIT:
         status = _OUT_OF_CREDIT
-    return _error(status, line, said, wait, billed=status in _MAYBE_BILLED)
+    names = _names(_error_in(document))
+    return _error(status, line, said, wait, names, billed=status in _MAYBE_BILLED)
 
 
 def from_stream(worker: str, error: Any) -> WorkerError:
@@ -69,7 +78,7 @@ def from_stream(worker: str, error: Any) -> WorkerError:
     said = ": ".join(filter(None, (label, _vendor_message({"error": error}))))
     line = f"{worker} failed in the middle of its reply"
     wait = _retry_after({}, {"error": error})
-    return _error(_named_status(error) or 500, line, said, wait, billed=True)
+    return _error(_named_status(error) or 500, line, said, wait, _names(error), billed=True)
 
 
 def broken_off(worker: str) -> WorkerError:
@@ -89,7 +98,13 @@ def tidy(message: str, key: str = "") -> str:
 
 
 def _error(
-    status: int, line: str, said: str, retry_after: float | None, *, billed: bool
+    status: int,
+    line: str,
+    said: str,
+    retry_after: float | None,
+    names: list[Any],
+    *,
+    billed: bool,
 ) -> WorkerError:
     """The remedy comes before the vendor's words, which may be long and are cut."""
     said = f": {said}" if said else ""
@@ -99,6 +114,8 @@ def _error(
         return RateLimited(f"{line}{said}", retry_after=retry_after, billed=billed)
     if status in (408, 409, 425) or status >= 500:
         return Unavailable(f"{line}{said}", retry_after=retry_after, billed=billed)
+    if any(_TOO_LONG.search(str(each)) for each in (said, *names)):
+        return PromptTooLong(f"{line}, for the prompt is too long{said}", billed=billed)
     return RequestRefused(f"{line}{said}", billed=billed)
 
 

@@ -23,7 +23,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.errors import ConfigError, RequestRefused, StoreError, WorkerCrashed, installing
+from podium.errors import (
+    ConfigError,
+    PromptTooLong,
+    RequestRefused,
+    StoreError,
+    WorkerCrashed,
+    installing,
+)
 from podium.local import weights
 from podium.local.batching import ModelName, shared_batching_model
 from podium.local.sources import weights_file
@@ -132,9 +139,9 @@ class TransformersWorker(Worker):
         most = _given(request.max_tokens, usual)
         if loaded.context is not None:
             if taken >= loaded.context:
-                raise ConfigError(
-                    f"the request has {taken} tokens and the model reads {loaded.context}; "
-                    f"shorten it, or ask another worker"
+                raise PromptTooLong(
+                    f"{self.profile.name}: the request has {taken} tokens and the model reads "
+                    f"{loaded.context}; shorten it, or ask another worker"
                 )
             most = min(most, loaded.context - taken)
         try:

@@ -19,6 +19,7 @@ from podium.errors import (
     NotFound,
     PlanError,
     PodiumError,
+    PromptTooLong,
     RateLimited,
     RequestRefused,
     StoreError,
@@ -269,6 +270,8 @@ def refusals() -> Iterator[None]:
         raise Refusal("invalid", str(error)) from error
     except RateLimited as error:
         raise Refusal("rate_limited", str(error), retry_after=error.retry_after) from error
+    except PromptTooLong as error:
+        raise _too_long(str(error)) from error
     except RequestRefused as error:
         raise Refusal("invalid", str(error)) from error
     except WorkerError as error:
@@ -322,6 +325,11 @@ def _thinking(run: Run) -> tuple[Thinking, ...]:
     return final.thinking if final is not None else ()
 
 
+def _too_long(why: str) -> Refusal:
+    message = f"the prompt is too long for the workers here, so shorten it: {why}"
+    return Refusal("too_long", message, field="messages")
+
+
 def _stands(run: Run, results: tuple[ToolResult, ...]) -> bool:
     """Whether the answer to these results has been given already."""
     settled = run.status in ("answered", "partial", "waiting") and not _is_broken(run)
@@ -345,6 +353,8 @@ def _is_broken(run: Run) -> bool:
 def _answered(asked: Asked, run: Run, bill: Bill) -> Answered:
     if run.status == "exhausted":
         raise Refusal("out_of_budget", run.error or "the budget of this run is spent")
+    if run.too_long:
+        raise _too_long(run.error or "no worker could take it")
     if _is_broken(run) or (run.answer is None and run.status != "waiting"):
         raise Refusal("upstream", run.error or "no worker answered")
     answer = replace(

@@ -13,14 +13,16 @@ Reason = Literal[
     "not_found",
     "conflict",
     "too_large",
+    "too_long",
     "out_of_budget",
     "rate_limited",
     "overloaded",
     "upstream",
     "failed",
 ]
-"""`invalid`: the body is at fault. `out_of_budget`: money or tokens are spent. `overloaded`: this
-server has too much to do. `upstream`: no worker could answer. `failed`: our own fault."""
+"""`invalid`: the body is at fault. `too_long`: it fits into no worker's window. `out_of_budget`:
+money or tokens are spent. `overloaded`: this server has too much to do. `upstream`: no worker could
+answer. `failed`: our own fault."""
 
 STATUS: Final = MappingProxyType[Reason, int](
     {
@@ -30,6 +32,7 @@ STATUS: Final = MappingProxyType[Reason, int](
         "not_found": 404,
         "conflict": 409,
         "too_large": 413,
+        "too_long": 400,
         "out_of_budget": 402,
         "rate_limited": 429,
         "overloaded": 503,

@@ -167,6 +167,7 @@ def test_every_refusal_is_an_error_object(reason: Reason) -> None:
     [
         ("invalid", "invalid_request_error", None),
         ("unauthenticated", "authentication_error", "invalid_api_key"),
+        ("too_long", "invalid_request_error", "context_length_exceeded"),
         ("out_of_budget", "insufficient_quota", "insufficient_quota"),
         ("rate_limited", "rate_limit_error", "rate_limit_exceeded"),
         ("failed", "server_error", "internal_error"),
