@@ -346,6 +346,7 @@ async def test_a_server_that_goes_away_is_told_of_and_its_run_watched_when_it_is
         await card.get_by_role("button", name="Watch the run").click()
         await card.locator('[data-status="interrupted"]').wait_for()
         await step(card, 0, "done").wait_for()
+        assert await card.get_by_role("heading", name="As planned").evaluate(IS_FOCUSED)
 
 
 async def test_a_server_that_is_away_from_the_start_says_so(
@@ -399,7 +400,8 @@ async def test_a_key_that_may_not_read_runs_still_gets_the_answer(
     await refuse(page, 403, "this key may not read runs", where="**/events")
     card = await asked(page, stage.site.address)
     await card.get_by_text("What is done meanwhile cannot be shown: this key may not").wait_for()
-    await card.locator(".answer-words").get_by_text("No: **91** is 7 times 13.").wait_for()
+    await answered(card)
+    assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
 
 
 async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: Stage) -> None:
@@ -451,6 +453,31 @@ async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: Stage
     await step(card, 1, "running").wait_for()
     await page.get_by_role("link", name="Pool").click()
     await stage.bob.let_go.wait()
+
+
+async def test_with_keys_on_it_asks_for_one_and_then_answers(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401 (Unauthorized)")
+    await page.goto(site_with_keys.address)
+    await page.get_by_label("Key", exact=True).fill(site_with_keys.token)
+    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_role("dialog").wait_for(state="detached")
+    await page.get_by_label("Question").fill("Why is the sky blue?")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    card = version(page, "As planned")
+    await answered(card)
+    await step(card, 0, "done").wait_for()
+
+
+async def test_a_long_question_is_there_in_full(page: Page, stage: Stage) -> None:
+    question = "Is 91 a prime?\n\n" + "It looks like one. " * 20
+    await opened(page, stage.site.address, question)
+    await page.keyboard.press("Control+Enter")
+    await answered(version(page, "As planned"))
+    await page.get_by_text("The question as it was asked").click()
+    whole = page.locator(".exchange > details > p")
+    assert (await whole.inner_text()).strip() == question.strip()
 
 
 async def test_it_fits_a_small_window(page: Page, stage: Stage) -> None:

@@ -23,7 +23,9 @@ export class Composer {
       'aria-describedby': 'question-problem question-keys',
     })
   );
-  #model = /** @type {HTMLSelectElement} */ (h('select', { id: 'tier' }));
+  #model = /** @type {HTMLSelectElement} */ (
+    h('select', { id: 'tier' }, Object.keys(TIERS).map(tierOption))
+  );
   #usd = numberField('budget-usd', 'no cap of yours');
   #seconds = numberField('budget-seconds', 'no cap of yours');
   #problem = h('p', { class: 'field-error', id: 'question-problem', role: 'alert' });
@@ -33,6 +35,7 @@ export class Composer {
    */
   constructor({ onAsk, onPlan, onChange }) {
     const isMac = /Mac|iPhone|iPad/.test(navigator.userAgent);
+    this.#model.value = USUAL;
     this.element = h(
       'form',
       {
@@ -82,7 +85,7 @@ export class Composer {
   offer(models) {
     const chosen = this.#model.value;
     const tiers = Object.keys(TIERS).filter((name) => models.includes(name));
-    replace(this.#model, tiers.map((name) => h('option', { value: name }, TIERS[name])));
+    replace(this.#model, tiers.map(tierOption));
     const [first = ''] = tiers.includes(USUAL) ? [USUAL] : tiers;
     this.#model.value = tiers.includes(chosen) ? chosen : first;
   }
@@ -100,10 +103,7 @@ export class Composer {
   /** @param {Partial<Draft>} draft */
   set draft({ question = '', model = USUAL, usd = '', seconds = '' }) {
     this.#question.value = question;
-    if (TIERS[model]) {
-      if (!this.#model.value) replace(this.#model, h('option', { value: model }, TIERS[model]));
-      this.#model.value = model;
-    }
+    this.#model.value = model in TIERS ? model : USUAL;
     this.#usd.value = usd;
     this.#seconds.value = seconds;
   }
@@ -149,6 +149,11 @@ export class Composer {
     }
     return null;
   }
+}
+
+/** @param {string} name */
+function tierOption(name) {
+  return h('option', { value: name }, TIERS[name]);
 }
 
 /**

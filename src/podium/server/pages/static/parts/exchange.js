@@ -41,10 +41,12 @@ export class Exchange {
     this.#signal = signal;
     this.#onChange = onChange;
     const heading = shorten(asked.question, LONGEST_HEADING);
+    const isWhole = heading === asked.question.trim();
     this.element = h(
       'section',
       { class: 'exchange', 'aria-label': heading },
       h('h2', {}, heading),
+      !isWhole && wholeQuestion(asked.question),
       this.#side,
     );
   }
@@ -89,9 +91,8 @@ export class Exchange {
       );
     } catch (error) {
       if (this.#signal.aborted) return;
-      version.end();
-      if (letGo.signal.aborted) version.status('interrupted');
-      else this.#failed(version, error, () => this.plan(), null);
+      if (letGo.signal.aborted) version.stop();
+      else this.#failed(version, error, () => this.plan(), 0);
     }
   }
 
@@ -127,20 +128,21 @@ export class Exchange {
     const body = { model, input: question, podium: { ...podium, ...own } };
     let wait = 0;
     try {
-      await ask(body, this.#listening(version), {
+      await ask(body, version, {
         signal: this.#signal,
         cancelled: letGo.signal,
         onHeaders: (headers) => {
-          version.runId ??= headers.get('X-Podium-Run');
+          version.opened(headers.get('X-Podium-Run'));
           wait = Number(headers.get('Retry-After') ?? 0);
+          this.#onChange();
         },
       });
-      version.end();
-      if (letGo.signal.aborted && !version.run) version.status('interrupted');
+      if (version.run) version.end();
+      else if (letGo.signal.aborted) version.stop();
+      else version.endWithWords();
       this.#settled(version, [button('Ask again', () => this.#perform(version, steps))]);
     } catch (error) {
       if (this.#signal.aborted) return;
-      version.end();
       const isInvalid = error instanceof ApiError && error.status === 400;
       if (isInvalid && onInvalid) onInvalid(error.message);
       else this.#failed(version, error, () => this.#perform(version, steps), wait);
@@ -152,33 +154,18 @@ export class Exchange {
    * Follow a run that is there already.
    * @param {Version} version
    * @param {string} runId
+   * @param {(() => void) | null} [again] how to ask anew
    */
-  async #follow(version, runId) {
+  async #follow(version, runId, again = null) {
     version.begin('running');
     version.opened(runId);
     version.actions();
     try {
       await watch(runId, version, { signal: this.#signal });
-      version.end();
       this.#settled(version, []);
     } catch (error) {
-      if (this.#signal.aborted) return;
-      version.end();
-      this.#failed(version, error, null, null);
+      if (!this.#signal.aborted) this.#failed(version, error, again, 0);
     }
-  }
-
-  /** @param {Version} version */
-  #listening(version) {
-    return {
-      opened: (/** @type {string} */ runId) => {
-        version.opened(runId);
-        this.#onChange();
-      },
-      happened: version.happened.bind(version),
-      said: version.said.bind(version),
-      unseen: version.unseen.bind(version),
-    };
   }
 
   /**
@@ -202,22 +189,23 @@ export class Exchange {
    * @param {Version} version
    * @param {unknown} error
    * @param {(() => void) | null} again
-   * @param {number | null} wait seconds after which it may be asked again
+   * @param {number} wait seconds after which it may be asked again
    */
   #failed(version, error, again, wait) {
+    version.end();
     if (!version.run) version.status('failed');
     const { runId } = version;
     if (isGone(error)) {
       version.notices(lostNotice(runId));
       version.actions(
-        runId && button('Watch the run', () => this.#follow(version, runId)),
+        runId && button('Watch the run', () => this.#follow(version, runId, again)),
         again && button('Ask again', again),
         runId && runLink(runId),
       );
       return;
     }
     version.notices(refusedNotice(error));
-    const retry = again && retryButton('Ask again', wait ?? 0, again, this.#signal);
+    const retry = again && retryButton('Ask again', wait, again, this.#signal);
     this.#settled(version, retry ? [retry] : []);
   }
 
@@ -240,6 +228,7 @@ export class Exchange {
       );
     };
     const reopen = (/** @type {string} */ message) => {
+      version.end();
       show();
       editor.refused(message);
     };
@@ -255,6 +244,7 @@ export class Exchange {
   #discard(version) {
     this.#versions = this.#versions.filter((each) => each !== version);
     version.element.remove();
+    this.#versions.at(-1)?.focus();
     this.#onChange();
   }
 
@@ -280,13 +270,22 @@ export class Exchange {
       showAlone(version, await answeredBy(worker, this.#asked, signal));
     } catch (error) {
       if (this.#signal.aborted) return;
-      version.end();
       const again = () => this.#askAlone(version);
       if (letGo.signal.aborted) {
-        version.status('interrupted');
+        version.stop();
         version.actions(button('Ask again', again));
       } else this.#failed(version, error, again, 0);
     }
     this.#onChange();
   }
+}
+
+/** @param {string} question */
+function wholeQuestion(question) {
+  return h(
+    'details',
+    {},
+    h('summary', { class: 'quiet-text' }, 'The question as it was asked'),
+    h('p', { class: 'plain' }, question),
+  );
 }

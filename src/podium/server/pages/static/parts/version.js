@@ -14,7 +14,7 @@ export class Version {
   #speaker = '';
   #words = '';
   #isFromEvents = false;
-  #heading = h('h3', {});
+  #heading = h('h3', { tabindex: '-1' });
   #answer = h('div', { class: 'answer', hidden: true });
   #badge = h('span', { role: 'status' });
   #clock = h('span', { class: 'figure quiet-text clock' });
@@ -67,6 +67,7 @@ export class Version {
 
   /** Something begins: what was shown before is void. */
   begin(status = 'planning') {
+    this.#keepFocus(this.element);
     this.run = null;
     this.runId = null;
     this.#rounds = [];
@@ -90,14 +91,40 @@ export class Version {
     this.#rounds.at(-1)?.close();
   }
 
+  /** It was stopped, and nothing more is known. */
+  stop() {
+    this.end();
+    this.status('interrupted');
+  }
+
+  /** The answer has ended, and nothing was told of its run: its words are all there is. */
+  endWithWords() {
+    this.end();
+    this.status('answered');
+    this.#render(this.#words);
+  }
+
   /** @param {string} status */
   status(status) {
     replace(this.#badge, statusBadge(status));
   }
 
-  /** @param {...(Node | null)} elements */
+  /** @param {...(Node | string | null)} elements */
   actions(...elements) {
+    this.#keepFocus(this.#actions);
     replace(this.#actions, elements);
+  }
+
+  focus() {
+    this.#heading.focus();
+  }
+
+  /**
+   * What has the focus is about to go: without this, the reader would be at the page's beginning.
+   * @param {Element} around
+   */
+  #keepFocus(around) {
+    if (around.contains(document.activeElement)) this.focus();
   }
 
   /** @param {...(Node | null)} elements */
@@ -140,7 +167,7 @@ export class Version {
     );
   }
 
-  /** @param {string} runId */
+  /** @param {string | null} runId null where there is no run, or none that is kept */
   opened(runId) {
     this.runId = runId;
   }
@@ -158,7 +185,9 @@ export class Version {
 
   /** @param {string} text */
   said(text) {
-    if (!this.#isFromEvents) this.#say(text);
+    if (this.#isFromEvents) return;
+    if (!this.#words) this.status('running');
+    this.#say(text);
   }
 
   /** @param {Error} error */
