@@ -8,22 +8,15 @@ step ends as waiting, and a resumed run takes it up where it stood.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from string import Template
 from typing import TYPE_CHECKING, Final
 
-from podium.demands import (
-    Needs,
-    before_the_end,
-    can,
-    final_needs,
-    needs_in_words,
-    needs_of_one,
-)
-from podium.engine.assignment import Delegation
+from podium.demands import final_needs, needs_in_words
 from podium.engine.calls import Calls
 from podium.engine.context import compose, prompt_text
+from podium.engine.nesting import delegation_of, reply_of, taken_up
 from podium.engine.requests import request_for, tools_for, turn_of
+from podium.engine.substitutes import substitute_for
 from podium.engine.telling import Telling
 from podium.engine.uses import carry_out, with_own_ids
 from podium.errors import (
@@ -41,7 +34,6 @@ from podium.request import (
     Reply,
     Request,
     Tool,
-    assistant,
     unanswered,
     user,
 )
@@ -112,9 +104,7 @@ class StepWork:
     def _take_up(self, before: StepRecord) -> None:
         """Go on from where the step stood."""
         self._calls.attempts.extend(before.attempts)
-        self._nested.extend(before.nested)
-        if self._nested and self._nested[-1].status == "failed":  # it goes on, as the run does
-            self._nested[-1] = replace(self._nested[-1], status="interrupted")
+        self._nested = taken_up(before.nested)
         if before.turns:
             self._turns = before.turns
             self._prompt = before.prompt
@@ -186,32 +176,12 @@ class StepWork:
             try:
                 return name, await self._ask(name)
             except WorkerError as error:
-                fallback = self._substitute(name, tried)
+                assignment = self._execution.assignment
+                fallback = substitute_for(name, tried, assignment, is_final=self._is_final)
                 if fallback is None:
                     raise
                 self._retried(fallback, error, 0.0)
                 name = fallback
-
-    def _substitute(self, name: str, tried: list[str]) -> str | None:
-        """The next substitute that can do what the worker was asked to do."""
-        pool = self._execution.assignment.pool
-        needs = self._needs(pool[name])
-        following = pool[name].fallback
-        while following is not None and following not in tried:
-            tried.append(following)
-            if can(pool[following], needs, pool):
-                return following
-            following = pool[following].fallback
-        return None
-
-    def _needs(self, profile: WorkerProfile) -> Needs:
-        """What a substitute of that worker must be able to do in this step."""
-        if self._execution.is_plain:
-            return frozenset()
-        assignment = self._execution.assignment
-        terms = assignment.terms if self._is_final else before_the_end(assignment.terms)
-        used = profile.capabilities & needs_of_one(terms, assignment.images)
-        return used | final_needs(terms)
 
     async def _ask(self, name: str) -> Reply | None:
         """The worker's reply; None where it called tools of the client."""
@@ -323,45 +293,16 @@ class StepWork:
         return False
 
     async def _nest(self) -> Reply | None:
-        """A conductor's step is a run of its own: the subtask is its question, and what the
-        step may read comes before it as conversation."""
+        """The answer of a run of its own; None where that waits."""
         execution = self._execution
-        history = list(execution.assignment.history)
-        for pair in execution.pairs(self._index):
-            history += (user(pair.subtask), assistant(pair.reply))
-        begun = self._nested[-1] if self._nested else None
-        if begun is not None and begun.status not in ("running", "interrupted", "waiting"):
-            begun = None
-        terms = execution.assignment.terms
-        if not self._is_final:
-            terms = before_the_end(terms)
-        await execution.scope.nest(
-            Delegation(
-                self._step.subtask,
-                tuple(history),
-                self._index,
-                execution.stream and self._is_final,
-                begun,
-                terms,
-            ),
-            self._keep,
-        )
+        delegation = delegation_of(execution, self._index, self._nested)
+        await execution.scope.nest(delegation, self._keep)
         nested = self._nested[-1]
-        if nested.status == "waiting":
-            if nested.answer and self._telling is not None:
-                self._telling.say_before_tools(nested.answer)
-            return None
-        if nested.answer is None:
-            error = PromptTooLong if nested.too_long else WorkerError
-            raise error(nested.error or "the nested run gave no answer")
-        final = nested.rounds[-1].final
-        thinking = final.thinking if final is not None else ()
-        return Reply(
-            nested.answer,
-            finish=nested.final_finish,
-            thinking=thinking,
-            stop_sequence=nested.final_stop_sequence,
-        )
+        if nested.status != "waiting":
+            return reply_of(nested)
+        if nested.answer and self._telling is not None:
+            self._telling.say_before_tools(nested.answer)
+        return None
 
     def _keep(self, run: Run) -> None:
         """Take a nested run as it stands now, in place of what it was before."""

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.conductor import FixedConductor
+from podium.engine.nesting import reply_of, taken_up
+from podium.errors import PromptTooLong, RequestRefused, WorkerError
+from podium.pool import Pool, WorkerProfile
+from podium.request import Reply, Request
+from podium.run import Round, Run, RunStatus
+from podium.runner import ConductorWorker, Runner
+from podium.workflow import Step, Workflow
+from support.stage import Actor
+
+
+def nested(status: RunStatus, answer: str | None = None) -> Run:
+    return Run(
+        id="run_1",
+        question="why?",
+        status=status,
+        pool=Pool((WorkerProfile(name="a"),)),
+        conductor="test",
+        created_at="2026-01-01T00:00:00+00:00",
+        answer=answer,
+        rounds=(Round(0, None, accepted=True),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "goes_on"), [("failed", "interrupted"), ("waiting", "waiting"), ("partial",) * 2]
+)
+def test_a_nested_run_that_failed_goes_on_when_its_step_is_resumed(
+    status: RunStatus, goes_on: RunStatus
+) -> None:
+    before = nested("failed")
+    assert taken_up((before, nested(status))) == [before, nested(goes_on)]
+    assert taken_up(()) == []
+
+
+def test_the_answer_of_a_nested_run_is_the_reply_of_its_step() -> None:
+    assert reply_of(nested("answered", "so")) == Reply("so", finish="length")
+
+
+@pytest.mark.parametrize(("too_long", "kind"), [(False, WorkerError), (True, PromptTooLong)])
+def test_a_nested_run_without_an_answer_is_a_failure_of_its_kind(
+    too_long: bool, kind: type[WorkerError]
+) -> None:
+    run = replace(nested("failed"), error="nobody was there", too_long=too_long)
+    with pytest.raises(WorkerError, match="nobody was there") as raised:
+        reply_of(run)
+    assert type(raised.value) is kind
+
+
+async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_resumed() -> None:
+    failures = iter([RequestRefused("not now")])
+
+    def once(request: Request) -> str | Exception:
+        return next(failures, "and so")
+
+    first, second = Actor("first"), Actor("second", once)
+    outer = Workflow((Step("conductor", "split it"),))
+    inner = Workflow((Step("first", "begin"), Step("second", "end", (0,))))
+    stage = Runner(
+        FixedConductor(outer),
+        [first, second, ConductorWorker()],
+        nested_conductor=FixedConductor(inner),
+    )
+    run = await stage.run("why?")
+    assert run.status == "failed"
+    again = await stage.resume(run)
+    assert (again.status, again.answer) == ("answered", "and so")
+    assert (len(first.asked), len(second.asked)) == (1, 2)
