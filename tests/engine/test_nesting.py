@@ -8,9 +8,9 @@ from podium.conductor import FixedConductor
 from podium.engine.nesting import reply_of, taken_up
 from podium.errors import PromptTooLong, RequestRefused, WorkerError
 from podium.pool import Pool, WorkerProfile
-from podium.request import Reply, Request
+from podium.request import Reply, Request, Terms
 from podium.run import Round, Run, RunStatus
-from podium.runner import ConductorWorker, Runner
+from podium.runner import ConductorWorker, Options, Runner
 from podium.workflow import Step, Workflow
 from support.stage import Actor
 
@@ -57,9 +57,9 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
     failures = iter([RequestRefused("not now")])
 
     def once(request: Request) -> str | Exception:
-        return next(failures, "and so")
+        return next(failures, "1")
 
-    first, second = Actor("first"), Actor("second", once)
+    first, second = Actor("first"), Actor("second", once, can=("json",))
     outer = Workflow((Step("conductor", "split it"),))
     inner = Workflow((Step("first", "begin"), Step("second", "end", (0,))))
     stage = Runner(
@@ -67,8 +67,9 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
         [first, second, ConductorWorker()],
         nested_conductor=FixedConductor(inner),
     )
-    run = await stage.run("why?")
+    number = Options(terms=Terms(schema={"type": "integer"}))
+    run = await stage.run("why?", options=number)
     assert run.status == "failed"
     again = await stage.resume(run)
-    assert (again.status, again.answer) == ("answered", "and so")
+    assert (again.status, again.answer) == ("answered", "1")
     assert (len(first.asked), len(second.asked)) == (1, 2)
