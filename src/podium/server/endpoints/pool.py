@@ -6,6 +6,7 @@ a key excludes are not shown to it.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
@@ -52,7 +53,7 @@ async def pool(
         owner=None if visitor.may("admin") else visitor.key_id,
         limit=MOST_RUNS,
     )
-    found = figures(window.digests)
+    found = await asyncio.to_thread(figures, window.digests)  # thousands of runs take a while
     planner = await _planner(service)
     profiles = [*service.pool]
     if planner is not None and planner.name not in service.pool.names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Final
@@ -57,7 +58,7 @@ async def spend(
     }
     if by == "worker":
         window = await _window(service, visitor, first, last)
-        groups = by_worker(spent, window.digests, first, last)
+        groups = await asyncio.to_thread(by_worker, spent, window.digests, first, last)
         document["elsewhere_usd"] = whole.cost_usd - sum(each.total.cost_usd for each in groups)
         document["runs"] = {
             "counted": len(window.digests),

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass
-from datetime import UTC, datetime
-from typing import Literal
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import lru_cache
+from typing import Final, Literal
 
 from podium.run import Tier
 from podium.server.access.visitor import tier_of
 from podium.server.figures.digest import Digest
 from podium.store.accounts import RunSums
 from podium.store.keys import KeyUsage
+
+DAY_SECONDS: Final = 86_400
 
 By = Literal["key", "tier", "worker", "day"]
 
@@ -41,8 +44,15 @@ class Spent:
     assumed_usd: float = 0.0
 
     def __add__(self, other: Spent) -> Spent:
-        sums = (one + another for one, another in zip(astuple(self), astuple(other), strict=True))
-        return Spent(**dict(zip(self.__slots__, sums, strict=True)))
+        return Spent(
+            requests=self.requests + other.requests,
+            calls=self.calls + other.calls,
+            tokens=self.tokens + other.tokens,
+            cost_usd=self.cost_usd + other.cost_usd,
+            unknown_tokens=self.unknown_tokens + other.unknown_tokens,
+            unknown_cost=self.unknown_cost + other.unknown_cost,
+            assumed_usd=self.assumed_usd + other.assumed_usd,
+        )
 
 
 NOTHING = Spent()
@@ -128,8 +138,8 @@ def by_worker(
     made after midnight in a run of the last day count as that day's, as their run does."""
     found = defaultdict[str, dict[str, Spent]](dict)
     for digest in digests:
+        is_known = digest.is_cost_known
         for call in digest.calls:
-            is_known = digest.is_cost_known
             spent = Spent(
                 calls=1,
                 tokens=call.tokens or 0,
@@ -137,12 +147,20 @@ def by_worker(
                 cost_usd=call.cost_usd or 0.0 if is_known else 0.0,
                 unknown_cost=int(call.cost_usd is None),
             )
-            day = datetime.fromtimestamp(call.at, UTC).date().isoformat()
-            _put(found[call.worker], min(max(day, since), until), spent)
+            _put(found[call.worker], min(max(_day(call.at), since), until), spent)
     for entry in entries:
         if entry.worker is not None:
             _put(found[entry.worker], entry.day, entry.spent)
     return _dearest_first([_group(name, days) for name, days in found.items()])
+
+
+@lru_cache(maxsize=4096)
+def _day_of(number: int) -> str:
+    return (date(1970, 1, 1) + timedelta(days=number)).isoformat()
+
+
+def _day(seconds: float) -> str:
+    return _day_of(int(seconds // DAY_SECONDS))
 
 
 def total(entries: Iterable[Entry]) -> Spent:

@@ -116,11 +116,14 @@ def _roles(uses: Sequence[Example]) -> tuple[RoleFigures, ...]:
     return tuple(sorted(found, key=lambda figures: (-figures.steps, figures.role)))
 
 
-def _examples(uses: Sequence[Example]) -> tuple[Example, ...]:
+def _examples(uses: Iterable[Example]) -> tuple[Example, ...]:
     """The newest that differ in what they say."""
-    distinct = {example.use.subtask: example for example in reversed(uses)}
-    newest_first = sorted(distinct.values(), key=uses.index)
-    return tuple(newest_first[:EXAMPLES])
+    distinct: dict[str, Example] = {}
+    for example in uses:
+        distinct.setdefault(example.use.subtask, example)
+        if len(distinct) == EXAMPLES:
+            break
+    return tuple(distinct.values())
 
 
 def _spread(seconds: Sequence[float]) -> tuple[float, float] | None:
