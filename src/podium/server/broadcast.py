@@ -36,6 +36,12 @@ class Happening(NamedTuple):
     name: str
     document: dict[str, Any]
 
+    @property
+    def what(self) -> tuple[object, ...]:
+        """Tells the events of a run's record apart. Steps stand there in their order, whichever
+        of them was done first."""
+        return (self.name, *(self.document.get(key) for key in ("round", "index", "status")))
+
 
 class Broadcast:
     """The runs that go on in this process, and who watches them."""
@@ -92,14 +98,14 @@ class Broadcast:
                 for happening in happenings(event):
                     yield happening
             return
-        told = 0
+        told = set[object]()
         while True:
             goes_on = await is_performed()  # asked first: what it wrote at its end is told, too
             run = await load()
-            so_far = list(recorded(run))
-            for happening in so_far[told:]:
-                yield happening
-            told = len(so_far)
+            for happening in recorded(run):
+                if happening.what not in told:
+                    told.add(happening.what)
+                    yield happening
             if run.status != "running":
                 return
             if not goes_on:
