@@ -61,6 +61,23 @@ async def test_no_page_shuts_anybody_out(page: Page, site: Site, axe: str, path:
     assert not found
 
 
+async def test_answers_and_an_edited_plan_side_by_side_shut_nobody_out(
+    page: Page, site: Site, axe: str
+) -> None:
+    await page.goto(site.address)
+    await page.get_by_label("Tier").select_option("podium-ultra")
+    await page.get_by_label("Question").fill("Compare two proofs that there are many primes!")
+    await page.keyboard.press("Control+Enter")
+    await page.get_by_role("button", name="What would the best single worker").click()
+    await page.get_by_role("article", name="solver alone").wait_for()
+    await page.get_by_role("button", name="Edit the plan and run it again").click()
+    await page.get_by_role("button", name="Move up: step 2").click()
+    await page.get_by_text("a step reads only earlier ones").first.wait_for()
+    await page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    await page.evaluate(axe)
+    assert not await barriers(page)
+
+
 async def test_signing_in_shuts_nobody_out(page: Page, site_with_keys: Site, axe: str) -> None:
     await page.goto(site_with_keys.url("/runs"))
     await page.get_by_role("dialog").wait_for()

@@ -17,6 +17,9 @@ import { ApiError, get, stream } from '../lib/api.js';
  * }} Listener
  */
 
+/** `run_lost`: the process that performed the run is gone. */
+const LAST = new Set(['run_done', 'run_lost']);
+
 const ENDINGS = new Set(['response.completed', 'response.incomplete', 'response.failed']);
 
 /** A run that began in another process of the server may not be on record at once. */
@@ -97,7 +100,7 @@ async function watched(runId, listener, signal) {
     const told = JSON.parse(data);
     if (told.run_id !== runId) continue; // of a run that is nested in a step of this one
     listener.happened(event, told);
-    if (event === 'run_done') return;
+    if (LAST.has(event)) return;
   }
   const run = await get(path, { signal });
   if (run.status === 'running') throw brokenOff();

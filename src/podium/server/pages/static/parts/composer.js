@@ -18,7 +18,7 @@ export class Composer {
   #question = /** @type {HTMLTextAreaElement} */ (
     h('textarea', {
       id: 'question',
-      rows: '4',
+      rows: '3',
       placeholder: 'What would you like to know?',
       'aria-describedby': 'question-problem question-keys',
     })

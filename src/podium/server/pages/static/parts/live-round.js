@@ -171,7 +171,10 @@ function tookInWords({ started_ms: began, finished_ms: finished, cost_usd: cost 
   return `${durationText((finished - began) / 1000)}, ${usdText(cost)}`;
 }
 
-/** @param {string} reply */
+/**
+ * The beginning of a reply, without the marks of Markdown that mean nothing on one line.
+ * @param {string} reply
+ */
 function snippet(reply) {
-  return shorten(reply, LONGEST_SNIPPET);
+  return shorten(reply.replace(/\*\*|__|`+|^#+ /gm, ''), LONGEST_SNIPPET);
 }

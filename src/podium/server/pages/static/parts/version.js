@@ -5,6 +5,7 @@
 import { h, nodes, replace } from '../lib/dom.js';
 import { count, duration, durationText, usd } from '../lib/format.js';
 import { markdown } from '../lib/markdown.js';
+import { facts } from './facts.js';
 import { LiveRound } from './live-round.js';
 import { statusBadge } from './status.js';
 
@@ -159,10 +160,11 @@ export class Version {
     const tokens = estimate.input_tokens + estimate.output_tokens;
     replace(
       this.#figures,
-      facts(['Cost, about', usd(estimate.cost_usd)], ['Calls', count(estimate.calls)], [
-        'Tokens, about',
-        count(tokens),
-      ]),
+      facts(
+        ['Cost, about', usd(estimate.cost_usd)],
+        ['Calls', count(estimate.calls)],
+        ['Tokens, about', count(tokens)],
+      ),
       once,
     );
   }
@@ -180,6 +182,7 @@ export class Version {
     if (event === 'planned') this.#planned(data);
     else if (event === 'step_delta' && !data.thinking) this.#delta(data);
     else if (event === 'run_done') this.#done(data);
+    else if (event === 'run_lost') this.#lost(data);
     else this.#rounds[data.round]?.happened(event, data);
   }
 
@@ -275,21 +278,15 @@ export class Version {
     );
   }
 
+  /** @param {{error: string}} data */
+  #lost({ error }) {
+    this.stop();
+    this.#notices.append(h('p', { class: 'notice' }, error));
+  }
+
   /** @param {string} text */
   #render(text) {
     this.#answer.hidden = false;
     replace(this.#answer, h('h4', {}, 'Answer'), h('div', { class: 'prose' }, markdown(text)));
   }
-}
-
-/**
- * A few figures with what they are.
- * @param {...[string, Node]} pairs
- */
-export function facts(...pairs) {
-  return h(
-    'dl',
-    { class: 'facts' },
-    pairs.map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value))),
-  );
 }
