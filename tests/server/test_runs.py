@@ -215,6 +215,19 @@ async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
     assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_done"]
 
 
+async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.001)
+    run_id = await running(tmp_path, "another-machine:1")
+    async with with_runs(tmp_path) as served:
+        watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
+        await asyncio.sleep(0.01)
+        await served.service.keeper.delete(run_id)
+        watched = await watching
+    assert [name for name, _ in events_in(watched.text)] == ["run_started"]
+
+
 async def test_somebody_elses_run_looks_as_if_there_were_none(tmp_path: Path) -> None:
     theirs = await running(tmp_path, "another-machine:1", owner="key_theirs")
     store = await open_store(tmp_path / "runs.db")

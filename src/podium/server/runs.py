@@ -189,7 +189,10 @@ async def _told(run_id: str, service: Service, visitor: Visitor) -> AsyncIterato
             if not done:
                 yield b": alive\n\n"
                 continue
-            event = upcoming.result()
+            try:
+                event = upcoming.result()
+            except Refusal:  # it was deleted meanwhile
+                return
             if event is None:
                 return
             yield b"event: %s\ndata: %s\n\n" % (event.name.encode(), written(event.document))
