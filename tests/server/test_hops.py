@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from podium.conductor import ModelConductor
@@ -38,7 +40,10 @@ async def test_calls_say_through_how_many_servers_a_request_has_come(model: str)
     assert not hop_header()
 
 
-async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at() -> None:
+async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("podium"), "propagate", True)
     seen: list[str | None] = []
     async with serving(application([told(seen)])) as served:
         far = await served.client.post(
@@ -50,6 +55,7 @@ async def test_a_request_that_has_come_too_far_is_refused_with_what_to_look_at()
     assert (far.status_code, near.status_code) == (400, 200)
     assert "name Podium itself" in far.json()["message"]
     assert "base_url" in far.json()["message"]
+    assert far.json()["message"] in caplog.text
     assert seen == ["3"]
 
 

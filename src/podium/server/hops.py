@@ -19,6 +19,7 @@ from podium.config import ServerSettings, Settings
 from podium.errors import ConfigError
 from podium.local.addresses import shown
 from podium.providers.hops import HEADER, come_through
+from podium.server.logs import LOGGER
 from podium.server.refusal import Refusal, invalid
 
 MOST_HOPS: Final = 2
@@ -43,11 +44,12 @@ def hop(headers: Headers) -> AbstractContextManager[None]:
     if not (said.isascii() and said.isdigit() and len(said) < 5):
         raise invalid(HEADER, f"{HEADER}: expected a whole number, got {said[:40]!r}; leave it out")
     if int(said) > MOST_HOPS:
-        raise Refusal(
-            "invalid",
+        problem = (
             f"this request has come through {said} Podium servers, and {MOST_HOPS} are the most: "
-            f"a pool seems to name Podium itself as a worker; check the base_url of its workers",
+            f"a pool seems to name Podium itself as a worker; check the base_url of its workers"
         )
+        LOGGER.warning("refused: %s", problem)  # whoever runs the server has to act
+        raise Refusal("invalid", problem)
     return come_through(int(said) + 1)
 
 
