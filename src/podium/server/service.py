@@ -12,6 +12,7 @@ from podium.pool import Pool
 from podium.server.access import Door, Visitor
 from podium.server.answering import Answered, Answering, Bill
 from podium.server.dialects.base import Asked
+from podium.server.figures.digest import Digests
 from podium.server.gateway import Gateway
 from podium.server.keeping import Keeper
 from podium.server.limits import Places
@@ -41,6 +42,7 @@ class Service:
     places: Places
     metrics: Metrics
     started: float
+    digests: Digests = field(default_factory=Digests)
     traces: Traces | None = None
     tally: Tally | None = None
     loading: Loading = field(default_factory=Loading)
