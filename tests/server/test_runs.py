@@ -221,9 +221,18 @@ async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
     monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.001)
     run_id = await running(tmp_path, "another-machine:1")
     async with with_runs(tmp_path) as served:
+        keeper = served.service.keeper
+        looked: list[str] = []
+
+        async def is_performed(run_id: str) -> bool:
+            looked.append(run_id)
+            return True
+
+        monkeypatch.setattr(keeper, "is_performed", is_performed)
         watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
-        await asyncio.sleep(0.01)
-        await served.service.keeper.delete(run_id)
+        while len(looked) < 2:
+            await asyncio.sleep(0)
+        await keeper.delete(run_id)
         watched = await watching
     assert [name for name, _ in events_in(watched.text)] == ["run_started"]
 
