@@ -83,6 +83,7 @@ class House:
             history=wishes.get("history", ()),
             images=wishes.get("images", ()),
             options=options,
+            emit=wishes.get("emit"),
         )
 
     async def resume(

@@ -22,7 +22,7 @@ from podium.errors import (
     UnknownWorker,
     UsageError,
 )
-from podium.events import Emit
+from podium.events import Emit, Planned
 from podium.performance import Cast, Performance, planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.process import this_process
@@ -203,8 +203,10 @@ class Runner:
         history: tuple[Message, ...] = (),
         images: tuple[Image, ...] = (),
         options: Options = Options(),
+        emit: Emit | None = None,
     ) -> Round:
-        """Only plan: the round that a run would begin with, nothing of it carried out."""
+        """Only plan: the round that a run would begin with, nothing of it carried out. `emit` is
+        told of the round however planning ends, for what it took was paid for."""
         pool = self._pool_for(options)
         self._check_demands(pool, options.terms, images)
         situation = Situation(
@@ -219,13 +221,18 @@ class Runner:
         ledger = Ledger(options.budget, account=options.account)
         calls = Calls(self.board, ledger, self.board.clock(), options.exclude)
         deadline = asyncio.timeout(ledger.seconds_left)
+        round_ = None
         try:
             async with deadline:
-                return await planned(self.conductor, situation, calls)
+                round_ = await planned(self.conductor, situation, calls)
+                return round_
         except TimeoutError as error:
             if not deadline.expired():
                 raise
             raise BudgetExhausted("seconds", options.budget.seconds or 0.0) from error
+        finally:
+            if emit is not None:
+                emit(Planned("", round_ or Round(0, None, planning=tuple(calls.attempts))))
 
     async def _perform(
         self,

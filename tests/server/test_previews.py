@@ -7,12 +7,16 @@ import pytest
 from starlette.types import Message
 
 from podium.conductor import ModelConductor
+from podium.conductor.base import Plan, Situation
+from podium.config import ServerSettings
+from podium.errors import PlanError
 from podium.providers import ScriptedWorker
-from podium.request import Reply, Request
+from podium.request import Reply, Request, user
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
-from podium.usage import Price
-from support.serving import application, serving
+from podium.usage import Price, Usage
+from podium.worker import Caller
+from support.serving import Served, application, serving
 
 REAL = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES}
 PRICE = Price(input=1.0, output=10.0)
@@ -102,12 +106,37 @@ async def test_tokens_are_counted_as_podium_estimates_them() -> None:
         assert wrong.json()["type"] == "error"
 
 
-async def test_a_client_that_goes_away_stops_the_planning() -> None:
-    stopped = asyncio.Event()
-    begun = asyncio.Event()
+class GoesAway:
+    """A client that asks for a plan, and goes away when it is told to."""
+
+    def __init__(self, body: bytes = b'{"question": "Why?"}') -> None:
+        self.gone = asyncio.Event()
+        self._sent: list[Message] = [{"type": "http.request", "body": body}]
+
+    async def __call__(self, served: Served) -> None:
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/plan"}
+        scope |= {"headers": [], "query_string": b"", "root_path": ""}
+        await served.app(scope, self._receive, self._send)
+
+    async def _receive(self) -> Message:
+        if self._sent:
+            return self._sent.pop()
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        pass
+
+
+async def test_a_client_that_goes_away_stops_the_planning_and_pays_for_what_it_took(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stopped, begun = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedWorker):
         async def reply(self, request: Request) -> Reply:
+            if not self.calls:
+                return await super().reply(request)
             begun.set()
             try:
                 await asyncio.Event().wait()
@@ -115,25 +144,54 @@ async def test_a_client_that_goes_away_stops_the_planning() -> None:
                 stopped.set()
             raise AssertionError("it waits for ever")
 
-    app = application(workers(), conductor=ModelConductor(Slow("planner", "")), dialects=REAL)
+    planner = Slow("planner", "no plan", price=PRICE, usage=Usage(100, 50, 0, 0, 0))
+    app = application(workers(), conductor=ModelConductor(planner), dialects=REAL)
+    client = GoesAway()
     async with serving(app) as served:
-        sent: list[Message] = [{"type": "http.request", "body": b'{"question": "Why?"}'}]
-        gone = asyncio.Event()
-
-        async def receive() -> Message:
-            if sent:
-                return sent.pop()
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            pass
-
-        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/v1/plan"}
-        scope |= {"headers": [], "query_string": b"", "root_path": ""}
-        asking = asyncio.create_task(served.app(scope, receive, send))
-        async with asyncio.timeout(5):
-            await begun.wait()
-            gone.set()
-            await asking
+        with caplog.at_level("INFO", "podium.server"):
+            asking = asyncio.create_task(client(served))
+            async with asyncio.timeout(5):
+                await begun.wait()
+                client.gone.set()
+                await asking
+        page = (await served.client.get("/metrics")).text
     assert stopped.is_set()
+    (line,) = (each for each in caplog.records if each.message == "request")
+    said = vars(line)
+    assert (said["path"], said["status"], said["gone"]) == ("/v1/plan", 499, True)
+    assert said["cost_usd"] is None, "what the call that was stopped took, nobody said"
+    assert 'podium_requests_total{endpoint="/v1/plan",model="podium-ultra",status="499"} 1' in page
+
+
+async def test_planning_that_fails_is_charged_for_all_the_same() -> None:
+    planner = ScriptedWorker("planner", "no plan", price=PRICE, usage=Usage(100, 50, 0, 0, 0))
+
+    class GivesUp:
+        name = "gives up"
+
+        async def plan(self, situation: Situation, call: Caller) -> Plan:
+            await call(planner, Request((user(situation.question),)))
+            raise PlanError("there is no plan for this")
+
+    app = application(workers(), conductor=GivesUp(), dialects=REAL)
+    async with serving(app) as served:
+        response = await served.client.post("/v1/plan", json={"question": "Why?"})
+        page = (await served.client.get("/metrics")).text
+    assert response.status_code == 400
+    assert 'podium_tokens_total{model="podium-ultra",kind="input"} 100' in page
+
+
+async def test_a_plan_waits_for_its_place_and_is_logged_as_everything_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = application(workers(), dialects=REAL, settings=ServerSettings(in_flight=1, queue=0))
+    async with serving(app) as served:
+        await served.service.places.take()
+        with caplog.at_level("INFO", "podium.server"):
+            full = await served.client.post("/v1/plan", json={"question": "Why?"})
+        served.service.places.give_back()
+        assert (await served.client.post("/v1/plan", json={"question": "Why?"})).status_code == 200
+        assert served.service.places.taken == 0
+    assert full.status_code == 503
+    (line,) = (each for each in caplog.records if each.message == "request")
+    assert vars(line)["refused"] == "overloaded"

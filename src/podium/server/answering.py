@@ -62,11 +62,13 @@ class Answered:
 
 @dataclass(slots=True)
 class Bill:
-    """What a request has come to, also where it was cut off before there was an answer."""
+    """What a request has come to, also where it was cut off before there was an answer. `run` is
+    the run that it began or went on with, as that ended."""
 
     usage: Usage = NO_USAGE
     orchestration: Usage = NO_USAGE
     cost_usd: float | None = 0.0
+    run: Run | None = None
 
 
 class Answering:
@@ -365,6 +367,7 @@ def _answered(asked: Asked, run: Run, bill: Bill) -> Answered:
 
 def _fill(bill: Bill, run: Run, before: Run | None) -> None:
     """What this request added: a run that goes on has been billed for what came before."""
+    bill.run = run
     bill.usage, bill.orchestration, bill.cost_usd = run.usage, run.orchestration, run.cost_usd
     if before is not None:
         bill.usage = _less(bill.usage, before.usage)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
 from starlette.routing import Route
@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from podium._version import __version__
 from podium.server import health, models, pages, previews, runs
 from podium.server.dialects.base import Dialect
+from podium.server.dialects.chat import CHAT
 from podium.server.endpoint import Endpoint
 from podium.server.endpoints import learning, pool, records, spend
 from podium.server.logs import LOGGER
@@ -26,6 +27,8 @@ from podium.server.retention import forget_runs
 from podium.server.schemas import with_dialects
 from podium.server.service import Holder, Service
 from podium.server.visiting import word_refusals
+
+PLAN: Final = "/v1/plan"
 
 Opening = Callable[[AsyncExitStack], Awaitable[Service]]
 """Opens a service, and leaves with the stack what is to be closed."""
@@ -67,6 +70,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
                 holder.service = None
 
     hot = {path: Endpoint(holder, dialect, path) for path, dialect in dialects.items()}
+    hot[PLAN] = Endpoint(holder, CHAT, PLAN, previews.PlanVisit)
     app = _Application(
         hot,
         title="Podium",
@@ -96,7 +100,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
 
     def whole_page() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = with_dialects(plain_page(), list(dialects))
+            app.openapi_schema = with_dialects(plain_page(), list(hot))
         return app.openapi_schema
 
     app.openapi = whole_page  # type: ignore[method-assign]

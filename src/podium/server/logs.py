@@ -103,6 +103,8 @@ def _request(added: dict[str, Any]) -> str:
         parts.append(f"{added['input_tokens']:,} + {added['output_tokens']:,} tokens")
     if added.get("cost_usd"):
         parts.append(f"${added['cost_usd']:.4f}")
+    if added.get("gone"):
+        parts.append("the client went away")
     if added.get("run_status", "answered") != "answered":
         parts.append(added["run_status"])
     parts += [added.get("run", ""), f"key {added['key']}" if "key" in added else ""]

@@ -9,19 +9,22 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 
 from podium.budget import estimated_input_tokens
+from podium.events import Event, Planned
 from podium.plan import workflow_document
 from podium.pool import Pool
 from podium.request import Request, user
 from podium.run import Round, total_cost, total_usage
+from podium.server.access import Visitor
 from podium.server.answering import Bill, refusals
 from podium.server.conversation import Turn
 from podium.server.dialects.base import Asked
 from podium.server.dialects.chat import CHAT
 from podium.server.dialects.messages import MESSAGES
-from podium.server.exchange import body_within, parsed, while_listening
-from podium.server.hops import hop
+from podium.server.endpoint import Visit
+from podium.server.exchange import body_within, parsed
+from podium.server.naming import Target
 from podium.server.refusal import invalid
-from podium.server.schemas import COUNT, PLAN, body_of
+from podium.server.schemas import COUNT, body_of
 from podium.server.service import Service
 from podium.server.visiting import Admitted, Serving
 from podium.server.wishing import with_headers
@@ -33,31 +36,40 @@ ASSUMED_OUTPUT_TOKENS: Final = 600
 """What a step is taken to write where nothing caps it: nobody can know before."""
 
 
-@router.post("/v1/plan", tags=["plans"], openapi_extra=body_of(PLAN))
-async def plan(request: HttpRequest, service: Serving, visitor: Admitted) -> dict[str, Any]:
-    """The workflow that would be carried out, and an estimate of its cost. The body is a
-    `question`, or what `/v1/chat/completions` takes. Planning itself may cost something, and
-    counts; what it cost is told."""
-    body = await _body(request, service)
-    asked = CHAT.read(_as_chat(body))
-    target = service.names.find(asked.model)
-    if target.tier is None:
-        raise invalid("model", f"{target.name!r} is a single worker, for which nothing is planned")
-    if asked.wished.workflow is not None:
-        raise invalid("podium.workflow", "a workflow of your own is there already; drop it")
-    tokens = estimated_input_tokens(Request(asked.messages, tools=asked.terms.tools))
-    await service.door.begin(visitor, tier_or_worker=target.name, tokens=tokens, scope="plan")
-    bill = Bill()
-    try:
+class PlanVisit(Visit):
+    """A request for a plan: a `question`, or what `/v1/chat/completions` takes. Planning itself
+    may cost something, and counts; what it cost is told."""
+
+    scope = "plan"
+
+    def read(self, body: dict[str, Any]) -> Asked:
+        """What is to be planned."""
+        asked = CHAT.read(_as_chat(body))
+        if asked.stream:
+            raise invalid("stream", "a plan comes as a whole; drop stream")
+        if asked.wished.workflow is not None:
+            raise invalid("podium.workflow", "a workflow of your own is there already; drop it")
+        return asked
+
+    async def answer(self, asked: Asked, visitor: Visitor, target: Target) -> None:
+        """Plan, and tell what that took and what carrying it out would."""
+        service, bill = self.service, self.bill
+        if target.tier is None:
+            raise invalid(
+                "model", f"{target.name!r} is a single worker, for which nothing is planned"
+            )
         turn, wishes = await service.answering.to_plan(asked, visitor, target.tier)
-        with hop(request.headers), refusals():
-            planning = service.podium.plan(turn.question, **wishes)
-            round_ = await while_listening(planning, request.receive)
-        bill.usage = bill.orchestration = total_usage(iter(round_.planning))
-        bill.cost_usd = total_cost(iter(round_.planning))
-    finally:
-        await service.settle(visitor, target, bill)
-    return _preview(asked, turn, round_, service.pool, bill)
+
+        def told(event: Event) -> None:
+            if isinstance(event, Planned):
+                bill.usage = bill.orchestration = total_usage(iter(event.round.planning))
+                bill.cost_usd = total_cost(iter(event.round.planning))
+
+        wishes["emit"] = told
+        with refusals():
+            round_ = await service.podium.plan(turn.question, **wishes)
+        document = _preview(asked, turn, round_, service.pool, bill)
+        await self.exchange.respond_json(200, document)
 
 
 @router.post("/v1/messages/count_tokens", tags=["messages"], openapi_extra=body_of(COUNT))

@@ -3,6 +3,7 @@ way. Nothing here knows a wire format."""
 
 from __future__ import annotations
 
+import secrets
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -47,6 +48,7 @@ class Refusal(Exception):
 
     `field` names what is at fault in the body, as a path such as `messages.2.content`;
     `retry_after` is in seconds. `str(refusal)` says what was expected, what came and what to do.
+    By the `request_id` that the client is told, its line is found in the log.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Refusal(Exception):
         self.reason = reason
         self.field = field
         self.retry_after = retry_after
+        self.request_id = f"req_{secrets.token_hex(8)}"
 
     @property
     def status(self) -> int:

@@ -178,8 +178,9 @@ ENDPOINTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "/v1/chat/completions": (CHAT, "OpenAI's Chat Completions."),
     "/v1/responses": (RESPONSES, "OpenAI's Responses."),
     "/v1/messages": (MESSAGES, "Anthropic's Messages."),
+    "/v1/plan": (PLAN, "The workflow that would be carried out, and an estimate of its cost."),
 }
-"""The bodies of the dialects, by their addresses, and what they are."""
+"""The bodies of the dialects and of plans, by their addresses, and what they are."""
 
 
 _ERROR: Final = {
@@ -204,7 +205,7 @@ def with_dialects(page: dict[str, Any], addresses: list[str]) -> dict[str, Any]:
             **body_of(schema),
             "responses": {
                 "200": {
-                    "description": "The answer; with `stream`, as server-sent events.",
+                    "description": "The answer, or the plan; with `stream`, as server-sent events.",
                     "content": {"application/json": {}, "text/event-stream": {}},
                 },
             },

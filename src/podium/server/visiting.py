@@ -104,7 +104,7 @@ def word_refusals(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
 
 def headers_of(refusal: Refusal) -> dict[str, str]:
     """What a refusal says in headers."""
-    headers = {}
+    headers = {"X-Request-Id": refusal.request_id, "Request-Id": refusal.request_id}
     if refusal.retry_after is not None:
         headers["Retry-After"] = str(max(1, round(refusal.retry_after + 0.499)))
     if refusal.reason == "unauthenticated":

@@ -141,7 +141,7 @@ def error(refusal: Refusal) -> dict[str, Any]:
     if refusal.field and refusal.field not in words:
         words = f"{refusal.field}: {words}"
     told = {"type": _ERROR_TYPE[refusal.reason], "message": words}
-    return {"type": "error", "error": told | _details(refusal), "request_id": None}
+    return {"type": "error", "error": told | _details(refusal), "request_id": refusal.request_id}
 
 
 def _details(refusal: Refusal) -> dict[str, Any]:

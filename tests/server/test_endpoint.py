@@ -1,0 +1,90 @@
+"""What is done around an answer: its line in the log, its numbers, and the trace if one is asked
+for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import Message
+
+from podium.providers import ScriptedWorker
+from podium.request import Delta, Reply, Request
+from support.serving import PLAIN, Served, application, serving
+
+
+async def logged(
+    caplog: pytest.LogCaptureFixture, served: Served, **body: Any
+) -> tuple[dict[str, Any], httpx.Response]:
+    """What the log says of a request, and what was answered."""
+    caplog.clear()
+    with caplog.at_level("INFO", "podium.server"):
+        response = await served.ask(**body)
+    (record,) = [each for each in caplog.records if each.message == "request"]
+    return vars(record), response
+
+
+async def test_the_log_names_the_run_where_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(application([ScriptedWorker("solo", "yes")])) as served:
+        tier, answer = await logged(caplog, served, model="podium")
+        gateway, _ = await logged(caplog, served, model="solo")
+    assert (tier["run"], tier["run_status"]) == (answer.json()["id"], "answered")
+    assert "run" not in gateway, "a worker that is called by its name makes no run"
+    assert gateway["output_tokens"] == 1
+
+
+async def test_an_error_is_found_in_the_log_by_what_the_client_was_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with serving(application([ScriptedWorker("solo", "yes")])) as served:
+        line, response = await logged(caplog, served, model="nobody")
+    assert line["request_id"] == response.headers["x-request-id"] == response.headers["request-id"]
+    assert line["request_id"].startswith("req_")
+
+
+async def test_a_client_that_goes_away_in_the_middle_of_a_stream_leaves_its_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Endless(ScriptedWorker):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            yield Delta("on and on")
+            await asyncio.Event().wait()
+
+    heard, sent = asyncio.Event(), [b'{"ask": "Why?", "model": "podium-mini", "stream": true}']
+
+    async def receive() -> Message:
+        if sent:
+            return {"type": "http.request", "body": sent.pop()}
+        await heard.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if b"on and on" in message.get("body", b""):
+            heard.set()
+
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": PLAIN, "headers": []}
+    async with serving(application([Endless("solo", "")])) as served:
+        with caplog.at_level("INFO", "podium.server"):
+            await asyncio.wait_for(served.app(scope, receive, send), 5)
+        page = (await served.client.get("/metrics")).text
+    (record,) = [each for each in caplog.records if each.message == "request"]
+    line = vars(record)
+    assert (line["status"], line["gone"], line["run_status"]) == (200, True, "interrupted")
+    assert line["run"].startswith("run_")
+    assert 'podium_runs_total{status="interrupted"} 1' in page
+
+
+@pytest.mark.parametrize(
+    ("value", "body"),
+    [("1", {"stream": True}), ("1", {"model": "solo"}), ("yes", {}), ("", {})],
+)
+async def test_a_trace_that_cannot_come_is_refused(value: str, body: dict[str, Any]) -> None:
+    solo = ScriptedWorker("solo", "yes")
+    async with serving(application([solo])) as served:
+        headers = {"X-Podium-Trace": value}
+        response = await served.client.post(PLAIN, json={"ask": "Why?", **body}, headers=headers)
+    assert (response.status_code, response.json()["field"]) == (400, "X-Podium-Trace")
+    assert solo.calls == 0
