@@ -6,6 +6,8 @@ import pytest
 
 from podium.errors import UsageError
 from podium.etudes import GENERALIST, MISLEADING, ROLES, descriptions, pool_profiles
+from podium.etudes.skills import FAMILIES
+from podium.etudes.values import read_table
 
 MODELS = {role: f"adapter-{role}" for role in ROLES}
 
@@ -43,6 +45,28 @@ def test_descriptions_for_testing_are_used_when_asked_for() -> None:
     pool = pool_profiles(Random(5), {GENERALIST: "base", MISLEADING: "base"}, split="test")
     for worker in pool:
         assert worker.description in descriptions(worker.name, "test")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_knows_hundreds_of_descriptions_of_a_specialist(family: str) -> None:
+    train = descriptions(family, "train")
+    assert len(train) == len(set(train)) > 300
+    assert set(train).isdisjoint(descriptions(family, "test"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_is_put_together_tells_more_than_half_of_what_a_specialist_does(family: str) -> None:
+    parts = read_table("trades.toml")[family]["parts"]
+    lines = descriptions(family, "train")[-300:]
+    told = [sum(any(way in line for way in ways) for ways in parts) for line in lines]
+    assert min(told) > len(parts) // 2
+    assert max(told) == len(parts)
+
+
+def test_no_two_specialists_do_the_same() -> None:
+    table = read_table("trades.toml")
+    ways = [way for family in FAMILIES for part in table[family]["parts"] for way in part]
+    assert len(ways) == len(set(ways))
 
 
 def test_an_unknown_role_is_refused_by_name() -> None:

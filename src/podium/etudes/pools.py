@@ -1,7 +1,8 @@
 """Pools in words: who the workers are, said differently every time, in any order.
 
 A worker's name is its role here, and hidden from the conductor: only the description tells who
-can do what.
+can do what. For training, besides whole lines, descriptions are put together of what a worker does:
+whoever learns a few lines by heart is at a loss before another one.
 """
 
 from __future__ import annotations
@@ -24,20 +25,40 @@ GENERALIST: Final = "generalist"
 MISLEADING: Final = "misleading"
 ROLES: Final = (*(family.value for family in FAMILIES), GENERALIST, MISLEADING)
 
+PUT_TOGETHER: Final = 600
+"""How many descriptions of each specialist are put together for training."""
+
 
 @cache
 def descriptions(role: str, split: Split) -> tuple[str, ...]:
     """The lines that may describe the worker of that role."""
     if role not in ROLES:
         raise UsageError(f"no worker of the études is a {role!r}; there is {', '.join(ROLES)}")
-    lines = read_table("descriptions.toml")[role][split]
-    return tuple(line for alternatives in lines for line in _spelled_out(alternatives))
+    table = read_table("descriptions.toml")[role]
+    lines = [line for alternatives in table[split] for line in _spelled_out(alternatives)]
+    if split == "train" and role in FAMILIES:
+        tested = frozenset(descriptions(role, "test"))
+        lines += [line for line in _put_together(role) if line not in tested]
+    return tuple(dict.fromkeys(lines))
 
 
 def _spelled_out(line: str) -> Iterator[str]:
     """Every line that "{one|another} line" stands for."""
     parts = [part.split("|") for part in re.split(r"[{}]", line)]
     return ("".join(chosen) for chosen in product(*parts))
+
+
+def _put_together(role: str) -> Iterator[str]:
+    """Descriptions that name some of what the worker does, most often nearly all of it."""
+    table = read_table("trades.toml")
+    trade, rng = table[role], Random(role)  # noqa: S311 - the same lines every time
+    for _ in range(PUT_TOGETHER):
+        parts = trade["parts"]
+        told = rng.sample(parts, rng.randint(len(parts) // 2 + 1, len(parts)))
+        *first, last = [rng.choice(ways) for ways in told]
+        joint = rng.choice((", ", " and "))
+        form = rng.choice(table["forms"])
+        yield form.format(title=rng.choice(trade["titles"]), list=", ".join(first) + joint + last)
 
 
 def pool_profiles(
