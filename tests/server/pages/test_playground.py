@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from podium.conductor import FixedConductor, Plan, Situation
-from podium.run import Run
+from podium.run import Run, new_run_id, timestamp
 from podium.runner import Options
 from podium.store import RunFilter
 from podium.worker import Caller
@@ -181,6 +181,20 @@ async def test_a_plan_is_shown_with_an_estimate_and_runs_when_told_to(
     assert len(stage.ada.asked) == 1
 
 
+async def test_a_plan_that_is_refused_can_be_asked_for_again(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("502 (Bad Gateway)")
+    await refuse(page, 502, "the planner is down", where="**/v1/plan")
+    await opened(page, stage.site.address)
+    await page.get_by_role("button", name="Plan", exact=True).click()
+    card = version(page, "The plan")
+    await card.get_by_text("the planner is down").wait_for()
+    await page.unroute("**/v1/plan")
+    await card.get_by_role("button", name="Plan again").click()
+    await step(card, 2, "waiting").wait_for()
+
+
 async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
     await opened(page, stage.site.address)
     await page.get_by_label("Budget, USD").fill("0.25")
@@ -311,6 +325,11 @@ async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage:
     assert "dearest" in await alone.inner_text()
     assert stage.cleo.asked[-1].messages[-1].text == QUESTION
     assert not await card.get_by_role("button", name="What would the best").count()
+    calls = len(stage.cleo.asked)
+    await page.reload()
+    await answered(alone)
+    assert (await figures(alone))["Cost"] == "$0.0006"
+    assert len(stage.cleo.asked) == calls, "it is not asked again"
 
 
 async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage: Stage) -> None:
@@ -445,6 +464,30 @@ async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(
     await stage.site.service.keeper.delete(run.id)
     await page.reload()
     await version(page, "As planned").get_by_text("it was deleted").wait_for()
+
+
+async def test_a_run_whose_process_is_gone_is_said_to_be_interrupted(
+    page: Page, stage: Stage
+) -> None:
+    lost = Run(
+        id=new_run_id(),
+        question=QUESTION,
+        status="running",
+        pool=stage.site.service.pool,
+        conductor="fixed",
+        created_at=timestamp(),
+        process="",
+    )
+    await stage.site.keep(lost)
+    await page.goto(stage.site.address)
+    asked = {"question": QUESTION, "model": "podium", "podium": {}}
+    versions = [{"title": "As planned", "run": lost.id}]
+    kept = {"playground": {"exchanges": [{"asked": asked, "versions": versions}]}}
+    await page.evaluate("kept => history.replaceState(kept, '')", kept)
+    await page.reload()
+    card = version(page, "As planned")
+    await card.locator('[data-status="interrupted"]').wait_for()
+    await card.get_by_text("its process ended before it was done").wait_for()
 
 
 async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: Stage) -> None:

@@ -5,9 +5,9 @@ import { ApiError, post } from '../lib/api.js';
 import { h } from '../lib/dom.js';
 import { shorten } from '../lib/format.js';
 import { answeredBy, bestWorker, showAlone } from './alone.js';
-import { Editor } from './editor.js';
 import { ask, isGone, watch } from './asking.js';
-import { essence, isSame } from './plan.js';
+import { draft } from './draft.js';
+import { essence } from './plan.js';
 import { Version } from './version.js';
 import { button, lostNotice, refusedNotice, retryButton, runLink } from './ways.js';
 
@@ -15,6 +15,8 @@ import { button, lostNotice, refusedNotice, retryButton, runLink } from './ways.
  * @typedef {{question: string, model: string, podium: Record<string, unknown>}} Asked
  * @typedef {{title: string, run?: string, alone?: import('./alone.js').Alone}} SavedVersion
  * @typedef {{asked: Asked, versions: SavedVersion[]}} SavedExchange
+ * @typedef {{words: string, act: () => void, wait?: number}} Again How to try once more, and how
+ *   many seconds later.
  */
 
 const LONGEST_HEADING = 160;
@@ -29,6 +31,8 @@ export class Exchange {
   #onChange;
   /** @type {Version[]} */
   #versions = [];
+  /** @type {WeakMap<Version, Node | null>} The button to try once more, of those that need one. */
+  #retries = new WeakMap();
   #side = h('div', { class: 'versions' });
 
   /**
@@ -76,7 +80,11 @@ export class Exchange {
 
   /** Only plan. */
   async plan() {
-    const version = this.#add('The plan');
+    await this.#preview(this.#add('The plan'));
+  }
+
+  /** @param {Version} version */
+  async #preview(version) {
     const letGo = this.#begun(version);
     const { question, model, podium } = this.#asked;
     try {
@@ -91,8 +99,9 @@ export class Exchange {
       );
     } catch (error) {
       if (this.#signal.aborted) return;
-      if (letGo.signal.aborted) version.stop();
-      else this.#failed(version, error, () => this.plan(), 0);
+      const again = { words: 'Plan again', act: () => this.#preview(version) };
+      if (letGo.signal.aborted) this.#stopped(version, again);
+      else this.#failed(version, error, again);
     }
   }
 
@@ -126,26 +135,26 @@ export class Exchange {
     const { question, model, podium } = this.#asked;
     const own = steps ? { workflow: { steps }, rounds: 1 } : {};
     const body = { model, input: question, podium: { ...podium, ...own } };
-    let wait = 0;
+    /** @type {Again} */
+    const again = { words: 'Ask again', act: () => this.#perform(version, steps, onInvalid) };
     try {
       await ask(body, version, {
         signal: this.#signal,
         cancelled: letGo.signal,
         onHeaders: (headers) => {
           version.opened(headers.get('X-Podium-Run'));
-          wait = Number(headers.get('Retry-After') ?? 0);
+          again.wait = Number(headers.get('Retry-After') ?? 0);
           this.#onChange();
         },
       });
-      if (version.run) version.end();
-      else if (letGo.signal.aborted) version.stop();
-      else version.endWithWords();
-      this.#settled(version, [button('Ask again', () => this.#perform(version, steps))]);
+      if (letGo.signal.aborted && !version.run) version.stop();
+      else if (!version.run) version.endWithWords();
+      this.#settled(version, this.#retry(again));
     } catch (error) {
       if (this.#signal.aborted) return;
       const isInvalid = error instanceof ApiError && error.status === 400;
       if (isInvalid && onInvalid) onInvalid(error.message);
-      else this.#failed(version, error, () => this.#perform(version, steps), wait);
+      else this.#failed(version, error, again);
     }
     this.#onChange();
   }
@@ -154,7 +163,7 @@ export class Exchange {
    * Follow a run that is there already.
    * @param {Version} version
    * @param {string} runId
-   * @param {(() => void) | null} [again] how to ask anew
+   * @param {Again | null} [again]
    */
   async #follow(version, runId, again = null) {
     version.begin('running');
@@ -162,82 +171,76 @@ export class Exchange {
     version.actions();
     try {
       await watch(runId, version, { signal: this.#signal });
-      this.#settled(version, []);
+      this.#settled(version, again && this.#retry(again));
     } catch (error) {
-      if (!this.#signal.aborted) this.#failed(version, error, again, 0);
+      if (!this.#signal.aborted) this.#failed(version, error, again);
     }
   }
 
   /**
    * What can be done once a version has ended.
    * @param {Version} version
-   * @param {Node[]} more for one that was not answered
+   * @param {Node | null} retry for one that was not answered
    */
-  #settled(version, more) {
+  #settled(version, retry) {
+    this.#retries.set(version, retry);
     const { steps, run } = version;
+    const isAlone = this.#versions.some((each) => each.isAlone);
     version.actions(
-      ...(run?.status === 'answered' ? [] : more),
+      run?.status === 'answered' ? null : retry,
       steps && button('Edit the plan and run it again', () => this.#edit(steps)),
-      run?.answer && !this.#versions.some(({ isAlone }) => isAlone)
+      run?.answer && !isAlone
         ? button('What would the best single worker have said?', () => this.#compare())
         : null,
       version.runId && runLink(version.runId),
     );
   }
 
+  /** @param {Again} again */
+  #retry({ words, act, wait = 0 }) {
+    return retryButton(words, wait, act, this.#signal);
+  }
+
+  /**
+   * @param {Version} version
+   * @param {Again} again
+   */
+  #stopped(version, again) {
+    version.stop();
+    this.#settled(version, this.#retry(again));
+  }
+
   /**
    * @param {Version} version
    * @param {unknown} error
-   * @param {(() => void) | null} again
-   * @param {number} wait seconds after which it may be asked again
+   * @param {Again | null} again
    */
-  #failed(version, error, again, wait) {
+  #failed(version, error, again) {
     version.end();
     if (!version.run) version.status('failed');
+    const retry = again && this.#retry(again);
     const { runId } = version;
-    if (isGone(error)) {
-      version.notices(lostNotice(runId));
-      version.actions(
-        runId && button('Watch the run', () => this.#follow(version, runId, again)),
-        again && button('Ask again', again),
-        runId && runLink(runId),
-      );
+    if (!isGone(error)) {
+      version.notices(refusedNotice(error));
+      this.#settled(version, retry);
       return;
     }
-    version.notices(refusedNotice(error));
-    const retry = again && retryButton('Ask again', wait, again, this.#signal);
-    this.#settled(version, retry ? [retry] : []);
+    version.notices(lostNotice(runId));
+    version.actions(
+      runId && button('Watch the run', () => this.#follow(version, runId, again)),
+      retry,
+      runId && runLink(runId),
+    );
   }
 
   /** @param {import('./plan.js').Step[]} steps */
   #edit(steps) {
     const yours = this.#versions.filter(({ title }) => title.startsWith('Your plan'));
     const version = this.#add(yours.length ? `Your plan ${yours.length + 1}` : 'Your plan');
-    const editor = new Editor(steps, this.#workers);
-    const run = () => {
-      if (editor.check()) this.#perform(version, editor.steps, reopen);
-    };
-    const tell = () =>
-      version.status(isSame(steps, editor.steps) ? 'not changed yet' : 'edited, not run');
-    const show = () => {
-      tell();
-      version.plan(editor.element);
-      version.actions(
-        button('Run this plan', run, 'primary'),
-        button('Discard', () => this.#discard(version)),
-      );
-    };
-    const reopen = (/** @type {string} */ message) => {
-      version.end();
-      show();
-      editor.refused(message);
-    };
-    editor.onChange = tell;
-    editor.element.addEventListener('keydown', (event) => {
-      if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) run();
+    draft(version, steps, this.#workers, {
+      onRun: (edited, reopen) => this.#perform(version, edited, reopen),
+      onDiscard: () => this.#discard(version),
     });
-    show();
-    editor.focus();
   }
 
   /** @param {Version} version */
@@ -252,7 +255,9 @@ export class Exchange {
   #compare() {
     const version = this.#add('The best single worker');
     version.isAlone = true;
-    for (const each of this.#versions) if (each.run) this.#settled(each, []);
+    for (const each of this.#versions) {
+      if (each.run) this.#settled(each, this.#retries.get(each) ?? null);
+    }
     this.#askAlone(version);
   }
 
@@ -270,11 +275,9 @@ export class Exchange {
       showAlone(version, await answeredBy(worker, this.#asked, signal));
     } catch (error) {
       if (this.#signal.aborted) return;
-      const again = () => this.#askAlone(version);
-      if (letGo.signal.aborted) {
-        version.stop();
-        version.actions(button('Ask again', again));
-      } else this.#failed(version, error, again, 0);
+      const again = { words: 'Ask again', act: () => this.#askAlone(version) };
+      if (letGo.signal.aborted) this.#stopped(version, again);
+      else this.#failed(version, error, again);
     }
     this.#onChange();
   }

@@ -149,14 +149,9 @@ export class Version {
   preview({ workflow, warnings, estimate, planning }) {
     this.#round(workflow, 'The plan', null, warnings);
     this.status('planned, not carried out');
-    const once = h('p', { class: 'quiet-text' });
-    replace(
-      once,
-      `An estimate, if all goes well: each step is taken to write ` +
-        `${estimate.assumed_output_tokens_a_step} tokens. Planning itself cost `,
-      usd(planning.cost_usd),
-      '.',
-    );
+    const assumed =
+      'An estimate, if all goes well: each step is taken to write ' +
+      `${estimate.assumed_output_tokens_a_step} tokens. Planning itself cost `;
     const tokens = estimate.input_tokens + estimate.output_tokens;
     replace(
       this.#figures,
@@ -165,7 +160,7 @@ export class Version {
         ['Calls', count(estimate.calls)],
         ['Tokens, about', count(tokens)],
       ),
-      once,
+      h('p', { class: 'quiet-text' }, assumed, usd(planning.cost_usd), '.'),
     );
   }
 
