@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openai.types.responses import Response
 
 from podium.config import ServerSettings
 from podium.pool import Pool, WorkerProfile
@@ -99,7 +100,16 @@ async def test_runs_are_found_by_what_is_known_of_them(
 
 @pytest.mark.parametrize(
     "query",
-    ["limit=0", "limit=x", "status=odd", "before=run_none", "tier=x", "cost_to=nan", "since=then"],
+    [
+        "limit=0",
+        "limit=x",
+        "status=odd",
+        "before=run_none",
+        "tier=x",
+        "cost_to=nan",
+        "since=then",
+        "since=0001-01-01T00:00:00%2B14:00",
+    ],
 )
 async def test_a_list_that_cannot_be_is_refused(query: str, tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
@@ -365,3 +375,27 @@ async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path)
             assert (refused.status_code, refused.json()["field"]) == (400, field)
         nowhere = await served.client.post("/v1/runs/run_none/feedback", json={"score": 1})
         assert nowhere.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "error"),
+    [
+        ({"status": "running", "answer": None}, "in_progress", None),
+        ({"status": "interrupted", "answer": "half"}, "incomplete", None),
+        ({"status": "interrupted", "answer": None}, "incomplete", None),
+        ({"status": "failed", "answer": None, "error": "solo is away"}, "failed", "solo is away"),
+        ({"status": "exhausted", "answer": None, "error": "spent"}, "failed", "spent"),
+    ],
+)
+async def test_a_response_that_is_told_again_says_how_its_run_stands(
+    tmp_path: Path, changes: dict[str, Any], status: str, error: str | None
+) -> None:
+    run_id = await running(tmp_path, "")
+    async with with_runs(tmp_path) as served:
+        run = await served.service.keeper.load(run_id)
+        await served.service.keeper.finish(replace(run, **changes))
+        told = await served.client.get(f"/v1/responses/{run_id.replace('run_', 'resp_')}")
+    response = Response.model_validate(told.json(), strict=True)
+    assert (response.status, response.output_text) == (status, changes["answer"] or "")
+    assert (response.error and response.error.message) == error
+    assert (response.usage is None) == (status in ("in_progress", "failed"))

@@ -352,13 +352,21 @@ def _is_broken(run: Run) -> bool:
     )
 
 
-def _answered(asked: Asked, run: Run, bill: Bill) -> Answered:
+def failure_of(run: Run) -> Refusal | None:
+    """Why a run that has ended is no answer; None where it is one, or waits for tools."""
     if run.status == "exhausted":
-        raise Refusal("out_of_budget", run.error or "the budget of this run is spent")
+        return Refusal("out_of_budget", run.error or "the budget of this run is spent")
     if run.too_long:
-        raise _too_long(run.error or "no worker could take it")
+        return _too_long(run.error or "no worker could take it")
     if _is_broken(run) or (run.answer is None and run.status != "waiting"):
-        raise Refusal("upstream", run.error or "no worker answered")
+        return Refusal("upstream", run.error or "no worker answered")
+    return None
+
+
+def _answered(asked: Asked, run: Run, bill: Bill) -> Answered:
+    failure = failure_of(run)
+    if failure is not None:
+        raise failure
     answer = replace(
         answer_of(run, asked.model), usage=bill.usage, orchestration=bill.orchestration
     )

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from podium.document import summary_document
 from podium.run import Run, RunStatus, Tier, timestamp
 from podium.server.access import Visitor
-from podium.server.answering import retold
+from podium.server.answering import failure_of, retold
 from podium.server.details import run_details
 from podium.server.dialects.responses import RESPONSES
 from podium.server.dialects.responses_output import response_id
@@ -71,7 +71,10 @@ async def runs(
     found = await service.keeper.list(wanted, limit=limit + 1, before=before)
     return {
         "object": "list",
-        "data": [summary_document(each) for each in found[:limit]],
+        "data": [
+            {**summary_document(each), "owner_name": names.get(each.owner)}
+            for each in found[:limit]
+        ],
         "has_more": len(found) > limit,
     }
 
@@ -134,9 +137,18 @@ async def delete(run_id: str, service: Serving, visitor: Admitted) -> Response:
 
 @responses_router.get("/{id}")
 async def response(id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:  # noqa: A002
-    """A response that was given before, from the record of its run."""
+    """A response that was given before, from the record of its run: `in_progress` while that goes
+    on, `incomplete` where it was cut off, `failed` with the error where nothing came of it."""
     run = await _seen(run_of(id, "response_id"), service, visitor)
-    return RESPONSES.whole(*retold(run))
+    asked, answer = retold(run)
+    if run.status == "running":
+        return RESPONSES.unfinished(asked, answer, "in_progress")
+    if run.status == "interrupted":
+        return RESPONSES.unfinished(asked, answer, "incomplete")
+    failure = failure_of(run)
+    if failure is not None:
+        return RESPONSES.unfinished(asked, answer, "failed", failure)
+    return RESPONSES.whole(asked, answer)  # one that waits for tools has told its calls
 
 
 @responses_router.delete("/{id}")

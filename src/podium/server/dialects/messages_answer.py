@@ -55,11 +55,6 @@ def message_id(run_id: str) -> str:
     return _MESSAGE + run_id.removeprefix(_RUN)
 
 
-def run_id(message: str) -> str:
-    """The run behind the message with that id."""
-    return _RUN + message.removeprefix(_MESSAGE)
-
-
 def opening(answer: Answer) -> dict[str, Any]:
     """A message before anything of it is known."""
     return {

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from podium.request import Message, Terms, Thinking, system
-from podium.server.dialects.base import Answer, Asked, Dialect, Json, Wished, Writer
+from podium.server.dialects.base import Answer, Asked, Json, Wished, Writer
 from podium.server.dialects.reading import (
     Fields,
     choice,
@@ -50,6 +50,7 @@ from podium.server.dialects.responses_output import (
     ENCRYPTED,
     Item,
     ItemIds,
+    Status,
     call_item,
     ending,
     error_told,
@@ -135,6 +136,19 @@ class Responses:
         """The response object."""
         refused_in_words = answer.finish == "refused" and bool(answer.text)
         status, reason = ending(answer, refused_in_words=refused_in_words)
+        output = self._output(asked, answer, status, refused_in_words=refused_in_words)
+        return response(asked, answer, status=status, output=output, incomplete=reason)
+
+    def unfinished(
+        self, asked: Asked, answer: Answer, status: Status, refusal: Refusal | None = None
+    ) -> dict[str, Any]:
+        """A response that has not ended well, or not yet, with what there is of it."""
+        output = self._output(asked, answer, "incomplete", refused_in_words=False)
+        return response(asked, answer, status=status, output=output, refusal=refusal)
+
+    def _output(
+        self, asked: Asked, answer: Answer, status: Status, *, refused_in_words: bool
+    ) -> list[Item]:
         ids = ItemIds(asked, answer.id)
         output: list[Item] = []
         summary = [part.text for part in answer.thinking if part.text and asked.shows_reasoning]
@@ -146,7 +160,7 @@ class Responses:
             output.append(message_item(ids.new("msg"), status, part))
         spoken = spoken_names(asked.body)
         output += [call_item(call, spoken) for call in answer.tool_calls]
-        return response(asked, answer, status=status, output=output, incomplete=reason)
+        return output
 
     def writer(self, asked: Asked, opening: Answer) -> Writer:
         """A stream of events."""
@@ -157,7 +171,7 @@ class Responses:
         return {"error": error_told(refusal)}
 
 
-RESPONSES: Final[Dialect] = Responses()
+RESPONSES: Final = Responses()
 
 
 def _refuse_what_is_not_served(fields: Fields) -> None:
