@@ -83,6 +83,16 @@ async def test_a_report_is_a_page_of_no_origin_that_runs_nothing(trained: Path) 
     assert report.headers["x-content-type-options"] == "nosniff"
 
 
+async def test_a_report_may_lie_by_itself(trained: Path) -> None:
+    (trained / "shown").mkdir()
+    (trained / "shown" / "report.html").write_text("<p>as written</p>")
+    async with shown(trained) as client:
+        told = (await client.get("/v1/learning/trained.shown")).json()
+        page = await client.get("/v1/learning/trained.shown/report")
+    assert (told["object"], told["kind"], told["has_report"]) == ("report", "report", True)
+    assert page.text == "<p>as written</p>"
+
+
 @pytest.mark.parametrize(
     "name",
     ["nothing", "..", "%2e%2e", "..%2fsecret", "%2fetc%2fpasswd", "trained%2fetudes", "a" * 400],

@@ -142,9 +142,9 @@ async def test_a_key_sees_figures_of_its_own_runs_and_admin_all(tmp_path: Path) 
         run = kept_run("run_0000000000000001", (SOLVE, (attempt("ada"),)), created_at=timestamp())
         await store.finish(run)
         own, every = await pool_of(served, token), await pool_of(served, master)
-    assert (own["of"], own["window"]["runs"], own["workers"][0]["calls"]) == ("key 0", 0, 0)
+    assert (own["key"], own["window"]["runs"], own["workers"][0]["calls"]) == ("key 0", 0, 0)
     assert own["workers"][0]["direct"] is None
-    assert (every["of"], every["window"]["runs"]) == ("every key", 1)
+    assert (every["key"], every["window"]["runs"]) == (None, 1)
 
 
 async def test_the_pool_takes_a_key_that_may_read_runs(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ async def test_without_keys_what_was_spent_is_what_runs_cost(tmp_path: Path) -> 
         await at.served.ask()
         page = await at.spend(by="tier")
         today = datetime.now(UTC).date().isoformat()
-        assert (page["to"], page["of"]) == (today, "every key")
+        assert (page["to"], page["key"]) == (today, None)
         assert page["total"]["requests"] == 2
         assert page["total"]["cost_usd"] == pytest.approx(0.25)
         assert by_name(page) == pytest.approx({"podium": 0.25})
@@ -144,7 +144,7 @@ async def test_days_outside_the_range_do_not_count(tmp_path: Path) -> None:
 async def test_who_worked_takes_a_key_that_may_read_runs(tmp_path: Path) -> None:
     rules = Rules(scopes=frozenset[Scope]({"ask"}))
     async with books(tmp_path, rules) as at:
-        assert (await at.spend(at.tokens[0]))["of"] == "key 0"
+        assert (await at.spend(at.tokens[0]))["key"] == "key 0"
         headers = {"Authorization": f"Bearer {at.tokens[0]}"}
         refused = await at.served.client.get("/v1/spend?by=worker", headers=headers)
         assert refused.status_code == 403

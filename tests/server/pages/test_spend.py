@@ -86,6 +86,20 @@ async def test_the_range_is_chosen_and_stands_in_the_address(site: Site, page: P
     await page.wait_for_url(f"**to={today}")
 
 
+async def test_what_is_spent_meanwhile_is_added(site: Site, page: Page) -> None:
+    await page.clock.install()
+    await page.goto(site.url("/spend"))
+    await expect(page.get_by_text("Nothing was spent on these days.")).to_be_visible()
+    await site.store.finish(spent(1, 0.25, created_at=timestamp()))
+    await page.clock.run_for(11_000)
+    await expect(line(page, "Total")).to_contain_text("$0.25")
+    await page.get_by_text("Numbers").click()
+    await site.store.finish(spent(2, 0.5, created_at=timestamp()))
+    await page.clock.run_for(11_000)
+    await expect(line(page, "Total")).to_contain_text("$0.75")
+    await expect(page.get_by_role("region", name="Numbers of Dollars")).to_be_visible()
+
+
 async def test_days_without_spending_say_so(site: Site, page: Page) -> None:
     await page.goto(site.url(f"/spend?{MARCH}"))
     await expect(page.get_by_text("Nothing was spent on these days.")).to_be_visible()

@@ -62,13 +62,18 @@ async def exhibit(
         str | None, Query(max_length=40, description="as the answer before had it")
     ] = None,
 ) -> dict[str, Any]:
-    """A training with all of its series, or an evaluation with its table. Of a training, `cursor`
+    """A training with all of its series, an evaluation with its table, or what is known of a
+    report. Of a training, `cursor`
     asks for what came since; where the file was written anew meanwhile, `is_anew` is true and all
     of it comes. Takes the scope `admin`."""
     found = await _found(name, service, visitor)
-    if found.kind == "training":
-        return await asyncio.to_thread(training_document, found, cursor)
-    return await asyncio.to_thread(evaluation_document, found)
+    match found.kind:
+        case "training":
+            return await asyncio.to_thread(training_document, found, cursor)
+        case "evaluation":
+            return await asyncio.to_thread(evaluation_document, found)
+        case "report":
+            return {"object": "report", **await asyncio.to_thread(_listed, found)}
 
 
 @router.get("/{name}/samples")

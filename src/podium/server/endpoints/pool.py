@@ -60,7 +60,7 @@ async def pool(
         profiles.append(planner)
     return {
         "object": "pool",
-        "of": "every key" if visitor.may("admin") else visitor.name,
+        "key": None if visitor.may("admin") else visitor.name,
         "best": _best(service, visitor),
         "window": {
             "from": since,

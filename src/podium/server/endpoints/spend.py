@@ -53,7 +53,7 @@ async def spend(
         "from": first,
         "to": last,
         "by": by,
-        "of": "every key" if sees_all else visitor.name,
+        "key": None if sees_all else visitor.name,
         "total": asdict(whole),
     }
     if by == "worker":

@@ -18,9 +18,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from podium.server.learning.tail import read_json, read_lines
+from podium.server.learning.tail import opened, read_json
 
 METRICS: Final = "metrics.jsonl"
+METRICS_SUFFIX: Final = ".jsonl"
+BEGINNING: Final = b'{"step"'
+"""How a file of metrics begins."""
+
 SUMMARY: Final = "summary.json"
 MANIFEST: Final = "evaluation.json"
 REPORT: Final = "report.html"
@@ -31,8 +35,8 @@ MOST_ENTRIES: Final = 5_000
 """How far below a directory is looked, how much is shown, and how many files of one directory are
 looked at; a directory named by mistake must not keep the server busy."""
 
-GLANCE: Final = 65_536
-"""Bytes of a file that tell what it is."""
+MOST_GLANCES: Final = 200
+"""Files of one directory that are opened to see whether they are metrics."""
 
 Kind = Literal["training", "evaluation", "report"]
 
@@ -53,7 +57,7 @@ class Exhibit:
     @property
     def metrics(self) -> Path:
         """The metrics of a training."""
-        return self.path if self.path.suffix == ".jsonl" else self.path / METRICS
+        return self.path if self.path.suffix == METRICS_SUFFIX else self.path / METRICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ def _within(directory: Path, title: str, depth: int) -> Iterator[Exhibit]:
     if kind is not None:
         yield Exhibit("", title, kind, directory, _report(directory, files, directories))
         return
-    for name in files:
+    lines = [name for name in files if name.endswith(METRICS_SUFFIX)]
+    for name in lines[:MOST_GLANCES]:
         yield from _of_file(directory / name, f"{title}/{Path(name).stem}")
     if depth:
         for name in directories:
@@ -156,8 +161,10 @@ def _report(directory: Path, files: Sequence[str], directories: Sequence[str]) -
 
 def _of_file(path: Path, title: str) -> Iterator[Exhibit]:
     """A file of metrics that lies by itself."""
-    if path.suffix != ".jsonl":
+    file = opened(path) if path.suffix == METRICS_SUFFIX else None
+    if file is None:
         return
-    beginning = read_lines(path, most=GLANCE, from_the_end=False).lines[:1]
-    if beginning and b'"step"' in beginning[0]:
+    with file:
+        is_metrics = file.read(len(BEGINNING)) == BEGINNING
+    if is_metrics:
         yield Exhibit("", title, "training", path)

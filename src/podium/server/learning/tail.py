@@ -42,15 +42,10 @@ class Tail:
 NO_FILE: Final = Tail((), "", True, 0, None)
 
 
-def read_lines(
-    path: Path,
-    cursor: str | None = None,
-    *,
-    most: int = MOST_BYTES,
-    from_the_end: bool = True,
-) -> Tail:
-    """The whole lines after the cursor; without one, or where it does not fit any more, all that
-    fit into `most` bytes. A line that is still being written is left for the next time."""
+def read_lines(path: Path, cursor: str | None = None, *, most: int = MOST_BYTES) -> Tail:
+    """The whole lines after the cursor; without one, or where it does not fit any more, all of
+    them; but never more than fit into `most` bytes, the last ones. A line that is still being
+    written is left for the next time."""
     file = opened(path)
     if file is None:
         return NO_FILE
@@ -58,7 +53,7 @@ def read_lines(
         status = os.fstat(file.fileno())
         place = _place(file, cursor, status.st_size)
         start = place or 0
-        if from_the_end and status.st_size - start > most:
+        if status.st_size - start > most:
             start = _next_line(file, status.st_size - most)
         file.seek(start)
         data = file.read(most)

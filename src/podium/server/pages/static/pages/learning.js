@@ -155,6 +155,10 @@ async function showOne(root, name, { query, signal, navigate }) {
   const path = `/learning/${encodeURIComponent(name)}`;
   const address = `/v1${path}`;
   const first = await get(address, { signal });
+  if (first.object === 'report') {
+    replace(root, ...head(first.title, name), h('p', {}, report(name, first.title)));
+    return;
+  }
   if (first.object === 'training') {
     const wanted = Number.parseInt(query.get('step') ?? '', 10);
     const { elements, begun } = training(name, first, {

@@ -86,9 +86,9 @@ function windowWords(days) {
 }
 
 /** @param {any} page */
-function leadWords({ window, of, workers }) {
+function leadWords({ window, key, workers }) {
   const many = window.runs === 1 ? '1 run' : `${countText(window.runs)} runs`;
-  const whose = of === 'every key' ? '' : ` asked with the key ${of}`;
+  const whose = key === null ? '' : ` asked with the key ${key}`;
   const cut = window.is_whole ? '' : ', the newest; there are more';
   const broken = window.left_out ? ` ${window.left_out} could not be read.` : '';
   return [

@@ -5,9 +5,8 @@ import { h, replace } from '../lib/dom.js';
 import { when } from '../lib/format.js';
 
 /**
- * Do something now and every so many seconds, one after another, until the page is left. Nothing is
- * asked while nobody looks. What fails the first time is thrown; later, `troubled` is told, and
- * told null when it works again.
+ * Do something now and every so many seconds, until the page is left. What fails the first time is
+ * thrown.
  * @param {() => Promise<void>} task
  * @param {number} seconds
  * @param {AbortSignal} signal
@@ -15,6 +14,18 @@ import { when } from '../lib/format.js';
  */
 export async function repeatedly(task, seconds, signal, troubled) {
   await task();
+  againAndAgain(task, seconds, signal, troubled);
+}
+
+/**
+ * Do something every so many seconds, one after another, until the page is left. Nothing is asked
+ * while nobody looks. When it fails, `troubled` is told, and told null when it works again.
+ * @param {() => Promise<void>} task
+ * @param {number} seconds
+ * @param {AbortSignal} signal
+ * @param {(error: unknown) => void} troubled
+ */
+export function againAndAgain(task, seconds, signal, troubled) {
   const again = async () => {
     if (signal.aborted) return;
     if (!document.hidden) {
