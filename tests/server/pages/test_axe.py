@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
-from support.site import Site
+from support.site import Site, site_over
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
+
+    from server.pages.conftest import Watched
 
 Scheme = Literal["light", "dark"]
 
@@ -42,12 +47,8 @@ async def barriers(page: Page) -> list[dict[str, Any]]:
     return [each for each in found if each["impact"] in GRAVE]
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/runs", "/runs/{run}", "/pool", "/spend", "/learning", "/docs"]
-)
-async def test_no_page_shuts_anybody_out(page: Page, site: Site, axe: str, path: str) -> None:
-    run_id = await site.ask("Compare two proofs that there are infinitely many primes!")
-    await page.goto(site.url(path.format(run=run_id)))
+async def barriers_in_every_look(page: Page, axe: str) -> dict[tuple[Scheme, int], Any]:
+    """What is serious or critical on the page that was gone to, light, dark and small."""
     await page.wait_for_load_state("networkidle")
     await page.evaluate(UNFOLD)
     await page.evaluate(axe)
@@ -58,7 +59,16 @@ async def test_no_page_shuts_anybody_out(page: Page, site: Site, axe: str, path:
         await page.evaluate(SETTLED)
         if barred := await barriers(page):
             found[scheme, width] = barred
-    assert not found
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/runs", "/runs/{run}", "/pool", "/spend", "/learning", "/docs"]
+)
+async def test_no_page_shuts_anybody_out(page: Page, site: Site, axe: str, path: str) -> None:
+    run_id = await site.ask("Compare two proofs that there are infinitely many primes!")
+    await page.goto(site.url(path.format(run=run_id)))
+    assert not await barriers_in_every_look(page, axe)
 
 
 async def test_answers_and_an_edited_plan_side_by_side_shut_nobody_out(
@@ -89,3 +99,24 @@ async def test_a_barrier_would_be_found(page: Page, axe: str) -> None:
     await page.set_content("<html><body><img src='data:,'><input></body></html>")
     await page.evaluate(axe)
     assert await barriers(page)
+
+
+async def test_curves_and_tables_of_learning_shut_nobody_out(
+    page: Page, watched: Watched, tmp_path: Path, axe: str
+) -> None:
+    root = Path(__file__).parents[3]
+    (tmp_path / "mine").mkdir()
+    row = {"strategy": "ideal", "accuracy": 0.3, "interval": [0.2, 0.4], "note": "a note"}
+    (tmp_path / "mine" / "summary.json").write_text(json.dumps({"rows": [row]}))
+    samples = {"step": 109, "question": "Why?", "text": "model_id = [0]", "right": True}
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    shutil.copy(root / "results" / "trials" / "grpo-4.jsonl", trained / "metrics.jsonl")
+    (trained / "samples.jsonl").write_text(json.dumps(samples) + "\n")
+    settings = (str(trained), str(tmp_path / "mine"))
+    async with site_over(tmp_path, learning=settings) as site:
+        watched.origins.add(site.address + "/")
+        for path in ("/learning", "/learning/trained", "/learning/mine"):
+            await page.goto(site.url(path))
+            assert not await barriers_in_every_look(page, axe), path
+        await page.close()
