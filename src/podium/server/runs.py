@@ -71,10 +71,7 @@ async def runs(
     found = await service.keeper.list(wanted, limit=limit + 1, before=before)
     return {
         "object": "list",
-        "data": [
-            {**summary_document(each), "owner_name": names.get(each.owner)}
-            for each in found[:limit]
-        ],
+        "data": [summary_document(each) for each in found[:limit]],
         "has_more": len(found) > limit,
     }
 
