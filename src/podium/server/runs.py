@@ -22,6 +22,7 @@ from podium.server.dialects.responses import RESPONSES
 from podium.server.dialects.responses_output import response_id
 from podium.server.dialects.responses_output import run_id as run_of
 from podium.server.exchange import written
+from podium.server.key_names import key_names
 from podium.server.refusal import Refusal
 from podium.server.service import Service
 from podium.server.visiting import Admitted, Serving
@@ -69,9 +70,14 @@ async def runs(
     if owner not in (None, wanted.owner):
         return {"object": "list", "data": [], "has_more": False}
     found = await service.keeper.list(wanted, limit=limit + 1, before=before)
+    keyed = any(each.owner for each in found)
+    names = await key_names(service, visitor) if keyed else {}
     return {
         "object": "list",
-        "data": [summary_document(each) for each in found[:limit]],
+        "data": [
+            {**summary_document(each), "owner_name": names.get(each.owner)}
+            for each in found[:limit]
+        ],
         "has_more": len(found) > limit,
     }
 
@@ -81,7 +87,11 @@ async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
     worker was sent is told step by step."""
     found = await _seen(run_id, service, visitor)
-    document = run_details(found, is_performed=await _is_performed(found, service))
+    names = await key_names(service, visitor) if found.owner else {}
+    document = {
+        **run_details(found, is_performed=await _is_performed(found, service)),
+        "owner_name": names.get(found.owner),
+    }
     return Response(written(document), media_type="application/json")
 
 

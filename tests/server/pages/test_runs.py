@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
@@ -271,14 +273,32 @@ async def test_at_380_pixels_nothing_is_cut_off_and_filters_are_behind_a_click(
     assert await page.evaluate("document.documentElement.scrollWidth") <= 380
 
 
-async def test_with_keys_a_key_sees_its_own_runs_and_finds_them_by_owner(
+async def test_with_keys_runs_say_whose_they_are_and_are_found_by_that(
     page: Page, site_with_keys: Site, watched: Watched
 ) -> None:
     watched.allow("401")
-    await site_with_keys.keep(kept_run(0, owner="key_a"), kept_run(1, owner="key_b"))
+    adas = f"key_{site_with_keys.token.split('_')[1]}"
+    await site_with_keys.keep(kept_run(0, owner=adas), kept_run(1, owner="key_b"))
     await page.goto(site_with_keys.url("/runs"))
     await page.get_by_label("Key").fill(site_with_keys.token)
     await page.keyboard.press("Enter")
     await shows(page, "Question 1?", "Question 0?")
-    await page.get_by_label("Key").fill("key_a")
+    assert "Ada" in await page.locator(ROWS).nth(1).inner_text()
+    assert "key_b" in await page.locator(ROWS).first.inner_text()
+    await page.get_by_label("Key").fill("key_b")
+    await shows(page, "Question 1?")
+    await page.goto(site_with_keys.url(f"/runs/{kept_run(0).id}"))
+    await page.locator(".facts").get_by_role("link", name="Ada").click()
     await shows(page, "Question 0?")
+    assert query_of(page) == {"owner": [adas]}
+
+
+async def test_a_run_of_which_nothing_was_heard_for_long_is_shown_as_interrupted(
+    page: Page, site: Site, tmp_path: Path
+) -> None:
+    await site.keep(kept_run(0, status="running", answer=None, rounds=(), process="elsewhere:1"))
+    with sqlite3.connect(tmp_path / "runs.db") as database:
+        database.execute("UPDATE runs SET updated_at = created_at")
+    database.close()
+    await page.goto(site.url("/runs"))
+    await page.locator(ROWS).get_by_text("interrupted").wait_for()

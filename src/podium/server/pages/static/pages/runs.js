@@ -8,6 +8,7 @@ import { empty, failure, loading } from '../lib/states.js';
 import { connection } from '../parts/polling.js';
 import { addressOf, filterForm, filtersIn, requestOf } from '../parts/run-filters.js';
 import { runRows } from '../parts/run-rows.js';
+import { seemsToGoOn } from '../parts/status.js';
 
 export const title = 'Runs';
 
@@ -17,114 +18,180 @@ const WATCH_MILLISECONDS = 2000;
 const LOOK_MILLISECONDS = 10_000;
 
 /**
- * @param {HTMLElement} root
- * @param {{query: URLSearchParams, signal: AbortSignal,
- *   navigate: (address: string, options?: {replace?: boolean, quiet?: boolean}) => void}} context
+ * @typedef {{query: URLSearchParams, signal: AbortSignal,
+ *   navigate: (address: string, options?: {replace?: boolean, quiet?: boolean}) => void}} Context
+ * @typedef {{data: any[], has_more: boolean}} Found
  */
-export async function show(root, { query, signal, navigate }) {
-  let filters = filtersIn(query);
-  let before = query.get('before');
-  let wasTyping = false;
-  let typing = 0;
-  let loadingNow = new AbortController();
 
-  const rows = runRows();
-  const line = connection();
-  const news = h('div', { class: 'run-news', role: 'status' });
-  const place = h('div', { class: 'run-place' }, loading('Loading runs…'));
-  const pages = h('nav', { class: 'run-pages', 'aria-label': 'Pages of runs' });
-  const formPlace = h('div');
-  let form = filterForm(filters, { onChange: changed, onClear: clear });
-  replace(formPlace, form.element);
+/**
+ * @param {HTMLElement} root
+ * @param {Context} context
+ */
+export async function show(root, context) {
+  const list = new RunList(context);
+  replace(root, list.elements);
+  document.addEventListener('keydown', searchBySlash, { signal: context.signal });
+  await list.load();
+  list.watch();
+}
 
-  /** @param {Record<string, string>} wanted @param {{isTyping: boolean}} change */
-  function changed(wanted, { isTyping }) {
-    clearTimeout(typing);
+class RunList {
+  /** @param {Context} context */
+  constructor({ query, signal, navigate }) {
+    this.signal = signal;
+    this.navigate = navigate;
+    this.filters = filtersIn(query);
+    this.before = query.get('before');
+    this.wasTyping = false;
+    this.typing = 0;
+    this.loading = new AbortController();
+    /** @type {Set<string>} */
+    this.workers = new Set();
+    this.rows = runRows();
+    this.connection = connection();
+    this.news = h('div', { class: 'run-news', role: 'status' });
+    this.place = h('div', { class: 'run-place' }, loading('Loading runs…'));
+    this.pages = h('nav', { class: 'run-pages', 'aria-label': 'Pages of runs' });
+    this.formPlace = h('div');
+    this.form = this.newForm();
+  }
+
+  get elements() {
+    const head = h('div', { class: 'page-head' }, h('h1', {}, title));
+    return [head, this.formPlace, this.connection.element, this.news, this.place, this.pages];
+  }
+
+  newForm() {
+    const form = filterForm(this.filters, {
+      onChange: (filters, { isTyping }) => this.change(filters, isTyping),
+      onClear: () => this.clear(),
+    });
+    replace(this.formPlace, form.element);
+    return form;
+  }
+
+  /**
+   * Somebody wants to see other runs.
+   * @param {Record<string, string>} filters
+   * @param {boolean} isTyping
+   */
+  change(filters, isTyping) {
+    clearTimeout(this.typing);
     const apply = () => {
-      filters = wanted;
-      before = null;
+      this.filters = filters;
+      this.before = null;
       // All that is typed in one go is one step back in the history.
-      navigate(addressOf(filters), { quiet: true, replace: isTyping && wasTyping });
-      wasTyping = isTyping;
-      load();
+      const isSameGo = isTyping && this.wasTyping;
+      this.navigate(addressOf(filters), { quiet: true, replace: isSameGo });
+      this.wasTyping = isTyping;
+      this.load();
     };
-    if (isTyping) typing = window.setTimeout(apply, TYPING_MILLISECONDS);
+    if (isTyping) this.typing = window.setTimeout(apply, TYPING_MILLISECONDS);
     else apply();
   }
 
-  function clear() {
-    changed({}, { isTyping: false });
-    form = filterForm({}, { onChange: changed, onClear: clear });
-    replace(formPlace, form.element);
+  clear() {
+    this.change({}, false);
+    this.form = this.newForm();
   }
 
-  async function load() {
-    loadingNow.abort();
-    loadingNow = new AbortController();
-    const own = AbortSignal.any([signal, loadingNow.signal]);
+  /** @param {AbortSignal} signal @returns {Promise<Found>} */
+  found(signal) {
+    return get(requestOf(this.filters, { limit: PAGE, before: this.before }), { signal });
+  }
+
+  async load() {
+    this.loading.abort();
+    this.loading = new AbortController();
+    const signal = AbortSignal.any([this.signal, this.loading.signal]);
     try {
-      const found = await get(requestOf(filters, { limit: PAGE, before }), { signal: own });
-      showFound(found);
+      this.showFound(await this.found(signal));
     } catch (error) {
-      if (own.aborted) return;
-      replace(place, failure(error, load), h('div', { class: 'buttons run-clear' }, clearButton()));
-      replace(pages);
+      if (signal.aborted) return;
+      replace(this.place, failure(error, () => this.load()), this.clearing());
+      replace(this.pages);
     }
   }
 
-  /** @param {{data: any[], has_more: boolean}} found */
-  function showFound({ data, has_more: hasMore }) {
-    replace(news);
-    rows.show(data);
-    if (data.length) {
-      if (!rows.element.isConnected) replace(place, rows.element);
-    } else replace(place, nothing());
-    const oldest = data.at(-1)?.run_id;
+  /** @param {Found} found */
+  showFound({ data, has_more: hasMore }) {
+    replace(this.news);
+    this.rows.show(data);
+    if (!data.length) replace(this.place, this.nothing());
+    else if (!this.rows.element.isConnected) replace(this.place, this.rows.element);
+    const older = addressOf(this.filters, data.at(-1)?.run_id);
     replace(
-      pages,
-      before ? h('a', { class: 'button', href: addressOf(filters) }, '← Newest') : null,
-      hasMore ? h('a', { class: 'button', href: addressOf(filters, oldest), rel: 'next' }, 'Older runs →') : null,
+      this.pages,
+      this.before ? h('a', { class: 'button', href: addressOf(this.filters) }, '← Newest') : null,
+      hasMore ? h('a', { class: 'button', href: older, rel: 'next' }, 'Older runs →') : null,
     );
-    suggest();
+    this.suggest();
   }
 
-  function nothing() {
-    if (!Object.keys(filters).length && !before) {
-      return empty('There are no runs yet.', h('span', {}, 'Ask something in the ', h('a', { href: '/' }, 'playground'), ', and it is kept here.'));
+  nothing() {
+    if (Object.keys(this.filters).length || this.before) {
+      return [empty('No run matches.', 'Ask for less, or for all of them:'), this.clearing()];
     }
-    return [empty('No run matches.', 'Ask for less, or for all of them:'), h('div', { class: 'buttons run-clear' }, clearButton())];
+    const playground = h('a', { href: '/' }, 'playground');
+    const hint = h('span', {}, 'Ask something in the ', playground, ', and it is kept here.');
+    return empty('There are no runs yet.', hint);
   }
 
-  function clearButton() {
-    return h('button', { type: 'button', onclick: clear }, 'Show all runs');
+  clearing() {
+    const button = h('button', { type: 'button', onclick: () => this.clear() }, 'Show all runs');
+    return h('div', { class: 'buttons run-clear' }, button);
   }
 
-  /** @type {Set<string>} */
-  const workers = new Set();
-  function suggest() {
-    const shown = rows.runs();
-    for (const run of shown) for (const name of run.workers ?? []) workers.add(name);
-    const owners = new Set(shown.map((run) => run.owner).filter(Boolean));
-    form.suggest({ workers: [...workers].sort(), owners: [...owners].sort() });
+  /** Offer what is known of workers and keys to who fills in the fields. */
+  suggest() {
+    const shown = this.rows.runs();
+    for (const run of shown) for (const name of run.workers) this.workers.add(name);
+    const keyed = shown.filter((run) => run.owner);
+    const owners = new Map(keyed.map((run) => [run.owner, run.owner_name ?? '']));
+    this.form.suggest({ workers: [...this.workers].sort(), owners });
   }
 
-  /** Look again: rows that go on are updated in place, and what is new is announced. */
-  async function lookAgain() {
-    if (document.hidden || !rows.element.isConnected) return;
-    const { data } = await get(requestOf(filters, { limit: PAGE, before }), { signal });
-    const shown = new Map(rows.runs().map((run) => [run.run_id, run]));
-    for (const run of data) rows.update(run);
-    const listed = new Set(data.map((/** @type {any} */ run) => run.run_id));
-    const slipped = [...shown.values()].filter((run) => run.status === 'running' && !listed.has(run.run_id));
-    for (const run of slipped) await updateAlone(run);
-    const fresh = before ? 0 : data.filter((/** @type {any} */ run) => !shown.has(run.run_id)).length;
-    if (fresh && !news.childElementCount) replace(news, h('button', { type: 'button', class: 'small', onclick: load }, 'There are new runs: show them'));
+  /** Look again and again, more often while something goes on. */
+  async watch() {
+    for (;;) {
+      const goesOn = this.rows.runs().some(seemsToGoOn);
+      await pause(goesOn ? WATCH_MILLISECONDS : LOOK_MILLISECONDS, this.signal);
+      if (this.signal.aborted) return;
+      try {
+        await this.lookAgain();
+        this.connection.tell(null);
+      } catch (error) {
+        if (!this.signal.aborted) this.connection.tell(error);
+      }
+    }
   }
 
-  /** One that no longer is among those looked for, or no longer on this page. @param {any} run */
-  async function updateAlone(run) {
-    const now = await get(`/v1/runs/${encodeURIComponent(run.run_id)}`, { signal });
-    rows.update({
+  /** Rows that go on are updated in place, and what is new is announced. */
+  async lookAgain() {
+    if (document.hidden || !this.rows.element.isConnected) return;
+    const { data } = await this.found(this.signal);
+    const shown = this.rows.runs();
+    for (const run of data) this.rows.update(run);
+    const listed = new Set(data.map((run) => run.run_id));
+    for (const run of shown) {
+      if (seemsToGoOn(run) && !listed.has(run.run_id)) await this.updateAlone(run);
+    }
+    const known = new Set(shown.map((run) => run.run_id));
+    if (this.before || this.news.childElementCount) return;
+    if (data.every((run) => known.has(run.run_id))) return;
+    const onclick = () => this.load();
+    const words = 'There are new runs: show them';
+    replace(this.news, h('button', { type: 'button', class: 'small', onclick }, words));
+  }
+
+  /**
+   * Update a run that is no longer among those looked for, or no longer on this page.
+   * @param {any} run
+   */
+  async updateAlone(run) {
+    const address = `/v1/runs/${encodeURIComponent(run.run_id)}`;
+    const now = await get(address, { signal: this.signal });
+    this.rows.update({
       ...run,
       status: now.status,
       answer: now.answer,
@@ -133,38 +200,12 @@ export async function show(root, { query, signal, navigate }) {
       seconds: now.budget.spent.seconds,
     });
   }
-
-  async function watch() {
-    while (!signal.aborted) {
-      const goesOn = rows.runs().some((run) => run.status === 'running');
-      await pause(goesOn ? WATCH_MILLISECONDS : LOOK_MILLISECONDS, signal);
-      if (signal.aborted) return;
-      try {
-        await lookAgain();
-        line.tell(null);
-      } catch (error) {
-        if (!signal.aborted) line.tell(error);
-      }
-    }
-  }
-
-  replace(
-    root,
-    h('div', { class: 'page-head' }, h('h1', {}, title)),
-    formPlace,
-    line.element,
-    news,
-    place,
-    pages,
-  );
-  document.addEventListener('keydown', searchBySlash, { signal });
-  await load();
-  watch();
 }
 
 /** @param {KeyboardEvent} event */
 function searchBySlash(event) {
-  const isTyping = event.target instanceof Element && event.target.closest('input, select, textarea');
+  const { target } = event;
+  const isTyping = target instanceof Element && target.closest('input, select, textarea');
   if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   document.getElementById('filter-text')?.focus();

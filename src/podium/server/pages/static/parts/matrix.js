@@ -21,11 +21,13 @@ export function matrix(round, { onSelect, signal } = {}) {
   const { steps } = round;
   const select = (/** @type {number} */ index) => onSelect?.(round.index, index);
   const isSmall = steps.length ** 2 <= MOST_CELLS_AS_TABLE;
-  const box = h('div', { class: 'matrix-box', tabindex: '0', role: 'group', 'aria-label': 'Access matrix' });
+  const label = { role: 'group', 'aria-label': 'Access matrix' };
+  const box = h('div', { class: 'matrix-box', tabindex: '0', ...label });
+  const words = 'A row for each step; the marks show whose subtask and reply it was given.';
   const element = h(
     'div',
     { class: 'matrix' },
-    h('p', { class: 'quiet-text' }, 'A row for each step; the marks show whose subtask and reply it was given.'),
+    h('p', { class: 'quiet-text' }, words),
     box,
     isSmall ? null : asList(steps, select),
   );
@@ -157,7 +159,8 @@ function picture(steps, select, signal) {
     const step = steps[row];
     if (!step) return;
     const isRead = column < row && (step.access === 'all' || step.access.includes(column));
-    replace(reading, `Step ${row} (${step.worker}) ${isRead ? 'reads' : 'does not read'} step ${column}.`);
+    const does = isRead ? 'reads' : 'does not read';
+    replace(reading, `Step ${row} (${step.worker}) ${does} step ${column}.`);
   });
   canvas.addEventListener('click', (event) => select(pointedAt(event).row));
   // Colours are the theme's, which can be switched while the page is shown.

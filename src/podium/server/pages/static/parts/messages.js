@@ -55,7 +55,12 @@ function message({ role, parts }) {
   return h(
     'li',
     { class: 'message', 'data-role': role },
-    h('p', { class: 'message-role' }, h('span', { class: 'badge' }, role), words === role ? null : ` ${words}`),
+    h(
+      'p',
+      { class: 'message-role' },
+      h('span', { class: 'badge' }, role),
+      words === role ? null : ` ${words}`,
+    ),
     parts.map(part),
   );
 }
@@ -88,8 +93,9 @@ function picture({ media_type: type, url, bytes }) {
 
 /** @param {any} request */
 function terms(request) {
+  const tools = request.tools.map((/** @type {any} */ tool) => tool.name).join(', ');
   const said = [
-    request.tools.length ? `tools: ${request.tools.map((/** @type {any} */ tool) => tool.name).join(', ')}` : '',
+    tools ? `tools: ${tools}` : '',
     request.schema ? 'the reply had to fit a JSON Schema' : '',
     request.effort ? `effort ${request.effort}` : '',
     request.temperature === null ? '' : `temperature ${request.temperature}`,

@@ -2,7 +2,7 @@
 // wrote.
 
 import { h } from '../lib/dom.js';
-import { count, shorten, usd } from '../lib/format.js';
+import { shorten, usd } from '../lib/format.js';
 import { markdown } from '../lib/markdown.js';
 import { longText } from './messages.js';
 import { stateBadge } from './step.js';
@@ -43,7 +43,12 @@ function column(round, onRecord) {
             h(
               'li',
               {},
-              h('span', {}, h('strong', {}, step.worker), ` ${shorten(step.subtask, LONGEST_SUBTASK)}`),
+              h(
+                'span',
+                {},
+                h('strong', {}, step.worker),
+                ` ${shorten(step.subtask, LONGEST_SUBTASK)}`,
+              ),
               stateBadge(step.state),
             ),
           ),
@@ -68,7 +73,12 @@ function kindOf(round) {
 function outcome(round) {
   const last = round.steps.at(-1);
   if (!last?.reply) return null;
-  return h('section', {}, h('h4', {}, 'What came of it'), h('div', { class: 'prose round-reply', tabindex: '0' }, markdown(last.reply)));
+  return h(
+    'section',
+    {},
+    h('h4', {}, 'What came of it'),
+    h('div', { class: 'prose round-reply', tabindex: '0' }, markdown(last.reply)),
+  );
 }
 
 /**
@@ -79,7 +89,9 @@ function outcome(round) {
  */
 export function planning(round, onRecord) {
   const { plan_text: text, warnings } = round;
-  if (!text && !warnings.length && !round.planning.length) return null;
+  const calls = round.planning.length;
+  if (!text && !warnings.length && !calls) return null;
+  const failed = round.planning.filter((call) => call.error);
   return h(
     'details',
     { class: 'planning' },
@@ -87,12 +99,10 @@ export function planning(round, onRecord) {
       'summary',
       {},
       'How it was planned',
-      round.planning.length
-        ? h('span', { class: 'quiet-text' }, ' (', count(round.planning.length), ' calls, ', usd(onRecord?.cost_usd), ')')
-        : null,
+      calls ? [` in ${calls} ${calls === 1 ? 'call' : 'calls'}, `, usd(onRecord?.cost_usd)] : null,
     ),
     warnings.map((warning) => h('p', { class: 'notice' }, warning)),
-    round.planning.filter((call) => call.error).map((call) => h('p', { class: 'notice' }, `${call.worker}: ${call.error}`)),
+    failed.map((call) => h('p', { class: 'notice' }, `${call.worker}: ${call.error}`)),
     text ? longText(text) : null,
   );
 }

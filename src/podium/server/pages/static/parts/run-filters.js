@@ -6,7 +6,17 @@ import { STATUSES } from './status.js';
 
 /** The names of the filters, in the address and in the API alike. */
 export const NAMES = Object.freeze(
-  /** @type {const} */ (['text', 'status', 'tier', 'worker', 'cost_from', 'cost_to', 'since', 'until', 'owner']),
+  /** @type {const} */ ([
+    'text',
+    'status',
+    'tier',
+    'worker',
+    'cost_from',
+    'cost_to',
+    'since',
+    'until',
+    'owner',
+  ]),
 );
 
 const TIERS = Object.freeze([
@@ -66,12 +76,16 @@ export function requestOf(filters, { limit, before }) {
  * @param {Record<string, string>} filters
  * @param {{onChange: (filters: Record<string, string>, change: {isTyping: boolean}) => void,
  *   onClear: () => void}} listeners
- * @returns {{element: HTMLElement, suggest: (known: {workers: string[], owners: string[]}) => void}}
+ * @returns {{element: HTMLElement,
+ *   suggest: (known: {workers: string[], owners: Map<string, string>}) => void}} `owners` are the
+ *   names of keys by their ids.
  */
 export function filterForm(filters, { onChange, onClear }) {
   const workers = h('datalist', { id: 'known-workers' });
   const owners = h('datalist', { id: 'known-owners' });
-  const owner = field('owner', 'Key', input('owner', filters, { list: 'known-owners', placeholder: 'key_…', autocomplete: 'off' }));
+  const worker = { list: 'known-workers', placeholder: 'any', autocomplete: 'off' };
+  const key = { list: 'known-owners', placeholder: 'key_…', autocomplete: 'off' };
+  const owner = field('owner', 'Key', input('owner', filters, key));
   owner.hidden = !filters.owner;
   const more = /** @type {HTMLDetailsElement} */ (
     h(
@@ -81,9 +95,9 @@ export function filterForm(filters, { onChange, onClear }) {
       h(
         'div',
         { class: 'run-filters' },
-        field('status', 'Status', choice('status', filters, STATUSES.map(({ status, words }) => [status, words]))),
+        field('status', 'Status', choice('status', filters, STATUSES)),
         field('tier', 'Model', choice('tier', filters, TIERS)),
-        field('worker', 'Worker', input('worker', filters, { list: 'known-workers', placeholder: 'any', autocomplete: 'off' })),
+        field('worker', 'Worker', input('worker', filters, worker)),
         range('Cost, $', costs('from'), costs('to')),
         range('Asked', days('since', 'from'), days('until', 'until')),
         owner,
@@ -92,13 +106,14 @@ export function filterForm(filters, { onChange, onClear }) {
     )
   );
   // On a small screen the runs come first, unless a filter would be at work unseen.
-  more.open = matchMedia('(min-width: 40rem)').matches || Object.keys(filters).some((name) => name !== 'text');
-  const search = input('text', filters, { type: 'search', placeholder: 'in questions and answers', maxlength: '1000' });
+  const isWide = matchMedia('(min-width: 40rem)').matches;
+  more.open = isWide || Object.keys(filters).some((name) => name !== 'text');
+  const words = { type: 'search', placeholder: 'in questions and answers', maxlength: '1000' };
   const form = /** @type {HTMLFormElement} */ (
     h(
       'form',
       { class: 'run-search', role: 'search', 'aria-label': 'Runs' },
-      field('text', 'Search', search),
+      field('text', 'Search', input('text', filters, words)),
       more,
       workers,
       owners,
@@ -107,8 +122,8 @@ export function filterForm(filters, { onChange, onClear }) {
 
   /** @param {'from' | 'to'} end */
   function costs(end) {
-    const words = { 'aria-label': `Cost ${end}, in dollars`, placeholder: end };
-    return input(`cost_${end}`, filters, { type: 'number', min: '0', step: 'any', ...words });
+    const label = { 'aria-label': `Cost ${end}, in dollars`, placeholder: end };
+    return input(`cost_${end}`, filters, { type: 'number', min: '0', step: 'any', ...label });
   }
 
   /** @param {string} name @param {string} end */
@@ -120,7 +135,7 @@ export function filterForm(filters, { onChange, onClear }) {
     const fields = new URLSearchParams(/** @type {any} */ (new FormData(form)));
     onChange(filtersIn(fields), { isTyping });
   };
-  form.addEventListener('input', (event) => told(/** @type {Element} */ (event.target).matches('input')));
+  form.addEventListener('input', ({ target }) => told(target instanceof HTMLInputElement));
   form.addEventListener('submit', (event) => {
     event.preventDefault();
     told(false);
@@ -129,8 +144,9 @@ export function filterForm(filters, { onChange, onClear }) {
     element: form,
     suggest(known) {
       replace(workers, known.workers.map((name) => h('option', { value: name })));
-      replace(owners, known.owners.map((name) => h('option', { value: name })));
-      owner.hidden = !known.owners.length && !filters.owner;
+      const keys = [...known.owners];
+      replace(owners, keys.map(([id, name]) => h('option', { value: id, label: name || null })));
+      owner.hidden = !keys.length && !filters.owner;
     },
   };
 }
@@ -141,7 +157,8 @@ export function filterForm(filters, { onChange, onClear }) {
  * @param {HTMLElement} control
  */
 function field(name, words, control) {
-  return h('div', { class: `field filter-${name}` }, h('label', { for: `filter-${name}` }, words), control);
+  const label = h('label', { for: `filter-${name}` }, words);
+  return h('div', { class: `field filter-${name}` }, label, control);
 }
 
 /**
@@ -177,6 +194,9 @@ function choice(name, filters, options) {
     'select',
     { id: `filter-${name}`, name },
     h('option', { value: '' }, 'any'),
-    options.map(([value, words]) => h('option', { value, selected: filters[name] === value }, words)),
+    options.map(([value, words]) => {
+      const selected = filters[name] === value;
+      return h('option', { value, selected }, words);
+    }),
   );
 }

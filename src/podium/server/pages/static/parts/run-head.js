@@ -1,4 +1,4 @@
-// The top of a run's page: what was asked, how it stands, what it took, and what can be done with it.
+// The top of a run's page: what was asked, how it stands, what it took, and what can be done.
 
 import { remove } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
@@ -15,6 +15,7 @@ const TIERS = Object.freeze({ mini: 'podium-mini', podium: 'podium', ultra: 'pod
  * @returns {HTMLElement}
  */
 export function runHead(document, { onDeleted }) {
+  const isOver = !goesOn(document);
   return h(
     'header',
     { class: 'run-head' },
@@ -23,7 +24,7 @@ export function runHead(document, { onDeleted }) {
       { class: 'crumb' },
       h('a', { href: '/runs' }, '← Runs'),
       h('code', { class: 'run-id' }, document.run_id),
-      statusBadge(goesOn(document) || document.status !== 'running' ? document.status : 'interrupted'),
+      statusBadge(document.status === 'running' && isOver ? 'interrupted' : document.status),
     ),
     h('h1', {}, shorten(document.question, LONGEST_TITLE)),
     wholeQuestion(document.question),
@@ -53,13 +54,22 @@ function facts(document) {
     { class: 'facts' },
     fact('Cost', isOver ? usd(document.cost_usd) : '…'),
     fact('Time', isOver ? duration(budget.spent.seconds || null) : '…'),
-    fact('Tokens', isOver ? count(usage.total_tokens) : '…', isOver ? partOf(orchestration) : null),
+    fact('Tokens', isOver ? count(usage.total_tokens) : '…', partOf(orchestration)),
     fact('Calls', isOver ? count(budget.spent.calls) : '…'),
     fact('Model', TIERS[/** @type {'mini'} */ (document.tier)] ?? document.tier),
     fact('Conductor', document.conductor),
     fact('Asked', when(document.created_at)),
-    document.owner ? fact('Key', h('a', { href: `/runs?owner=${encodeURIComponent(document.owner)}` }, document.owner)) : null,
+    document.owner ? fact('Key', keyLink(document)) : null,
   );
+}
+
+/**
+ * The key by its name, where that is known; it leads to all of its runs.
+ * @param {{owner: string, owner_name: string | null}} document
+ */
+function keyLink({ owner, owner_name: name }) {
+  const href = `/runs?owner=${encodeURIComponent(owner)}`;
+  return h('a', { href, title: owner }, name ?? owner);
 }
 
 /** @param {number | null} orchestration */
@@ -74,7 +84,8 @@ function partOf(orchestration) {
  * @param {import('../lib/dom.js').Child} [more]
  */
 function fact(name, value, more) {
-  return h('div', {}, h('dt', {}, name), h('dd', {}, value), more ? h('dd', { class: 'fact-more' }, more) : null);
+  const also = more ? h('dd', { class: 'fact-more' }, more) : null;
+  return h('div', {}, h('dt', {}, name), h('dd', {}, value), also);
 }
 
 /**
@@ -83,6 +94,11 @@ function fact(name, value, more) {
  */
 function sum(one, other) {
   return one === null || other === null ? null : one + other;
+}
+
+/** @param {string} id */
+function addressOf(id) {
+  return `/v1/runs/${encodeURIComponent(id)}`;
 }
 
 /**
@@ -98,7 +114,7 @@ function actions(document, onDeleted) {
     copyButton('Copy link', () => `${location.origin}/runs/${id}`),
     h(
       'a',
-      { class: 'button small', href: `/v1/runs/${encodeURIComponent(id)}/export`, download: `${id}.json` },
+      { class: 'button small', href: `${addressOf(id)}/export`, download: `${id}.json` },
       'Export as JSON',
     ),
     h(
@@ -132,7 +148,7 @@ function confirmDeletion(id, onDeleted) {
             event.preventDefault();
             replace(problem);
             try {
-              await remove(`/v1/runs/${encodeURIComponent(id)}`);
+              await remove(addressOf(id));
             } catch (error) {
               replace(problem, /** @type {Error} */ (error).message);
               return;
@@ -142,13 +158,18 @@ function confirmDeletion(id, onDeleted) {
           },
         },
         h('h2', { id: 'delete-title' }, 'Delete this run?'),
-        h('p', {}, 'Its question, plans, replies and answer are forgotten for good. What it cost stays in the sums of its key.'),
+        h('p', {}, 'Its question, plans, replies and answer are forgotten for good.'),
+        h('p', {}, 'What it cost stays in the sums of its key.'),
         problem,
         h(
           'div',
           { class: 'buttons' },
           h('button', { type: 'submit', class: 'danger' }, 'Delete for good'),
-          h('button', { type: 'button', autofocus: true, onclick: () => dialog.close() }, 'Keep it'),
+          h(
+            'button',
+            { type: 'button', autofocus: true, onclick: () => dialog.close() },
+            'Keep it',
+          ),
         ),
       ),
     )

@@ -1,9 +1,9 @@
-// Runs as rows of a table. Rows are kept by the run's id, so that one that changes does so in place,
-// and what has the focus keeps it. Arrow keys go from run to run, Enter opens one.
+// Runs as rows of a table. Rows are kept by the run's id, so that one that changes does so in
+// place, and what has the focus keeps it. Arrow keys go from run to run, Enter opens one.
 
 import { h, replace } from '../lib/dom.js';
 import { count, duration, shorten, usd, when } from '../lib/format.js';
-import { statusBadge } from './status.js';
+import { seemsToGoOn, statusBadge } from './status.js';
 
 const LONGEST_QUESTION = 140;
 const LONGEST_ANSWER = 120;
@@ -22,8 +22,8 @@ const COLUMNS = Object.freeze([
 /** @typedef {any} Summary What `GET /v1/runs` says of a run. */
 
 /**
- * @returns {{element: HTMLElement, show: (runs: Summary[]) => void, update: (run: Summary) => void,
- *   runs: () => Summary[]}}
+ * @returns {{element: HTMLElement, show: (runs: Summary[]) => void,
+ *   update: (run: Summary) => void, runs: () => Summary[]}}
  */
 export function runRows() {
   /** @type {Map<string, {run: Summary, row: HTMLElement, written: string}>} */
@@ -39,7 +39,13 @@ export function runRows() {
       h(
         'thead',
         { role: 'rowgroup' },
-        h('tr', { role: 'row' }, COLUMNS.map(([name, kind]) => h('th', { scope: 'col', role: 'columnheader', class: kind }, name))),
+        h(
+          'tr',
+          { role: 'row' },
+          COLUMNS.map(([name, kind]) =>
+            h('th', { scope: 'col', role: 'columnheader', class: kind }, name),
+          ),
+        ),
       ),
       body,
     ),
@@ -61,8 +67,9 @@ export function runRows() {
       const now = new Map(runs.map((run) => [run.run_id, entry(run)]));
       kept = now;
       const rows = [...now.values()].map(({ row }) => row);
-      const same = rows.length === body.childElementCount && rows.every((row, at) => row === body.children[at]);
-      if (!same) replace(body, rows);
+      const { children } = body;
+      const areThere = rows.every((row, at) => row === children[at]);
+      if (!areThere || rows.length !== children.length) replace(body, rows);
     },
     update(run) {
       if (kept.has(run.run_id)) kept.set(run.run_id, entry(run));
@@ -79,19 +86,24 @@ function fill(row, run) {
   const old = /** @type {HTMLElement | null} */ (row.querySelector('a'));
   const hadFocus = old !== null && old === document.activeElement;
   const isOver = run.status !== 'running';
-  const link = h('a', { href: `/runs/${encodeURIComponent(run.run_id)}` }, shorten(run.question, LONGEST_QUESTION) || 'no words');
-  const answer = run.answer ? h('p', { class: 'quiet-text' }, shorten(run.answer, LONGEST_ANSWER)) : null;
-  const owner = run.owner ? h('p', { class: 'quiet-text mono' }, run.owner) : null;
+  const words = shorten(run.question, LONGEST_QUESTION) || 'no words';
+  const link = h('a', { href: `/runs/${encodeURIComponent(run.run_id)}` }, words);
+  const answer = shorten(run.answer ?? '', LONGEST_ANSWER);
+  const owner = run.owner_name ?? run.owner;
   replace(
     row,
-    cell('run-question', link, answer),
-    cell('run-status', statusBadge(run.status)),
+    cell('run-question', link, answer ? h('p', { class: 'quiet-text' }, answer) : null),
+    cell('run-status', statusBadge(isOver || seemsToGoOn(run) ? run.status : 'interrupted')),
     cell('wide-only', run.tier),
     cell('wide-only', workersOf(run)),
     cell('number wide-only', isOver ? count(run.total_tokens) : '…'),
     cell('number run-cost', isOver ? usd(run.cost_usd) : '…'),
     cell('number wide-only', isOver ? duration(run.seconds) : '…'),
-    cell('run-when', when(run.created_at), owner),
+    cell(
+      'run-when',
+      when(run.created_at),
+      owner ? h('p', { class: 'quiet-text', title: run.owner }, owner) : null,
+    ),
   );
   row.dataset.run = run.run_id;
   if (hadFocus) link.focus({ preventScroll: true });
@@ -120,9 +132,9 @@ function openRow(event) {
   if (event.target instanceof Element && event.target.closest('a')) return;
   if (getSelection()?.type === 'Range') return;
   const row = /** @type {HTMLElement} */ (event.currentTarget);
-  row.querySelector('a')?.dispatchEvent(
-    new MouseEvent('click', { bubbles: true, cancelable: true, ctrlKey: event.ctrlKey, metaKey: event.metaKey }),
-  );
+  const { ctrlKey, metaKey } = event;
+  const click = new MouseEvent('click', { bubbles: true, cancelable: true, ctrlKey, metaKey });
+  row.querySelector('a')?.dispatchEvent(click);
 }
 
 /** @param {KeyboardEvent} event */

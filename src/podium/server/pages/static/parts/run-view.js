@@ -1,5 +1,5 @@
-// A run as it is looked at: answer, rounds, workflow, timeline, access and steps. It is built from a
-// trace, and told which of its steps has changed.
+// A run as it is looked at: answer, rounds, workflow, timeline, access and steps. It is built from
+// a trace, and told which of its steps has changed.
 
 import { h, replace } from '../lib/dom.js';
 import { markdown } from '../lib/markdown.js';
@@ -16,160 +16,195 @@ const DRAWN = Object.freeze({ skipped: 'failed', cancelled: 'failed', held: 'wai
 /** From so many steps on, those out of sight are not laid out. */
 const MANY = 40;
 
-/** @typedef {import('./trace.js').Trace} Trace */
-
 /**
- * @param {Trace} trace
- * @param {{round: number, load: import('./step.js').Load, signal: AbortSignal, isOver: boolean,
- *   onRound: (round: number) => void, onStep: (round: number, index: number) => void}} options
- *   `round` is the one to look at.
+ * @typedef {import('./trace.js').Trace} Trace
+ * @typedef {import('./trace.js').RoundTrace} RoundTrace
+ * @typedef {{round: number, load: import('./step.js').Load, signal: AbortSignal, isOver: boolean,
+ *   onRound: (round: number) => void, onStep: (round: number, index: number) => void}} Options
+ *   `round` is the one to look at; what is looked at is told to `onRound` and `onStep`.
  */
-export function runView(trace, { round, load, signal, isOver, onRound, onStep }) {
-  const answer = h('div', { class: 'prose run-answer' });
-  const workflow = h('div', { class: 'run-round' });
-  const inside = h('div', { class: 'run-round' });
-  const line = timeline(trace.rounds, { onSelect: open });
-  /** @type {{index: number, graph: ReturnType<typeof graph>, matrix: ReturnType<typeof matrix>, steps: ReturnType<typeof stepPart>[]} | null} */
-  let shown = null;
-  let isDrawing = false;
 
-  function drawAnswer() {
-    isDrawing = false;
-    if (isOver) replace(answer, markdown(trace.answer ?? ''));
-    else replace(answer, h('p', { class: 'plain' }, trace.answer ?? ''));
+export class RunView {
+  /**
+   * @param {Trace} trace
+   * @param {Options} options
+   */
+  constructor(trace, options) {
+    this.trace = trace;
+    this.options = options;
+    this.answer = h('div', { class: 'prose run-answer' });
+    this.workflow = h('div', { class: 'run-round' });
+    this.inside = h('div', { class: 'run-round' });
+    this.timeline = timeline(trace.rounds, { onSelect: (round, index) => this.open(round, index) });
+    this.isDrawing = false;
+    /** @type {ShownRound | null} */
+    this.shown = null;
+    this.drawAnswer();
+    const wanted = trace.rounds[options.round]?.steps.length ? options.round : lastPlanned(trace);
+    this.showRound(wanted);
   }
 
-  /** @param {number} index */
-  function showRound(index) {
-    const wanted = trace.rounds[index];
-    if (!wanted) return;
-    const drawn = graph(
-      wanted.steps.map((step) => ({ ...step, state: drawnState(step.state) })),
-      { onSelect: (at) => open(index, at), label: `The workflow of round ${index + 1}` },
-    );
-    wanted.steps.forEach((step, at) => {
-      if (step.tokens !== undefined) drawn.update(at, { tokens: step.tokens });
-    });
-    const access = matrix(wanted, { onSelect: open, signal });
-    const steps = wanted.steps.map((step) => stepPart(step, { load }));
-    for (const part of steps) part.element.addEventListener('toggle', () => noteOpened(index, steps.indexOf(part)));
-    shown = { index, graph: drawn, matrix: access, steps };
-    replace(
-      workflow,
-      section(
-        'Workflow',
-        tabs(index),
-        h('div', { class: 'graph-box', tabindex: '-1' }, drawn.element),
-        planning(wanted, trace.document.rounds[index]),
-      ),
-    );
-    replace(
-      inside,
-      section('Access', access.element),
-      section(
-        `Steps (${steps.length})`,
-        h('div', { class: steps.length > MANY ? 'steps many' : 'steps' }, steps.map((part) => part.element)),
-      ),
-    );
-  }
-
-  /** @param {number} current */
-  function tabs(current) {
-    const planned = trace.rounds.filter((each) => each.steps.length);
-    if (planned.length < 2) return null;
-    return h(
-      'div',
-      { class: 'buttons round-choice', role: 'group', 'aria-label': 'Which round' },
-      planned.map((each) =>
-        h(
-          'button',
-          {
-            type: 'button',
-            class: 'small',
-            'aria-pressed': String(each.index === current),
-            onclick: () => {
-              showRound(each.index);
-              onRound(each.index);
-            },
-          },
-          `Round ${each.index + 1}`,
-        ),
-      ),
-    );
+  /** Everything, from top to bottom. */
+  get elements() {
+    const { trace, options } = this;
+    const copy = copyButton('Copy the answer', () => trace.answer ?? '');
+    const isPlanned = trace.rounds.some((round) => round.steps.length);
+    return [
+      trace.answer || !options.isOver
+        ? section('Answer', this.answer, options.isOver ? copy : null)
+        : null,
+      trace.rounds.length > 1 ? section('Rounds', rounds(trace)) : null,
+      isPlanned
+        ? [this.workflow, section('Timeline', this.timeline.element), this.inside]
+        : noPlan(options.isOver),
+    ];
   }
 
   /**
-   * @param {number} at
+   * How far a run that goes on has got.
+   * @param {number} milliseconds
+   */
+  setNow(milliseconds) {
+    this.timeline.setNow(milliseconds);
+  }
+
+  /** The words of the answer have changed. They come faster than anybody reads. */
+  words() {
+    if (this.isDrawing) return;
+    this.isDrawing = true;
+    requestAnimationFrame(() => this.drawAnswer());
+  }
+
+  /**
+   * A step has changed.
+   * @param {number} round
    * @param {number} index
    */
-  function noteOpened(at, index) {
-    if (shown?.steps[index]?.element.open) onStep(at, index);
+  step(round, index) {
+    this.timeline.update(round, index);
+    if (this.shown?.index === round) this.shown.update(index);
   }
 
   /**
    * Open a step, and bring it into view.
-   * @param {number} at
+   * @param {number} round
    * @param {number} index
    */
-  function open(at, index) {
-    if (shown?.index !== at) showRound(at);
-    const part = shown?.steps[index];
+  open(round, index) {
+    if (this.shown?.index !== round) this.showRound(round);
+    this.shown?.open(index);
+  }
+
+  drawAnswer() {
+    this.isDrawing = false;
+    const text = this.trace.answer ?? '';
+    replace(this.answer, this.options.isOver ? markdown(text) : h('p', { class: 'plain' }, text));
+  }
+
+  /** @param {number} index */
+  showRound(index) {
+    const round = this.trace.rounds[index];
+    if (!round) return;
+    this.shown = new ShownRound(round, {
+      load: this.options.load,
+      signal: this.options.signal,
+      onOpened: (at) => this.options.onStep(index, at),
+    });
+    const { drawing, access, steps } = this.shown;
+    const planned = planning(round, this.trace.document.rounds[index]);
+    const box = h('div', { class: 'graph-box', tabindex: '-1' }, drawing.element);
+    const list = h('div', { class: steps.length > MANY ? 'steps many' : 'steps' });
+    list.append(...steps.map((part) => part.element));
+    replace(this.workflow, section('Workflow', this.choice(index), box, planned));
+    replace(
+      this.inside,
+      section('Access', access.element),
+      section(`Steps (${steps.length})`, list),
+    );
+  }
+
+  /**
+   * Which round to look at, where there are several.
+   * @param {number} current
+   */
+  choice(current) {
+    const planned = this.trace.rounds.filter((round) => round.steps.length);
+    if (planned.length < 2) return null;
+    const choose = (/** @type {number} */ index) => {
+      this.showRound(index);
+      this.options.onRound(index);
+    };
+    return h(
+      'div',
+      { class: 'buttons round-choice', role: 'group', 'aria-label': 'Which round' },
+      planned.map(({ index }) => {
+        const pressed = { 'aria-pressed': String(index === current) };
+        const chosen = { type: 'button', class: 'small', onclick: () => choose(index) };
+        return h('button', { ...chosen, ...pressed }, `Round ${index + 1}`);
+      }),
+    );
+  }
+}
+
+/** One round with everything that shows its steps. */
+class ShownRound {
+  /**
+   * @param {RoundTrace} round
+   * @param {{load: import('./step.js').Load, signal: AbortSignal,
+   *   onOpened: (index: number) => void}} options
+   */
+  constructor(round, { load, signal, onOpened }) {
+    this.round = round;
+    this.index = round.index;
+    const onSelect = (/** @type {number} */ index) => this.open(index);
+    this.drawing = graph(
+      round.steps.map((step) => ({ ...step, state: drawn(step.state) })),
+      { onSelect, label: `The workflow of round ${round.index + 1}` },
+    );
+    this.access = matrix(round, { onSelect: (_, index) => this.open(index), signal });
+    this.steps = round.steps.map((step) => stepPart(step, { load }));
+    this.steps.forEach(({ element }, index) => {
+      element.addEventListener('toggle', () => element.open && onOpened(index));
+    });
+    round.steps.forEach(({ tokens }, index) => {
+      if (tokens !== undefined) this.drawing.update(index, { tokens });
+    });
+  }
+
+  /** @param {number} index */
+  update(index) {
+    const { state, tokens } = this.round.steps[index];
+    this.steps[index].update();
+    this.drawing.update(index, { state: drawn(state), tokens });
+    if (state === 'failed' || state === 'skipped') this.access.update();
+  }
+
+  /** @param {number} index */
+  open(index) {
+    const part = this.steps[index];
     if (!part) return;
     part.open();
-    shown?.graph.select(index);
+    this.drawing.select(index);
     part.element.scrollIntoView({ block: 'start' });
     part.element.querySelector('summary')?.focus({ preventScroll: true });
   }
-
-  const isPlanned = trace.rounds.some((each) => each.steps.length);
-  drawAnswer();
-  showRound(trace.rounds[round]?.steps.length ? round : firstPlanned(trace));
-  return {
-    element: [
-      trace.answer || !isOver
-        ? section('Answer', answer, isOver ? copyButton('Copy the answer', () => trace.answer ?? '') : null)
-        : null,
-      trace.rounds.length > 1 ? section('Rounds', rounds(trace)) : null,
-      isPlanned ? [workflow, section('Timeline', line.element), inside] : noPlan(isOver),
-    ],
-    open,
-    setNow: line.setNow,
-    /** The words of the answer have changed. They come faster than anybody reads. */
-    words() {
-      if (isDrawing) return;
-      isDrawing = true;
-      requestAnimationFrame(drawAnswer);
-    },
-    /**
-     * A step has changed.
-     * @param {number} at
-     * @param {number} index
-     */
-    step(at, index) {
-      line.update(at, index);
-      const step = trace.rounds[at]?.steps[index];
-      if (!step || shown?.index !== at) return;
-      shown.steps[index].update();
-      shown.graph.update(index, { state: drawnState(step.state), tokens: step.tokens });
-      if (step.state === 'failed' || step.state === 'skipped') shown.matrix.update();
-    },
-  };
 }
 
 /** @param {import('./trace.js').State} state */
-function drawnState(state) {
+function drawn(state) {
   return DRAWN[/** @type {keyof typeof DRAWN} */ (state)] ?? state;
 }
 
 /** @param {Trace} trace */
-function firstPlanned(trace) {
-  return Math.max(0, trace.rounds.findLastIndex((each) => each.steps.length));
+function lastPlanned(trace) {
+  return trace.rounds.findLastIndex((round) => round.steps.length);
 }
 
 /** @param {boolean} isOver */
 function noPlan(isOver) {
-  const words = isOver ? 'There is no workflow: planning did not come to an end.' : 'The conductor is planning…';
-  return h('p', { class: 'quiet-text' }, words);
+  const planning = 'The conductor is planning…';
+  const none = 'There is no workflow: planning did not come to an end.';
+  return h('p', { class: 'quiet-text' }, isOver ? none : planning);
 }
 
 /**

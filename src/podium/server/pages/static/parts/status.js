@@ -13,9 +13,13 @@ const WORDS = Object.freeze({
   waiting: ['waits for tools', 'warn'],
 });
 
+// After so long without a word of it, nobody performs a run. Its lease is shorter, but the clocks of
+// two machines may differ.
+const SILENCE_MILLISECONDS = 150_000;
+
 /** Every status with what it is called, for fields to choose from. */
 export const STATUSES = Object.freeze(
-  Object.entries(WORDS).map(([status, [words]]) => ({ status, words })),
+  Object.entries(WORDS).map(([status, [words]]) => /** @type {const} */ ([status, words])),
 );
 
 /**
@@ -37,6 +41,14 @@ export function goesOn(document) {
 }
 
 /**
+ * Whether a run in a list goes on: whoever performs one says so again and again.
+ * @param {{status: string, updated_at: string}} run
+ */
+export function seemsToGoOn({ status, updated_at: moment }) {
+  return status === 'running' && Date.now() - Date.parse(moment) < SILENCE_MILLISECONDS;
+}
+
+/**
  * What there is to say of a run that is not simply answered; null of one that is.
  * @param {any} document
  * @returns {HTMLElement | null}
@@ -46,16 +58,17 @@ export function statusNotice(document) {
   const because = error ? h('p', {}, error) : null;
   const resume = command(`podium runs resume ${id}`);
   if (goesOn(document)) {
-    return h('p', { class: 'quiet-text', role: 'status' }, 'This run is going on. The page follows it, and ends with it.');
+    const words = 'This run is going on. The page follows it, and ends with it.';
+    return h('p', { class: 'quiet-text', role: 'status' }, words);
   }
   switch (status) {
     case 'running':
     case 'interrupted':
       return notice(
         'warn',
-        'This run was interrupted: it was stopped, or the process that performed it ended, before there was an answer.',
+        'This run was interrupted: it was stopped, or its process ended, before it was answered.',
         status === 'interrupted' ? because : null,
-        h('p', {}, 'What is done is kept and is not asked again. To go on with it, where the server runs:'),
+        h('p', {}, 'What is done is kept, and not asked again. To go on, where the server runs:'),
         resume,
       );
     case 'failed':
@@ -63,7 +76,7 @@ export function statusNotice(document) {
         'bad',
         'This run failed before there was an answer.',
         because,
-        h('p', {}, 'The steps below show how far it got. To try again what failed, where the server runs:'),
+        h('p', {}, 'The steps below show how far it got. To try again, where the server runs:'),
         resume,
       );
     case 'partial':
@@ -86,7 +99,8 @@ export function statusNotice(document) {
       return notice(
         'warn',
         `This run waits for the results of ${toolsInWords(document.waiting_for)}.`,
-        h('p', {}, 'The client that asked carries them out and sends what came of it; then the run goes on by itself. Should it never come back, delete the run.'),
+        h('p', {}, 'The client that asked carries them out; with what it sends, the run goes on.'),
+        h('p', {}, 'Should that client never come back, delete the run.'),
       );
     default:
       return error ? notice('warn', error) : null;
@@ -99,7 +113,8 @@ export function statusNotice(document) {
  * @param {...import('../lib/dom.js').Child} more
  */
 function notice(kind, words, ...more) {
-  return h('div', { class: `notice run-notice ${kind}`, role: 'status' }, h('p', {}, h('strong', {}, words)), more);
+  const said = h('p', {}, h('strong', {}, words));
+  return h('div', { class: `notice run-notice ${kind}`, role: 'status' }, said, more);
 }
 
 /** @param {string} text */

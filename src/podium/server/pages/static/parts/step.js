@@ -1,5 +1,5 @@
-// One step: who did it, and when it is opened exactly what the worker was sent, what it replied, and
-// every call that was made for it. What it was sent is fetched only then.
+// One step: who did it, and when it is opened exactly what the worker was sent, what it replied,
+// and every call that was made for it. What it was sent is fetched only then.
 
 import { h, nodes, replace } from '../lib/dom.js';
 import { count, duration, shorten, usd } from '../lib/format.js';
@@ -43,10 +43,11 @@ export function stateBadge(state) {
  *   step has changed.
  */
 export function stepPart(step, { load, nested } = {}) {
+  const id = nested ? null : `step-${step.round}-${step.index}`;
   const head = h('summary', { class: 'step-head' });
   const body = h('div', { class: 'step-body' });
   const element = /** @type {HTMLDetailsElement} */ (
-    h('details', { class: 'step', id: nested ? null : `step-${step.round}-${step.index}` }, head, body)
+    h('details', { class: 'step', id }, head, body)
   );
   let shownFor = '';
 
@@ -146,13 +147,16 @@ function task(step) {
  * @param {Load} load
  */
 function whole(step, details, load) {
+  const kind = step.state === 'failed' ? 'notice bad' : 'notice';
+  /** @type {string[]} */
+  const thoughts = details.thinking;
+  /** @type {any[]} */
+  const runs = details.nested;
   return nodes([
-    step.error ? h('p', { class: step.state === 'failed' ? 'notice bad' : 'notice' }, step.error) : null,
+    step.error ? h('p', { class: kind }, step.error) : null,
     task(step),
     section('What the worker received', received(details)),
-    details.thinking.length
-      ? section('What it thought', details.thinking.map((/** @type {string} */ text) => longText(text)))
-      : null,
+    thoughts.length ? section('What it thought', thoughts.map(longText)) : null,
     details.reply
       ? section(
           details.status === 'done' ? 'Its reply' : 'What came of its reply',
@@ -161,19 +165,17 @@ function whole(step, details, load) {
         )
       : null,
     details.attempts.length ? section('Calls', calls(details.attempts)) : null,
-    details.nested.length
-      ? section('The run behind it', details.nested.map((/** @type {any} */ run) => nestedRun(run, load)))
-      : null,
+    runs.length ? section('The run behind it', runs.map((run) => nestedRun(run, load))) : null,
   ]);
 }
 
 /** @param {any} details */
 function received(details) {
   if (details.request !== null) return conversation(details.request);
-  if (details.nested.length) {
-    return h('p', { class: 'quiet-text' }, 'A conductor took this step: the subtask was the question of a run of its own.');
-  }
-  return h('p', { class: 'quiet-text' }, 'Nothing that is on record: no worker was asked.');
+  const words = details.nested.length
+    ? 'A conductor took this step: the subtask was the question of a run of its own.'
+    : 'Nothing that is on record: no worker was asked.';
+  return h('p', { class: 'quiet-text' }, words);
 }
 
 /** @param {import('./trace.js').Attempt[]} attempts */

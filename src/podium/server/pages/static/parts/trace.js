@@ -184,7 +184,8 @@ function begin(trace, data) {
  * @param {number} round
  */
 function beginningOf(trace, round) {
-  return Math.max(0, ...(trace.rounds[round - 1]?.steps ?? []).map((step) => step.finished_ms ?? 0));
+  const before = trace.rounds[round - 1]?.steps ?? [];
+  return Math.max(0, ...before.map((step) => step.finished_ms ?? 0));
 }
 
 /**

@@ -1,0 +1,81 @@
+// What a run's page says where it cannot show the run, or not any longer, and how to go on.
+
+import { h } from '../lib/dom.js';
+
+/**
+ * The server went away in the middle of a run.
+ * @param {{error: unknown, seconds: number, tryNow: () => void}} lost
+ * @returns {HTMLElement}
+ */
+export function connectionLost({ error, seconds, tryNow }) {
+  const { message } = /** @type {Error} */ (error);
+  const again = `It is tried again in ${Math.round(seconds)} s; is podium serve still running?`;
+  return h(
+    'div',
+    { class: 'notice bad run-notice', role: 'alert' },
+    h('p', {}, h('strong', {}, 'The server went away while this run was followed. '), message),
+    h('p', {}, `What is shown is how things stood then. ${again}`),
+    h('p', {}, h('button', { type: 'button', class: 'small', onclick: tryNow }, 'Try now')),
+  );
+}
+
+/**
+ * The run has ended, and is not on record.
+ * @returns {HTMLElement}
+ */
+export function notKept() {
+  return h(
+    'div',
+    { class: 'notice run-notice', role: 'status' },
+    h('p', {}, 'This run has ended, and nothing of it was kept, as whoever asked wished.'),
+    h('p', {}, 'What is shown here is gone when the page is left.'),
+  );
+}
+
+/**
+ * There is no run to show.
+ * @param {string} id
+ * @param {unknown} error
+ * @param {() => void} retry
+ * @returns {HTMLElement}
+ */
+export function cannotBeShown(id, error, retry) {
+  const { words, detail, onwards } = reasons(id, /** @type {Reason} */ (error));
+  return h(
+    'div',
+    { class: 'state state-failure', role: 'alert' },
+    h('h1', { class: 'state-words' }, words),
+    detail ? h('p', {}, detail) : null,
+    h('p', { class: 'state-hint' }, onwards),
+    h(
+      'div',
+      { class: 'buttons' },
+      h('a', { class: 'button', href: '/runs' }, 'All runs'),
+      h('button', { type: 'button', onclick: retry }, 'Try again'),
+    ),
+  );
+}
+
+/** @typedef {{status?: number, message: string, hint?: string}} Reason */
+
+/**
+ * @param {string} id
+ * @param {Reason} reason
+ */
+function reasons(id, { status, message, hint }) {
+  if (status === 404) {
+    return {
+      words: `There is no run ${id} here.`,
+      detail: 'It was deleted, nothing of it was kept, or it belongs to another key.',
+      onwards: 'Look for it among the runs, or sign in with the key that asked.',
+    };
+  }
+  if (/\bthis run has version\b/.test(message)) {
+    return {
+      words: 'This run was written by another version of Podium.',
+      detail: message,
+      onwards: 'Upgrade Podium where the server runs, start it again, and try again.',
+    };
+  }
+  return { words: 'This run cannot be shown.', detail: message, onwards: hint ?? '' };
+}
