@@ -20,6 +20,7 @@ from podium.server.figures.spending import (
     grouped,
     total,
 )
+from podium.server.key_names import key_names
 from podium.server.refusal import invalid
 from podium.server.service import Service
 from podium.server.visiting import Admitted, Serving
@@ -67,7 +68,7 @@ async def spend(
         }
     else:
         groups = grouped(spent, by)
-    names = await _key_names(service, visitor) if by == "key" else {}
+    names = await key_names(service, visitor) if by == "key" else {}
     document["groups"] = [_group(group, by, names) for group in groups]
     return document
 
@@ -100,12 +101,6 @@ async def _window(service: Service, visitor: Visitor, first: str, last: str) -> 
     return await service.digests.between(
         accounts, since=first, until=last, owner=owner, limit=MOST_RUNS
     )
-
-
-async def _key_names(service: Service, visitor: Visitor) -> dict[str, str]:
-    if not visitor.may("admin"):
-        return {visitor.key_id: visitor.name}
-    return {key.id: key.name for key in await keys_in(await service.keeper.settled()).keys()}
 
 
 def _group(group: Group, by: By, names: dict[str, str]) -> dict[str, Any]:
