@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from podium.errors import NotFound, StoreError
+from podium.errors import Conflict, NotFound, StoreError
 from podium.pool import Pool, WorkerProfile
 from podium.run import Round, Run, StepRecord
 from podium.server import keeping
@@ -223,3 +224,56 @@ async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_wa
     assert await restarted.delete_held() == 1
     assert await restarted.list() == []
     await restarted.close()
+
+
+async def test_a_run_that_is_held_is_taken_up_once() -> None:
+    keeper = Keeper(Written())
+    waiting = replace(a_run(), status="waiting")
+    keeper.leave_out(waiting)
+    await keeper.finish(waiting)
+    assert await keeper.claim("run_1", "here:1") == waiting
+    assert await keeper.is_performed("run_1")
+    with pytest.raises(Conflict):
+        await keeper.claim("run_1", "here:1")
+    await keeper.finish(waiting)
+    assert not await keeper.is_performed("run_1")
+    assert await keeper.claim("run_1", "here:1") == waiting, "it was let go"
+
+
+async def test_a_run_is_performed_before_its_beginning_is_written() -> None:
+    store = Written()
+    keeper = Keeper(store)
+    await keeper.begin(a_run())
+    assert await keeper.is_performed("run_1")
+    assert await keeper.load("run_1") == a_run()
+    with pytest.raises(Conflict):
+        await keeper.claim("run_1", "here:1")
+    await keeper.finish(ended())
+    assert not await keeper.is_performed("run_1")
+
+
+async def test_a_run_is_taken_up_as_it_ended_though_that_is_still_to_be_written(
+    tmp_path: Path,
+) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    keeper = Keeper(store)
+    waiting = replace(a_run(), status="waiting")
+    await keeper.finish(waiting)
+    assert await keeper.claim("run_1", "another-machine:1") == waiting
+    assert await store.is_performed("run_1")
+    await keeper.close()
+
+
+async def test_only_runs_that_are_written_get_a_beat() -> None:
+    class Hearing(Written):
+        async def beat(self, run_ids: Sequence[str]) -> None:
+            self.writes.append(("beat", *run_ids))
+
+    store = Hearing()
+    keeper = Keeper(store)
+    await keeper.begin(a_run("run_1"))
+    await keeper.beat(["run_1"])
+    await keeper.beat(["run_1", "run_2"])
+    assert store.writes == [("beat", "run_2")]
+    await keeper.finish(ended("run_1"))
+    await keeper.close()

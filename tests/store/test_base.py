@@ -17,6 +17,12 @@ async def test_the_null_store_takes_a_run_and_keeps_nothing(make_run: Callable[.
     await store.finish(run)
     assert await store.list(RunFilter(owner="key_1")) == []
     assert await store.delete_before("2030-01-01") == 0
+    await store.hold(run, "2030-01-01")
+    assert await store.delete_held() == 0
+    await store.beat([run.id])
+    assert not await store.is_performed(run.id)
+    with pytest.raises(NotFound, match="not being stored"):
+        await store.claim(run.id, "here:1")
     with pytest.raises(NotFound, match="not being stored"):
         await store.load(run.id)
     with pytest.raises(NotFound, match="not being stored"):

@@ -59,6 +59,7 @@ class Keeper:
         self._shared = shared
         self._patience = patience
         self._unwritten: dict[str, Writes] = {}
+        self._begun: dict[str, Run] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._left_out: set[str] = set()
@@ -100,6 +101,7 @@ class Keeper:
         if run.id in self._ended:
             await self._drained()  # resumed before its end so far was written
         self._unwritten[run.id] = [lambda: self._store.begin(run)]
+        self._begun[run.id] = run
         loop = asyncio.get_running_loop()
         self._timers[run.id] = loop.call_later(self._patience, self._write_begun, run.id)
 
@@ -164,6 +166,7 @@ class Keeper:
         if run_id in self._held:
             return self._held[run_id][1]
         found = self._ended.get(run_id) or self._being_written.get(run_id)
+        found = found or self._begun.get(run_id)
         return found or await self._store.load(run_id)
 
     async def list(
@@ -226,10 +229,11 @@ class Keeper:
             write = waiting.pop(0)
             await self._trying(write, run_id)
         if self._unwritten.get(run_id) is waiting:
-            del self._unwritten[run_id]
+            del self._unwritten[run_id], self._begun[run_id]
 
     def _forget_beginning(self, run_id: str) -> None:
         self._unwritten.pop(run_id, None)
+        self._begun.pop(run_id, None)
         timer = self._timers.pop(run_id, None)
         if timer is not None:
             timer.cancel()
