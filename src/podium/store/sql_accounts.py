@@ -29,7 +29,9 @@ from podium.store.documents import OWN, Piece, assemble, plain
 from podium.store.sql_keys import Transaction
 from podium.store.tables import ROUNDS, RUNS, STEPS
 
-_DAY: Final = func.substr(RUNS.c.created_at, 1, 10)
+# Numbers in the text of the statement: as parameters they would differ between what Postgres is to
+# select and what it is to group by.
+_DAY: Final = func.substr(RUNS.c.created_at, literal_column("1"), literal_column("10"))
 _OWN: Final[ColumnClause[int]] = literal_column(str(OWN), Integer)
 
 _SUMS: Final = select(

@@ -73,6 +73,21 @@ def test_a_long_training_is_thinned(exhibit: Exhibit) -> None:
     assert points[-1] == [2000, pytest.approx(0.4, abs=0.2)]
 
 
+def test_what_belongs_together_stays_together_when_it_is_thinned(exhibit: Exhibit) -> None:
+    entries = [
+        {"step": n, "mean_steps": 1.5, "steps/1": 0.5, **({"steps/2": 0.5} if n % 2 else {})}
+        for n in range(1, 1001)
+    ]
+    write(exhibit.metrics, *entries)
+    series = training_document(exhibit, None)["series"]
+    steps = [step for step, _ in series["mean_steps"]]
+    assert [step for step, _ in series["steps/2"]] == steps
+    assert steps[-1] == 1000
+    assert sum(value for _, value in series["steps/2"]) / len(steps) == pytest.approx(
+        0.25, abs=0.01
+    )
+
+
 def test_the_summary_says_how_far_it_came(exhibit: Exhibit) -> None:
     assert training_document(exhibit, None)["is_finished"] is None
     summary = {"step": 9, "train_minutes": 1.5, "finished": True, "odd": "<script>"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,6 +20,10 @@ SAMPLES: Final = "samples.jsonl"
 
 MOST_POINTS: Final = 400
 """A series that is read as a whole has no more; of several that fall together, it has the mean."""
+
+SPREADS: Final = ("steps/", "shape/")
+"""How series begin that say how plans are spread: a length or a shape that no plan of a step had is
+not written down there, and its share was nothing."""
 
 MOST_SERIES: Final = 500
 LARGEST: Final = 1e15
@@ -51,7 +55,7 @@ def training_document(
         "summary": summary,
         "is_finished": summary.get("finished") is True if summary else None,
         "updated_at": moment(tail.modified),
-        "series": {name: _thinned(values) for name, values in series.items()},
+        "series": _thinned(series),
         "cursor": tail.cursor,
         "is_anew": tail.is_anew,
         "left_out": left_out,
@@ -135,17 +139,30 @@ def _take(series: Series, step: int, numbers: Mapping[str, float]) -> None:
             series.setdefault(name, {})[step] = value
 
 
-def _thinned(values: Mapping[int, float]) -> list[list[float]]:
-    points = sorted(values.items())
-    together = math.ceil(len(points) / MOST_POINTS)
+def _thinned(series: Series) -> dict[str, list[list[float]]]:
+    """The series as lists of points, no more than so many each. Steps fall together in the same
+    way in all of them, so that what belongs together stays so."""
+    steps = sorted({step for values in series.values() for step in values})
+    together = math.ceil(len(steps) / MOST_POINTS)
     if together < 2:
-        return [[step, value] for step, value in points]
-    some = [points[start : start + together] for start in range(0, len(points), together)]
-    return [[part[-1][0], _mean([value for _, value in part])] for part in some]
+        return {name: [[*point] for point in sorted(v.items())] for name, v in series.items()}
+    last = {
+        step: steps[min(place - place % together + together, len(steps)) - 1]
+        for place, step in enumerate(steps)
+    }
+    planned = dict.fromkeys(series.get("mean_steps", ()), 0.0)
+    return {
+        name: _means(planned | values if name.startswith(SPREADS) else values, last)
+        for name, values in series.items()
+    }
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _means(values: Mapping[int, float], last: Mapping[int, int]) -> list[list[float]]:
+    """The mean of the values that fall together, at the last step of each."""
+    found: dict[int, list[float]] = {}
+    for step, value in sorted(values.items()):
+        found.setdefault(last[step], []).append(value)
+    return [[step, sum(some) / len(some)] for step, some in found.items()]
 
 
 def _summary(exhibit: Exhibit) -> dict[str, float | bool]:
