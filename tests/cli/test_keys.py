@@ -92,7 +92,7 @@ def test_a_key_has_the_rules_that_were_asked_for(podium: Podium) -> None:
 
 def test_a_key_without_rules_may_do_everything_but_administer(podium: Podium) -> None:
     made = podium("keys", "create", "Ada", "--json").json
-    assert made["scopes"] == ["ask", "plan", "runs:read", "runs:delete", "gateway"]
+    assert made["scopes"] == ["ask", "plan", "workflow", "runs:read", "runs:delete", "gateway"]
     assert (made["tiers"], made["workers"], made["exclude"]) == (None, None, [])
     assert made["per_day"] == made["in_total"] == NO_CAPS
 

@@ -26,7 +26,7 @@ Scopes = Annotated[
     typer.Option(
         metavar="SCOPE",
         help=f"What it may be used for: {', '.join(SCOPES)}; may be repeated. Without any, "
-        f"all but admin.",
+        f"all but metrics and admin.",
     ),
 ]
 Tiers = Annotated[

@@ -130,7 +130,7 @@ class Answering:
                 else:
                     wishes = self.wishes(asked, turn, visitor, tier)
                     wishes["emit"], wishes["stream"] = watch, teller is not None
-                    run = await self._performed(asked, turn, wishes)
+                    run = await self._performed(asked, turn, visitor, wishes)
         finally:
             if watch.run is not None:
                 _fill(bill, watch.run, before)
@@ -213,10 +213,12 @@ class Answering:
                 caps[name] = allowed + getattr(spent, name)
         return run.budget.narrowed(caps)
 
-    async def _performed(self, asked: Asked, turn: Turn, wishes: Wishes) -> Run:
+    async def _performed(self, asked: Asked, turn: Turn, visitor: Visitor, wishes: Wishes) -> Run:
         if asked.wished.workflow is None:
             return await self._podium.ask(turn.question, **wishes)
         workflow = read_workflow(asked.wished.workflow, self._pool)
+        named = {step.worker: self._pool[step.worker].provider for step in workflow.steps}
+        visitor.check_workflow(named)
         if asked.wished.max_steps is None:  # an effort is for who plans
             wishes["max_steps"] = self._options.max_steps
         return await self._podium.run(workflow, turn.question, **wishes)

@@ -38,7 +38,9 @@ async def readyz(request: Request) -> Response:
 @router.get("/metrics", response_class=Response)
 async def metrics(service: Serving, visitor: Admitted) -> Response:
     """What this server has done so far, as Prometheus reads it: all of its processes together,
-    but for what is in flight and waiting, which is this process's alone."""
+    but for what is in flight and waiting, which is this process's alone. Takes the scope
+    `metrics`."""
+    visitor.require("metrics")
     places = service.places
     counted = service.metrics if service.tally is None else service.tally.whole()
     page = counted.text(requests_in_flight=places.taken, requests_waiting=places.waiting)

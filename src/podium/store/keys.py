@@ -17,14 +17,19 @@ from podium.errors import ConfigError
 from podium.quick import quick
 from podium.run import Tier
 
-Scope = Literal["ask", "plan", "runs:read", "runs:delete", "gateway", "admin"]
+Scope = Literal[
+    "ask", "plan", "workflow", "runs:read", "runs:delete", "gateway", "metrics", "admin"
+]
 """What a key may be used for. `ask`: have questions answered. `plan`: see plans, carried out or
-not. `runs:read` and `runs:delete`: the runs that were made with this very key. `gateway`: call a
-worker by its own name. `admin`: all of these, and the runs of every key."""
+not. `workflow`: have a workflow of one's own carried out, instead of a plan. `runs:read` and
+`runs:delete`: the runs that were made with this very key. `gateway`: call a worker by its own
+name. `metrics`: the numbers of the whole server. `admin`: all of these, and the runs of every
+key."""
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 
-USUAL_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"admin"}
+USUAL_SCOPES: Final[frozenset[Scope]] = frozenset(SCOPES) - {"metrics", "admin"}
+"""What a key may be used for where nobody says: nothing that is about other keys."""
 
 _AS_WRITTEN: Final = ConfigDict(extra="forbid")
 """A rule that this Podium does not know must not be taken for no rule."""
@@ -54,7 +59,8 @@ class Rules:
     """What a key allows.
 
     `tiers` and `workers` are what may be asked for by name, None being all of them; `workers` is
-    about calling a worker directly and says nothing of who works in a run. `exclude` names the
+    about calling a worker directly or naming it in a workflow of one's own, and says nothing of
+    whom a conductor chooses. `exclude` names the
     workers and providers that must not see anything of what is asked with this key: in no step
     of no round, in no nested run, and not directly either. Days and months are those of UTC.
     """

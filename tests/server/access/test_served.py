@@ -158,3 +158,51 @@ async def test_a_run_belongs_to_the_key_that_asked(tmp_path: Path) -> None:
         assert (await served.client.get(f"/v1/runs/{run_id}")).status_code == 200
         run = await store.load(run_id)
     assert run.owner == key.id
+
+
+ONE_STEP = {"steps": [{"worker": "solo", "subtask": "Answer", "access": []}]}
+
+
+@pytest.mark.parametrize(
+    ("rules", "field"),
+    [
+        (Rules(scopes=frozenset({"ask", "gateway"})), None),
+        (Rules(workers=frozenset({"other"})), "podium.workflow"),
+        (Rules(exclude=frozenset({"solo"})), "podium.workflow"),
+        (Rules(exclude=frozenset({"scripted"})), "podium.workflow"),
+        (Rules(scopes=frozenset({"workflow"})), None),
+        (Rules(tiers=frozenset({"mini"})), "model"),
+    ],
+)
+async def test_a_workflow_of_ones_own_gets_round_nothing_that_a_key_forbids(
+    tmp_path: Path, rules: Rules, field: str | None
+) -> None:
+    solo, other = worker(), ScriptedWorker("other", "no")
+    async with served_to(rules, [solo, other], None, tmp_path) as (served, _):
+        response = await served.ask(model="podium-ultra", podium={"workflow": ONE_STEP})
+    assert (response.status_code, response.json()["field"]) == (403, field)
+    assert solo.calls == 0
+
+
+async def test_who_may_give_workflows_gives_them_over_the_workers_that_are_allowed(
+    tmp_path: Path,
+) -> None:
+    rules = Rules(scopes=frozenset({"ask", "workflow"}), workers=frozenset({"solo"}))
+    async with served_to(rules, [worker()], None, tmp_path) as (served, _):
+        response = await served.ask(model="podium-ultra", podium={"workflow": ONE_STEP})
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("rules", "status"),
+    [
+        (Rules(), 403),
+        (Rules(scopes=frozenset({"metrics"})), 200),
+        (Rules(scopes=frozenset({"admin"})), 200),
+    ],
+)
+async def test_the_numbers_of_the_server_are_for_who_runs_it(
+    tmp_path: Path, rules: Rules, status: int
+) -> None:
+    async with served_to(rules, [worker()], None, tmp_path) as (served, _):
+        assert (await served.client.get("/metrics")).status_code == status

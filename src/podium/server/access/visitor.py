@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
@@ -34,7 +35,8 @@ class Visitor:
     """Who asks. `key_id` is also the owner of the runs that they make; it is empty where no keys
     are asked for.
 
-    `tiers` and `workers` are those that may be asked for by name, None being all. `exclude` names
+    `tiers` and `workers` are those that may be asked for by name, or named in a workflow of their
+    own, None being all. `exclude` names
     workers and providers that must see nothing of theirs. `ticket` is this visit's alone, so that
     what it holds can be told from what others with the same key hold.
     """
@@ -83,6 +85,19 @@ class Visitor:
                 f"GET /v1/models lists them, or for a key that allows it",
                 field="model",
             )
+
+    def check_workflow(self, workers: Mapping[str, str]) -> None:
+        """Refuse a workflow of their own over workers, by name and with their providers, that
+        they may not name."""
+        self.require("workflow")
+        for worker, provider in workers.items():
+            if not self.allows(worker, provider):
+                raise Refusal(
+                    "forbidden",
+                    f"the key {self.name!r} does not allow the worker {worker!r}; give the step to "
+                    f"another, GET /v1/models lists them, or ask for a key that allows it",
+                    field="podium.workflow",
+                )
 
     def lists(self, model: str, provider: str = "") -> bool:
         """Whether that tier, or that worker of that provider, is one to show them: they may ask
