@@ -184,6 +184,23 @@ async def test_new_runs_are_announced_and_shown_when_asked_for(page: Page, site:
     await shows(page, "Question 1?", "Question 0?")
 
 
+async def test_a_server_that_goes_away_is_told_of_and_what_is_shown_stays(
+    page: Page, site: Site, watched: Watched
+) -> None:
+    watched.allow("ERR_")
+    await page.clock.install()
+    await site.keep(kept_run(0))
+    await page.goto(site.url("/runs"))
+    await shows(page, "Question 0?")
+    await page.route("**/v1/runs?*", lambda route: route.abort())
+    await page.clock.run_for(11_000)
+    await page.get_by_text("The server cannot be reached").wait_for()
+    await shows(page, "Question 0?")
+    await page.unroute("**/v1/runs?*")
+    await page.clock.run_for(11_000)
+    await page.get_by_text("The server cannot be reached").wait_for(state="hidden")
+
+
 async def test_keys_alone_search_go_through_the_runs_and_open_one(page: Page, site: Site) -> None:
     await site.keep(*(kept_run(number) for number in range(4)))
     await page.goto(site.url("/runs"))

@@ -241,5 +241,5 @@ function nestedRun(run, load) {
  * @param {...import('../lib/dom.js').Child} children
  */
 function section(title, ...children) {
-  return h('section', { class: 'step-section' }, h('h4', {}, title), children);
+  return h('section', { class: 'step-section' }, h('h3', {}, title), children);
 }
