@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -332,13 +333,36 @@ async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage:
     assert len(stage.cleo.asked) == calls, "it is not asked again"
 
 
+async def test_more_than_two_questions_at_once_wait_for_their_turn(
+    page: Page, stage: Stage
+) -> None:
+    """A browser has six connections to a server, and a run takes two."""
+    stage.hold()
+    await opened(page, stage.site.address)
+    for _ in range(4):
+        await page.get_by_role("button", name="Ask", exact=True).click()
+    cards = version(page, "As planned")  # the newest first
+    await step(cards.nth(3), 0, "running").wait_for()
+    await step(cards.nth(2), 0, "running").wait_for()
+    await cards.nth(1).get_by_text("waits for its turn").wait_for()
+    await cards.nth(0).get_by_text("waits for its turn").wait_for()
+    await cards.nth(1).get_by_role("button", name="Cancel").click()
+    await cards.nth(1).locator('[data-status="interrupted"]').wait_for()
+    assert len(stage.ada.asked) == 2
+    for worker in (stage.ada, stage.bob, stage.cleo):
+        worker.go_on()
+    for index in (3, 2, 0):
+        await answered(cards.nth(index))
+    assert len(stage.ada.asked) == 3
+
+
 async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage: Stage) -> None:
     stage.bob.hold()
     card = await asked(page, stage.site.address)
     await step(card, 0, "done").wait_for()
     await card.get_by_role("button", name="Cancel").click()
     await card.locator('[data-status="interrupted"]').wait_for()
-    await stage.bob.let_go.wait()
+    await let_go(stage.bob)
     assert await step(card, 1).get_attribute("data-state") == "cancelled"
     assert "Tokens in" in await figures(card)
     run = await newest(stage.site)
@@ -358,7 +382,7 @@ async def test_a_server_that_goes_away_is_told_of_and_its_run_watched_when_it_is
         wire.cut()
         await card.get_by_text("The connection to the server was lost").wait_for()
         await card.get_by_role("button", name="Ask again").wait_for()
-        await stage.bob.let_go.wait()
+        await let_go(stage.bob)
         await card.get_by_role("button", name="Watch the run").click()
         await card.get_by_text("The connection to the server was lost").wait_for()
         wire.mend()
@@ -495,7 +519,7 @@ async def test_leaving_the_page_stops_what_it_asked_for(page: Page, stage: Stage
     card = await asked(page, stage.site.address)
     await step(card, 1, "running").wait_for()
     await page.get_by_role("link", name="Pool").click()
-    await stage.bob.let_go.wait()
+    await let_go(stage.bob)
 
 
 async def test_with_keys_on_it_asks_for_one_and_then_answers(
@@ -641,6 +665,12 @@ async def newest(site: Site) -> Run:
     """The run that was asked for last, once all of it is written."""
     [summary] = await site.service.keeper.list(RunFilter(), limit=1)
     return await site.service.keeper.load(summary.id)
+
+
+async def let_go(worker: Paced) -> None:
+    """A call of that worker was cancelled."""
+    async with asyncio.timeout(10):
+        await worker.let_go.wait()
 
 
 async def refuse(

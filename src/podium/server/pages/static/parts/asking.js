@@ -5,11 +5,15 @@
 // be had, the words of the answer still come.
 
 import { ApiError, get, stream } from '../lib/api.js';
+import { Turns } from './turns.js';
 
 /**
- * Who is told. `opened` gets the run's id, `happened` every event of the run, `said` each piece
- * of the answer, and `unseen` why the events cannot be had.
+ * Who is told. `queued` says that other questions come first, and `begin` that this one's turn has
+ * come; `opened` gets the run's id, `happened` every event of the run, `said` each piece of the
+ * answer, and `unseen` why the events cannot be had.
  * @typedef {{
+ *   queued: () => void,
+ *   begin: () => void,
  *   opened: (runId: string) => void,
  *   happened: (event: string, data: any) => void,
  *   said: (text: string) => void,
@@ -26,6 +30,9 @@ const ENDINGS = new Set(['response.completed', 'response.incomplete', 'response.
 const LOOKS = 5;
 const LOOK_AGAIN_MILLISECONDS = 400;
 
+/** Each has two connections, and something has to be left for what else the page asks for. */
+const turns = new Turns(2);
+
 const HINTS = /** @type {Record<string, string>} */ ({
   insufficient_quota: 'Raise the budget above, and ask again.',
   rate_limit_exceeded: 'Wait a moment, and ask again.',
@@ -41,6 +48,30 @@ const HINTS = /** @type {Record<string, string>} */ ({
  * @param {{signal: AbortSignal, cancelled: AbortSignal, onHeaders: (headers: Headers) => void}} how
  */
 export async function ask(body, listener, { signal, cancelled, onHeaders }) {
+  const letGo = AbortSignal.any([signal, cancelled]);
+  if (turns.areTaken) listener.queued();
+  try {
+    await turns.take(letGo);
+  } catch (error) {
+    if (signal.aborted) throw error;
+    return;
+  }
+  try {
+    listener.begin();
+    await carriedAndWatched(body, listener, { signal, letGo, onHeaders });
+  } catch (error) {
+    if (signal.aborted || !cancelled.aborted) throw error;
+  } finally {
+    turns.give();
+  }
+}
+
+/**
+ * @param {Record<string, unknown>} body
+ * @param {Listener} listener
+ * @param {{signal: AbortSignal, letGo: AbortSignal, onHeaders: (headers: Headers) => void}} how
+ */
+async function carriedAndWatched(body, listener, { signal, letGo, onHeaders }) {
   /** @type {Promise<void> | null} */
   let watching = null;
   const begun = (/** @type {string} */ runId) => {
@@ -50,15 +81,10 @@ export async function ask(body, listener, { signal, cancelled, onHeaders }) {
     });
   };
   try {
-    const letGo = AbortSignal.any([signal, cancelled]);
     await carried(body, begun, listener, { signal: letGo, onHeaders });
-  } catch (error) {
-    if (signal.aborted || !cancelled.aborted) {
-      await watching;
-      throw error;
-    }
+  } finally {
+    await watching;
   }
-  await watching;
 }
 
 /**

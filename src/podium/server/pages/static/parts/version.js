@@ -66,9 +66,14 @@ export class Version {
     return this.#rounds.at(-1)?.steps ?? null;
   }
 
+  /** It will begin once others have ended. */
+  queued() {
+    this.status('waits for its turn');
+  }
+
   /** Something begins: what was shown before is void. */
   begin(status = 'planning') {
-    this.#keepFocus(this.element);
+    this.#keepFocus(this.#plan);
     this.run = null;
     this.runId = null;
     this.#rounds = [];
