@@ -23,12 +23,17 @@ AXE: Final = "axe_playwright_python"
 GRAVE: Final = ("serious", "critical")
 LOOKS: Final[tuple[tuple[Scheme, int], ...]] = (("light", 1280), ("dark", 1280), ("light", 380))
 UNFOLD: Final = "[...document.querySelectorAll('details')].slice(0, 6).forEach(d => d.open = true)"
-SETTLED: Final = """async () => {
-    for (let n = 0; n < 2; n += 1) await new Promise(requestAnimationFrame);
+SETTLED: Final = """async ([scheme, width]) => {
+    const frame = () => new Promise(requestAnimationFrame);
+    const isThere = () => matchMedia(`(prefers-color-scheme: ${scheme})`).matches
+        && matchMedia('(prefers-reduced-motion: reduce)').matches && innerWidth === width;
+    for (let n = 0; n < 300 && !isThere(); n += 1) await frame();
+    for (let n = 0; n < 3; n += 1) await frame();
     await Promise.allSettled(document.getAnimations().map((animation) => animation.finished));
 }"""
 RUN: Final = """async () => {
-    const { violations } = await axe.run(document, { resultTypes: ['violations'] });
+    const options = { resultTypes: ['violations'], preload: false };
+    const { violations } = await axe.run(document, options);
     return violations.map(({ id, impact, help, nodes }) => ({
         id, impact, help, where: nodes.map((node) => [node.target, node.failureSummary]),
     }));
@@ -56,7 +61,7 @@ async def barriers_in_every_look(page: Page, axe: str) -> dict[tuple[Scheme, int
     for scheme, width in LOOKS:
         await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         await page.set_viewport_size({"width": width, "height": 900})
-        await page.evaluate(SETTLED)
+        await page.evaluate(SETTLED, [scheme, width])
         if barred := await barriers(page):
             found[scheme, width] = barred
     return found
