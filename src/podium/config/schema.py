@@ -195,6 +195,11 @@ class ServerTable(Table):
     log_prompts: bool = Field(
         default=False, description="the log holds questions and answers as well"
     )
+    private_images: bool = Field(
+        default=False,
+        description="clients may send addresses of images on private networks, which workers of "
+        "your own then look up from where they run",
+    )
     traces: bool = Field(
         default=False,
         description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "

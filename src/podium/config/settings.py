@@ -92,6 +92,7 @@ class ServerSettings:
     keep_days: float | None = None
     log: LogForm | None = None
     log_prompts: bool = False
+    private_images: bool = False
     traces: bool = False
     learning: tuple[str, ...] = ()
 

@@ -23,6 +23,7 @@ from podium.server.exchange import ClientGone, Exchange
 from podium.server.hops import hop
 from podium.server.logs import LOGGER, REQUEST
 from podium.server.naming import Target
+from podium.server.pictures import check_pictures
 from podium.server.refusal import Refusal, invalid, refusal_of
 from podium.server.service import Holder, Service
 from podium.server.streaming import Stream
@@ -100,6 +101,7 @@ class Visit:
         try:
             body = with_headers(await exchange.json(service.settings.body_megabytes), exchange)
             self._asked = asked = self.read(body)
+            check_pictures(asked.messages, private=service.settings.private_images)
             self._target = target = service.names.find(asked.model)
             self._traces = self._wants_trace(asked, target)
             request = Request(asked.messages, tools=asked.terms.tools)
