@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -287,42 +287,26 @@ def half_way() -> Round:
     )
 
 
-@pytest.mark.parametrize(
-    ("changes", "words", "onwards"),
-    [
-        (
-            {"status": "failed", "answer": None, "error": "step 1 (checker) failed"},
-            "This run failed before there was an answer",
-            "podium runs resume run_0000000000000000",
-        ),
-        (
-            {"status": "partial", "error": "step 1 (checker) failed"},
-            "the answer is the best so far",
-            "podium runs resume run_0000000000000000",
-        ),
-        (
-            {"status": "interrupted", "answer": None},
-            "This run was interrupted",
-            "podium runs resume run_0000000000000000",
-        ),
-        (
-            {"status": "exhausted", "answer": None, "error": "1 call is spent"},
-            "The budget was spent",
-            "--budget-usd",
-        ),
-    ],
-    ids=["failed", "partial", "interrupted", "exhausted"],
+WITHOUT_A_PROPER_ANSWER: Final = (
+    ("failed", "step 1 (checker) failed", "failed before there was an answer", "runs resume run_"),
+    ("partial", "step 1 (checker) failed", "the answer is the best so far", "runs resume run_"),
+    ("interrupted", None, "This run was interrupted", "runs resume run_"),
+    ("exhausted", "1 call is spent", "The budget was spent", "--budget-usd"),
 )
+
+
 async def test_a_run_without_a_proper_answer_says_why_and_how_to_go_on(
-    page: Page, site: Site, changes: dict[str, Any], words: str, onwards: str
+    page: Page, site: Site
 ) -> None:
-    await site.keep(kept_run(0, rounds=(half_way(),), **changes))
-    await page.goto(run_url(site, kept_run()))
-    notice = page.locator(".run-notice")
-    await notice.get_by_text(words).wait_for()
-    text = await notice.inner_text()
-    assert onwards in text
-    assert str(changes.get("error", "")) in text
+    for number, (status, error, words, onwards) in enumerate(WITHOUT_A_PROPER_ANSWER):
+        run = kept_run(number, rounds=(half_way(),), status=status, error=error, answer=None)
+        await site.keep(run)
+        await page.goto(run_url(site, run))
+        notice = page.locator(".run-notice")
+        await notice.get_by_text(words).wait_for()
+        text = await notice.inner_text()
+        assert onwards in text
+        assert (error or "") in text
     assert await page.locator(".matrix-lost").count() == 1
     await step(page, 1).locator("summary").click()
     await step(page, 1).get_by_text("prompt 1").wait_for()
