@@ -145,7 +145,7 @@ async def listening(app: Any) -> AsyncIterator[str]:
             timeout_graceful_shutdown=1,
         )
     )
-    serving = asyncio.create_task(server._serve())
+    serving = asyncio.create_task(_served(server))
     while not server.started:
         assert not serving.done(), "the server ended before it listened"
         await asyncio.sleep(0.005)
@@ -155,3 +155,11 @@ async def listening(app: Any) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await serving
+
+
+async def _served(server: uvicorn.Server) -> None:
+    """Until it is told to stop. Where it cannot start, one test fails and not the whole session."""
+    try:
+        await server._serve()
+    except SystemExit as exit_:
+        raise RuntimeError("the server could not start; its log says why") from exit_

@@ -181,3 +181,27 @@ async def test_while_an_answer_is_streamed_none_executes(
         assert await page.evaluate(ACTED) == NOTHING
         assert HOSTILE[0] in await page.locator("main").inner_text()
         await page.close()
+
+
+async def test_the_policy_stops_what_would_get_through_all_the_same(
+    page: Page, site: Site, watched: Watched
+) -> None:
+    watched.allow("Content Security Policy", "404")
+    await page.goto(site.url("/docs"))
+    await page.get_by_role("heading", level=1).first.wait_for()
+    reached = await page.evaluate(
+        """async () => {
+            const script = document.createElement('script');
+            script.textContent = 'window.taken = 1';
+            const picture = document.createElement('div');
+            picture.innerHTML =
+                '<img src="/favicon" onerror="taken = 2"><a href="javascript:taken = 3">x</a>';
+            document.body.append(script, picture);
+            picture.querySelector('a').click();
+            return fetch('https://evil.example/').then(() => true, () => false);
+        }"""
+    )
+    await page.evaluate(SETTLED)
+    assert not reached
+    assert await page.evaluate("window.taken ?? null") is None
+    assert len([said for said in watched.said if "Content Security Policy" in said]) >= 3

@@ -79,7 +79,7 @@ export async function remove(path, { signal, onHeaders } = {}) {
  */
 export async function* stream(path, { body, signal, last, onHeaders } = {}) {
   const headers = { Accept: 'text/event-stream', ...(last ? { 'Last-Event-ID': last } : {}) };
-  const sent = body === undefined ? {} : withBody(body);
+  const sent = body === undefined ? { headers: {} } : withBody(body);
   const request = { ...sent, signal, headers: { ...sent.headers, ...headers } };
   const response = await ask(path, request, onHeaders);
   if (response.body === null) return;

@@ -43,8 +43,21 @@ export function s(tag, attributes, ...children) {
  * @returns {Parent}
  */
 export function replace(element, ...children) {
-  element.replaceChildren(...nodes(children));
+  const fragment = appendAll(document.createDocumentFragment(), children);
+  element.replaceChildren(fragment);
   return element;
+}
+
+/**
+ * One by one: a call takes some ten thousands of arguments, and a text may have more lines.
+ * @template {Element | DocumentFragment} Parent
+ * @param {Parent} parent
+ * @param {Child[]} children
+ * @returns {Parent}
+ */
+function appendAll(parent, children) {
+  for (const node of nodes(children)) parent.append(node);
+  return parent;
 }
 
 /**
@@ -53,10 +66,14 @@ export function replace(element, ...children) {
  * @returns {Node[]}
  */
 export function nodes(children) {
+  /** @type {Node[]} */
   const found = [];
-  for (const child of children.flat(Infinity)) {
-    if (child === null || child === undefined || child === false || child === '') continue;
-    found.push(child instanceof Node ? child : document.createTextNode(visible(String(child))));
+  for (const child of children) {
+    if (Array.isArray(child)) for (const node of nodes(child)) found.push(node);
+    else if (child instanceof Node) found.push(child);
+    else if (child !== null && child !== undefined && child !== false && child !== '') {
+      found.push(document.createTextNode(visible(String(child))));
+    }
   }
   return found;
 }
@@ -73,12 +90,12 @@ function furnished(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === 'function') {
-      element.addEventListener(name.replace(/^on/, ''), value);
+      element.addEventListener(name.replace(/^on/, ''), /** @type {EventListener} */ (value));
     } else {
       element.setAttribute(name, checked(name, value === true ? '' : String(value)));
     }
   }
-  element.append(...nodes(children));
+  appendAll(element, children);
   return element;
 }
 

@@ -5,7 +5,9 @@
  * @returns {AsyncGenerator<{event: string, data: string, id: string}>}
  */
 export async function* events(bytes) {
-  const reader = bytes.pipeThrough(new TextDecoderStream()).getReader();
+  /** @type {ReadableWritablePair<string, any>} */
+  const words = new TextDecoderStream();
+  const reader = bytes.pipeThrough(words).getReader();
   let rest = '';
   let id = '';
   /** @type {{event: string, data: string[]}} */

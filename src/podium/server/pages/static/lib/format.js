@@ -10,7 +10,10 @@ function unknown() {
   return h('span', { class: 'unknown', title: 'unknown' }, UNKNOWN);
 }
 
-/** @param {unknown} value */
+/**
+ * @param {unknown} value
+ * @returns {value is number}
+ */
 function isNumber(value) {
   return typeof value === 'number' && Number.isFinite(value);
 }

@@ -1,7 +1,7 @@
 // What stands within a line of Markdown: emphasis, code, links, mathematics. Whatever is not
 // understood stays the text that it is. Time is linear in the length of the text, whoever wrote it.
 
-import { h } from './dom.js';
+import { h, nodes } from './dom.js';
 import { formula } from './math.js';
 import { isSafeAddress } from './text.js';
 
@@ -88,7 +88,7 @@ class Reader {
 
   flush() {
     if (this.plain === '') return;
-    this.made.push(...h('span', {}, this.plain).childNodes);
+    this.made.push(...nodes([this.plain]));
     this.plain = '';
   }
 
@@ -225,8 +225,8 @@ class Reader {
       const end = this.closing(sign, start + 1);
       if (end < 0) continue;
       const inner = this.within(this.text.slice(start, end));
-      const made = tags.reduceRight((children, tag) => [h(tag, {}, children)], inner);
-      return this.put(made[0], end + sign.length - this.at);
+      const [made] = tags.reduceRight((children, tag) => [h(tag, {}, children)], inner);
+      return this.put(made, end + sign.length - this.at);
     }
     this.take(/^(\*+|_+|~+)/.exec(this.text.slice(this.at, this.at + 200))?.[0].length ?? 1);
     return true;
@@ -265,7 +265,7 @@ class Reader {
 
   /** @param {string} text */
   within(text) {
-    return this.depth >= DEEPEST ? [text] : new Reader(text, this.depth + 1).read();
+    return this.depth >= DEEPEST ? nodes([text]) : new Reader(text, this.depth + 1).read();
   }
 }
 

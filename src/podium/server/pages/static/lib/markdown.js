@@ -2,7 +2,7 @@
 // that it is, pictures are links. Blocks are read here, what stands within a line by `inline`.
 
 import { copyButton } from '../parts/copy.js';
-import { h } from './dom.js';
+import { h, replace } from './dom.js';
 import { inline } from './inline.js';
 import { formula } from './math.js';
 
@@ -20,10 +20,8 @@ const DISPLAY = /^ {0,3}(\$\$|\\\[)/;
  * @returns {DocumentFragment}
  */
 export function markdown(text) {
-  const fragment = document.createDocumentFragment();
   const lines = text.replace(/\r\n?/g, '\n').replaceAll('\t', '    ').split('\n');
-  fragment.append(...blocks(lines, 0));
-  return fragment;
+  return replace(document.createDocumentFragment(), blocks(lines, 0));
 }
 
 /**

@@ -96,7 +96,10 @@ function written(value) {
   return JSON.stringify(value);
 }
 
-/** @param {any} schema */
+/**
+ * @param {any} schema
+ * @returns {string}
+ */
 function kindOf(schema) {
   if (!schema) return '';
   if (schema.enum) return schema.enum.map(written).join(' | ');
