@@ -14,7 +14,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from podium.server.access.keys import make_key
 from podium.server.starting import is_public
+from podium.store import keys_in, open_store
+from podium.store.keys import Rules
 from support.serve_process import SlowUpstream, podium_serve_over
 
 POOL = """
@@ -125,6 +128,23 @@ async def test_several_processes_answer_on_one_port_and_share_the_runs(tmp_path:
                 listed = {run["run_id"] for run in (await client.get("/v1/runs")).json()["data"]}
             while 'runs_total{status="answered"} 4' not in (await client.get("/metrics")).text:
                 await asyncio.sleep(0.05)
+
+
+async def test_who_signed_in_with_one_process_is_known_to_all(tmp_path: Path) -> None:
+    made = make_key("Ada", Rules())
+    store = await open_store(tmp_path / "runs.db")
+    await keys_in(store).add(made.key)
+    await store.close()
+    async with podium_serve(tmp_path, "--workers", "2", "--keys") as serving:
+        async with httpx.AsyncClient(base_url=serving.address, timeout=30) as client:
+            signed_in = await client.post("/session", json={"key": made.token})
+            cookies = dict(client.cookies)
+        assert signed_in.status_code == 200
+        for _ in range(8):  # each on a connection of its own, so that both processes have a turn
+            async with httpx.AsyncClient(
+                base_url=serving.address, cookies=cookies, timeout=30
+            ) as client:
+                assert (await client.get("/v1/runs")).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
