@@ -61,6 +61,7 @@ async def test_a_run_shows_what_was_asked_answered_and_taken(page: Page, site: S
     run_id = await site.ask("Compare two explanations of the blue sky.")
     await page.goto(run_url(site, run_id))
     await page.get_by_role("heading", level=1, name="Compare two explanations").wait_for()
+    assert await page.title() == "Compare two explanations of the blue sky. · Podium"
     head = await page.locator(".run-head").inner_text()
     for shown in (run_id, "answered", "podium-ultra", "rules", "Tokens", "3"):
         assert shown in head
@@ -336,6 +337,20 @@ async def test_a_run_that_waits_for_tools_names_them(page: Page, site: Site) -> 
     await page.goto(run_url(site, kept_run(), "?step=0.0"))
     await page.get_by_text("waits for the results of the tool clock").wait_for()
     await step(page, 0).get_by_text('{"zone": "UTC"}').wait_for()
+
+
+async def test_a_run_that_waited_for_tools_is_followed_when_it_goes_on(
+    page: Page, site: Site
+) -> None:
+    await page.clock.install()
+    call = Message("assistant", (ToolCall("call_1", "clock", "{}"),))
+    held = step_record(0, status="waiting", turns=(call,))
+    await site.keep(kept_run(status="waiting", answer=None, rounds=(round_of(held),)))
+    await page.goto(run_url(site, kept_run()))
+    await page.get_by_text("waits for the results of the tool clock").wait_for()
+    await site.store.finish(kept_run())
+    await page.clock.run_for(4_000)
+    await page.locator(".run-answer").get_by_text("Answer 0.").wait_for()
 
 
 async def test_a_run_that_is_not_there_says_so_and_leads_to_the_others(

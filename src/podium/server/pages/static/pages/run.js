@@ -3,6 +3,7 @@
 
 import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
+import { shorten } from '../lib/format.js';
 import { loading } from '../lib/states.js';
 import { follow } from '../parts/follow.js';
 import { runHead } from '../parts/run-head.js';
@@ -14,6 +15,7 @@ import { beforeEvents, fromRecord, lastKnown, take } from '../parts/trace.js';
 export const title = 'Run';
 
 const TICK_MILLISECONDS = 250;
+const LONGEST_TITLE = 60;
 
 /**
  * @typedef {{params: Record<string, string>, query: URLSearchParams, signal: AbortSignal,
@@ -71,6 +73,7 @@ class RunPage {
     // Events tell a run that goes on from its beginning, so nothing is shown twice.
     this.trace = goesOn(document) ? beforeEvents(document) : fromRecord(document);
     this.beganAt = performance.now() - soFar(document);
+    globalThis.document.title = `${shorten(document.question, LONGEST_TITLE)} · Podium`;
     replace(this.head, runHead(document, { onDeleted: () => this.navigate('/runs') }));
     replace(this.state, statusNotice(document));
     this.draw();

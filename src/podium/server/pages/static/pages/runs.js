@@ -5,6 +5,7 @@
 import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
 import { empty, failure, loading } from '../lib/states.js';
+import { pause } from '../parts/pause.js';
 import { connection } from '../parts/polling.js';
 import { addressOf, filterForm, filtersIn, requestOf } from '../parts/run-filters.js';
 import { runRows } from '../parts/run-rows.js';
@@ -14,8 +15,8 @@ export const title = 'Runs';
 
 const PAGE = 50;
 const TYPING_MILLISECONDS = 250;
-const WATCH_MILLISECONDS = 2000;
-const LOOK_MILLISECONDS = 10_000;
+const WATCH_SECONDS = 2;
+const LOOK_SECONDS = 10;
 
 /**
  * @typedef {{query: URLSearchParams, signal: AbortSignal,
@@ -155,7 +156,7 @@ class RunList {
   async watch() {
     for (;;) {
       const goesOn = this.rows.runs().some(seemsToGoOn);
-      await pause(goesOn ? WATCH_MILLISECONDS : LOOK_MILLISECONDS, this.signal);
+      await pause(goesOn ? WATCH_SECONDS : LOOK_SECONDS, this.signal);
       if (this.signal.aborted) return;
       try {
         await this.lookAgain();
@@ -209,19 +210,4 @@ function searchBySlash(event) {
   if (event.key !== '/' || isTyping || event.ctrlKey || event.metaKey || event.altKey) return;
   event.preventDefault();
   document.getElementById('filter-text')?.focus();
-}
-
-/**
- * @param {number} milliseconds
- * @param {AbortSignal} signal
- * @returns {Promise<void>}
- */
-function pause(milliseconds, signal) {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
 }

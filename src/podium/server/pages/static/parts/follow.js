@@ -1,11 +1,14 @@
-// Following a run: its record, and while it goes on its events, to its end. Should the server go
-// away meanwhile, it is tried again, at longer and longer intervals.
+// Following a run: its record, and while it goes on its events, to its end. One that waits for the
+// results of tools is looked at until somebody brings them. Should the server go away meanwhile, it
+// is tried again, at longer and longer intervals.
 
 import { ApiError, get, stream } from '../lib/api.js';
+import { pause } from './pause.js';
 import { goesOn } from './status.js';
 
 const FIRST_WAIT_SECONDS = 1;
 const LONGEST_WAIT_SECONDS = 20;
+const LOOK_AGAIN_SECONDS = 3;
 const RECORD_WAIT_SECONDS = 0.1;
 const RECORD_TRIES = 10;
 
@@ -27,44 +30,102 @@ const RECORD_TRIES = 10;
  * @param {Follower} follower
  */
 export async function follow(id, signal, follower) {
-  const address = `/v1/runs/${encodeURIComponent(id)}`;
-  const recorded = () => get(address, { signal });
-  let document = await recorded();
+  const following = new Following(id, signal, follower);
+  let document = await following.recorded();
   follower.onRecord(document);
-  let wait = FIRST_WAIT_SECONDS;
-  while (goesOn(document)) {
+  while (goesOn(document) || document.status === 'waiting') {
     try {
-      for await (const { event, data } of stream(`${address}/events`, { signal })) {
-        wait = FIRST_WAIT_SECONDS;
-        const told = JSON.parse(data);
-        follower.onEvent(event, told);
-        if (told.run_id !== id) continue;
-        if (event === 'run_done') return await conclude(recorded, signal, follower);
-        if (event === 'run_lost') return follower.onRecord(await recorded());
-      }
-      throw new ApiError(0, 'The server ended the stream before the run was over.', '');
+      document = goesOn(document) ? await following.ended() : await following.takenUp(document);
     } catch (error) {
       signal.throwIfAborted();
       if (!isPassing(error)) throw error;
-      document = await foundAgain(error);
-      follower.onRecord(document);
+      document = await following.foundAgain(error);
+    }
+    if (document === null) return follower.onUnkept();
+    follower.onRecord(document);
+  }
+}
+
+class Following {
+  /**
+   * @param {string} id
+   * @param {AbortSignal} signal
+   * @param {Follower} follower
+   */
+  constructor(id, signal, follower) {
+    this.id = id;
+    this.address = `/v1/runs/${encodeURIComponent(id)}`;
+    this.signal = signal;
+    this.follower = follower;
+    this.wait = FIRST_WAIT_SECONDS;
+  }
+
+  /** @returns {Promise<any>} The run as it is on record. */
+  recorded() {
+    return get(this.address, { signal: this.signal });
+  }
+
+  /** @returns {Promise<any>} The record when the run is over; null where nothing was kept. */
+  async ended() {
+    const events = stream(`${this.address}/events`, { signal: this.signal });
+    for await (const { event, data } of events) {
+      this.wait = FIRST_WAIT_SECONDS;
+      const told = JSON.parse(data);
+      this.follower.onEvent(event, told);
+      if (told.run_id !== this.id) continue;
+      if (event === 'run_done') return this.settled();
+      if (event === 'run_lost') return this.recorded();
+    }
+    throw new ApiError(0, 'The server ended the stream before the run was over.', '');
+  }
+
+  /**
+   * That a run is over is told before it is written, so its record may come a moment later.
+   * @returns {Promise<any>}
+   */
+  async settled() {
+    for (let tries = 0; tries < RECORD_TRIES; tries += 1) {
+      if (tries > 0) await pause(RECORD_WAIT_SECONDS, this.signal);
+      try {
+        const document = await this.recorded();
+        if (document.status !== 'running') return document;
+      } catch (error) {
+        if (!(error instanceof ApiError) || error.status !== 404) throw error;
+      }
+    }
+    return null;
+  }
+
+  /**
+   * @param {any} before
+   * @returns {Promise<any>} The record once the run waits no more, or for something else.
+   */
+  async takenUp(before) {
+    const calls = JSON.stringify(before.waiting_for);
+    for (;;) {
+      await pause(LOOK_AGAIN_SECONDS, this.signal);
+      const document = await this.recorded();
+      if (document.status !== 'waiting' || JSON.stringify(document.waiting_for) !== calls) {
+        return document;
+      }
     }
   }
 
   /**
-   * The record again, once the server answers.
-   * @param {unknown} error What it last said, or did not.
-   * @returns {Promise<any>}
+   * @param {unknown} error What the server last said, or did not.
+   * @returns {Promise<any>} The record again, once the server answers.
    */
-  async function foundAgain(error) {
+  async foundAgain(error) {
     for (;;) {
-      const lost = { error, seconds: wait };
-      await pause(wait, signal, (tryNow) => follower.onLost({ ...lost, tryNow }));
-      wait = Math.min(wait * 2, LONGEST_WAIT_SECONDS);
+      const seconds = this.wait;
+      await pause(seconds, this.signal, (tryNow) => {
+        this.follower.onLost({ error, seconds, tryNow });
+      });
+      this.wait = Math.min(seconds * 2, LONGEST_WAIT_SECONDS);
       try {
-        return await recorded();
+        return await this.recorded();
       } catch (again) {
-        signal.throwIfAborted();
+        this.signal.throwIfAborted();
         if (!isPassing(again)) throw again;
         error = again;
       }
@@ -73,51 +134,9 @@ export async function follow(id, signal, follower) {
 }
 
 /**
- * The run as it was kept in the end. It is told that a run is over before that is written, so the
- * record may come a moment later.
- * @param {() => Promise<any>} recorded
- * @param {AbortSignal} signal
- * @param {Follower} follower
- */
-async function conclude(recorded, signal, follower) {
-  for (let tries = 0; tries < RECORD_TRIES; tries += 1) {
-    if (tries > 0) await pause(RECORD_WAIT_SECONDS, signal, () => {});
-    try {
-      const document = await recorded();
-      if (document.status === 'running') continue;
-      follower.onRecord(document);
-      return;
-    } catch (error) {
-      if (!(error instanceof ApiError) || error.status !== 404) throw error;
-    }
-  }
-  follower.onUnkept();
-}
-
-/**
  * Whether another try may find things otherwise: nobody answered, or nobody could.
  * @param {unknown} error
  */
 function isPassing(error) {
   return error instanceof ApiError && (error.status === 0 || error.status >= 500);
-}
-
-/**
- * @param {number} seconds
- * @param {AbortSignal} signal
- * @param {(tryNow: () => void) => void} begin
- * @returns {Promise<void>}
- */
-function pause(seconds, signal, begin) {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, seconds * 1000);
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    });
-    begin(() => {
-      clearTimeout(timer);
-      resolve();
-    });
-  });
 }
