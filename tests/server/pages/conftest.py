@@ -29,6 +29,8 @@ QUIET: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
+PATIENCE_MILLISECONDS: Final = 20_000
+"""How long is waited for what a page is to show: a busy machine makes no test fail."""
 HERE: Final = Path(__file__).parent
 
 
@@ -79,8 +81,9 @@ async def browser() -> AsyncIterator[Browser]:
     """Chromium, once for all tests; each gets a profile of its own."""
     if CHROMIUM is None:
         pytest.skip("NO BROWSER: install chromium (apt-get install chromium) to try the pages")
-    from playwright.async_api import async_playwright
+    from playwright.async_api import async_playwright, expect
 
+    expect.set_options(timeout=PATIENCE_MILLISECONDS)
     async with async_playwright() as playwright:
         launched = await playwright.chromium.launch(executable_path=CHROMIUM, args=[*QUIET])
         yield launched
@@ -93,7 +96,7 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
     made = await browser.new_context(
         viewport={"width": 1280, "height": 900}, locale="en-US", timezone_id="Europe/Vienna"
     )
-    made.set_default_timeout(5000)
+    made.set_default_timeout(PATIENCE_MILLISECONDS)
     yield made
     await made.close()
 

@@ -52,13 +52,12 @@ async def test_links_change_the_page_in_place_and_back_leads_back(page: Page, si
 async def test_a_page_is_stopped_when_it_is_left(page: Page, site: Site) -> None:
     held: list[str] = []
     await page.route("**/openapi.json", lambda route: held.append(route.request.url))
-    cut = []
-    page.on("requestfailed", lambda request: cut.append(request.url))
     await page.goto(site.url("/docs"))
     await page.get_by_role("status").wait_for()
-    await page.get_by_role("link", name="Runs", exact=True).click()
+    async with page.expect_event("requestfailed") as cut:
+        await page.get_by_role("link", name="Runs", exact=True).click()
+    assert [(await cut.value).url] == held == [site.url("/openapi.json")]
     await expect(page).to_have_title("Runs · Podium")
-    assert cut == held == [site.url("/openapi.json")]
 
 
 async def test_an_error_says_what_happened_and_how_to_go_on(
