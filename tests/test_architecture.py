@@ -32,6 +32,7 @@ DOMAIN: Final = (
     "events",
     "task",
     "demands",
+    "exclusion",
     "resumption",
     "patterns",
     "structure",

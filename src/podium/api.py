@@ -148,6 +148,10 @@ class AsyncPodium:
         """Who plans, unless a tier says otherwise."""
         return (await self._open()).assembly.conductor
 
+    async def excludable(self) -> frozenset[str]:
+        """The names that a run may exclude: of workers, of providers, and of servers of tools."""
+        return (await self._open()).excludable
+
     async def options(self) -> Options:
         """What a run has where nothing is wished for."""
         return (await self._open()).options

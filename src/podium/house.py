@@ -13,9 +13,10 @@ from typing import TypedDict
 from podium.assembly import Assembly
 from podium.budget import Account, Budget
 from podium.conductor import Conductor, FixedConductor, for_tier
-from podium.engine import Switchboard, Toolbox
+from podium.engine import Switchboard, Toolbox, servers_of
 from podium.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.events import Emit
+from podium.exclusion import check_excluded, excludable
 from podium.process import is_alive, this_process
 from podium.request import Image, Message, Terms, ToolResult
 from podium.run import Round, Run, Tier
@@ -30,10 +31,10 @@ class Wishes(TypedDict, total=False):
 
     `history` is the conversation before the question, `images` are part of the question.
     `terms` are demanded of the answer; `owner` is whose run it is, and `account` what its calls
-    draw on besides the budget. `exclude` names workers and providers that this run must not use,
-    besides those that the options exclude. `emit` gets every event as it happens, and with
-    `stream` the answer piece by piece; it is called on the event loop's thread and must return at
-    once.
+    draw on besides the budget. `exclude` names workers, providers and servers of tools that this
+    run must not use, besides those that the options exclude. `emit` gets every event as it
+    happens, and with `stream` the answer piece by piece; it is called on the event loop's thread
+    and must return at once.
     """
 
     history: tuple[Message, ...]
@@ -167,31 +168,24 @@ class House:
         for name in sorted(wishes.keys() - Wishes.__annotations__.keys()):
             known = ", ".join(Wishes.__annotations__)
             raise ConfigError(f"there is no wish {name!r}; a run may have {known}")
-        usual = self.options
+        usual, excluded = self.options, frozenset(wishes.get("exclude", ()))
         return Options(
             max_steps=wishes.get("max_steps", usual.max_steps),
             rounds=wishes.get("rounds", usual.rounds),
             budget=wishes.get("budget", usual.budget),
             account=wishes.get("account", usual.account),
             tier=wishes.get("tier", usual.tier),
-            exclude=usual.exclude | self._checked(frozenset(wishes.get("exclude", ()))),
+            exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable)),
             terms=wishes.get("terms", usual.terms),
             owner=wishes.get("owner", usual.owner),
         )
 
-    def _checked(self, excluded: frozenset[str]) -> frozenset[str]:
-        """A misspelt exclusion would let a worker in that was to be kept out."""
-        profiles = [*self.assembly.pool]
+    @property
+    def excludable(self) -> frozenset[str]:
+        """The names that a run may exclude."""
         planner = getattr(self.assembly.conductor, "worker", None)
-        if planner is not None:
-            profiles.append(planner.profile)
-        known = {name for profile in profiles for name in (profile.name, profile.provider)} - {""}
-        for name in sorted(excluded - known):
-            raise ConfigError(
-                f"{name!r} is to be excluded, but no worker or provider is called so; "
-                f"there is {', '.join(sorted(known))}"
-            )
-        return excluded
+        planning = () if planner is None else (planner.profile,)
+        return excludable((*self.assembly.pool, *planning), servers_of(self.toolbox))
 
 
 def _conductor_of(run: Run, configured: Conductor) -> Conductor:

@@ -14,7 +14,7 @@ from typing import Final, get_args
 from podium.budget import Account, Budget, Ledger
 from podium.conductor.base import Conductor, Situation
 from podium.demands import check_pool, check_terms
-from podium.engine import Calls, Switchboard, Toolbox, context
+from podium.engine import Calls, Switchboard, Toolbox, context, toolbox_excluding
 from podium.errors import (
     BudgetExhausted,
     ConfigError,
@@ -39,9 +39,10 @@ class Options:
     """What may differ from run to run.
 
     `rounds` is how often the conductor may plan: 1 carries out the first plan and ends, more
-    lets it look at the answer and either accept it or plan again. `exclude` names workers and
-    providers that this run must not use, in any round or nested run. `terms` are demanded of the
-    answer; `owner` is whose run it is, and `account` what its calls draw on besides the budget.
+    lets it look at the answer and either accept it or plan again. `exclude` names workers,
+    providers and servers of tools that this run must not use, in any round or nested run. `terms`
+    are demanded of the answer; `owner` is whose run it is, and `account` what its calls draw on
+    besides the budget.
     """
 
     max_steps: int = DEFAULT_MAX_STEPS
@@ -250,7 +251,7 @@ class Runner:
             board=self.board,
             ledger=ledger,
             emit=emit,
-            toolbox=self.toolbox,
+            toolbox=toolbox_excluding(self.toolbox, run.exclude),
             call_ids=known_calls(run) if run.rounds or run.history else set(),
         )
         performance = Performance(cast, run, self.conductor, stream=stream, was_waiting=was_waiting)

@@ -259,3 +259,42 @@ async def test_nothing_is_left_to_be_tried_again_once_it_is_closed(
     async with opened(McpSettings(name="odd", command="no-such-program-here")):
         pass
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+TELLS = """
+def call(number, params):
+    told = json.dumps(params.get("_meta"))
+    say(id=number, result={"content": [{"type": "text", "text": told}]})
+"""
+
+
+async def test_a_run_that_excludes_a_server_does_not_get_its_tools(tmp_path: Path) -> None:
+    servers = (odd_server(tmp_path, name="one"), odd_server(tmp_path, name="two"))
+    async with opened(*servers) as box:
+        assert box.servers == ("one", "two")
+        left = box.excluding({"mcp:one", "deepseek"})
+        assert [tool.name for tool in left.tools] == ["two__echo"]
+        refused = await left.call(ToolCall("c", "one__echo", "{}"))
+        assert (refused.text, refused.is_error) == ("there is no tool named 'one__echo'", True)
+
+
+async def test_a_server_is_told_who_must_see_nothing_of_a_run(tmp_path: Path) -> None:
+    call = ToolCall("c", "odd__echo", "{}")
+    async with opened(odd_server(tmp_path, TELLS)) as box:
+        assert (await box.call(call)).text == "null"
+        told = await box.excluding({"openai", "deepseek", "mcp:other"}).call(call)
+    assert json.loads(told.text) == {"podium/exclude": ["deepseek", "openai"]}
+
+
+async def test_a_worker_is_offered_no_tool_of_a_server_that_the_run_excludes(
+    tmp_path: Path,
+) -> None:
+    actor = Actor("a", can=("tools",))
+    async with (
+        opened(odd_server(tmp_path)) as box,
+        AsyncPodium([actor], ALONE, toolbox=box) as podium,
+    ):
+        assert "mcp:odd" in await podium.excludable()
+        await podium.ask("Why?")
+        await podium.ask("Why?", exclude=frozenset({"mcp:odd"}))
+    assert [len(request.tools) for request in actor.requests] == [1, 0]

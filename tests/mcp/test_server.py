@@ -244,6 +244,19 @@ async def test_a_call_gets_no_more_steps_and_rounds_than_are_set() -> None:
     assert [(run.max_steps, run.max_rounds) for run in store.runs] == [(2, 2), (4, 3)]
 
 
+async def test_who_is_excluded_where_the_call_comes_from_sees_nothing_of_it_here() -> None:
+    store = Kept()
+    async with talking(scripted(store=store)) as talk:
+        said = await talk.ask(
+            "tools/call",
+            name="ask",
+            arguments={"question": "Why?"},
+            _meta={"podium/exclude": ["b", "nobody of this pool", 7]},
+        )
+    assert said["result"]["isError"], "the plan needs b"
+    assert "'b'" in said["result"]["content"][0]["text"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -179,3 +179,13 @@ async def test_a_cost_that_nobody_knows_is_not_told() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")], dialects=REAL)) as served:
         response = await served.client.post(PLAIN, json={"model": "solo", "messages": WHY})
     assert "x-podium-cost" not in response.headers
+
+
+async def test_a_misspelt_exclusion_is_refused_with_the_names_that_there_are() -> None:
+    solo = ScriptedWorker("solo", "yes")
+    async with serving(application([solo])) as served:
+        for model in ("solo", "podium"):
+            refused = await served.ask(model=model, podium={"exclude": ["depseek"]})
+            assert (refused.status_code, refused.json()["field"]) == (400, "podium.exclude")
+            assert "there is scripted, solo" in refused.json()["message"]
+    assert solo.calls == 0

@@ -41,7 +41,7 @@ Exclude = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="A worker or provider that must see nothing that is asked with it, in no step "
+        help="A worker, provider or mcp:SERVER that must see nothing that is asked with it, in no step "
         "of any run; may be repeated.",
     ),
 ]

@@ -18,7 +18,7 @@ from podium.cli.app import NounGroup
 from podium.cli.kept import Result, with_store
 from podium.cli.key_text import key_document, rules_line, state_of, usage_line
 from podium.cli.output import complain, say, say_json
-from podium.cli.settings import Choice, settings_for
+from podium.cli.settings import Choice, excludable_in, settings_for
 from podium.cli.text import local_time, one_line
 from podium.config.problems import nearest
 from podium.config.resolve import PROVIDERS
@@ -172,14 +172,12 @@ def _known(excluded: frozenset[str], config: Path | None) -> frozenset[str]:
     if not excluded:
         return excluded
     settings = asyncio.run(settings_for(Choice(config=config), os.environ))
-    planner = settings.conductor.worker
-    profiles = [*settings.pool, *([planner.profile] if planner is not None else [])]
-    known = {name for profile in profiles for name in (profile.name, profile.provider)}
-    for name in sorted(excluded - known - set(PROVIDERS)):
+    known = excludable_in(settings) | set(PROVIDERS)
+    for name in sorted(excluded - known):
         raise UsageError(
-            f"--exclude {name!r} is neither a provider nor a worker of {settings.source}; "
-            f"{nearest(name, {*known, *PROVIDERS} - {''})}; name the server's configuration with "
-            f"--config FILE where it is another"
+            f"--exclude {name!r} is neither a provider, nor a worker of {settings.source}, nor "
+            f"mcp: and a server of tools; {nearest(name, known)}; name the server's configuration "
+            f"with --config FILE where it is another"
         )
     return excluded
 

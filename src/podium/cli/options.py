@@ -91,7 +91,9 @@ AllowUnpriced = Annotated[
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A worker or provider to leave out; may be repeated."),
+    typer.Option(
+        metavar="NAME", help="A worker, provider or mcp:SERVER to leave out; may be repeated."
+    ),
 ]
 Offline = Annotated[
     bool,

@@ -17,6 +17,7 @@ from podium.config.problems import nearest
 from podium.config.resolve import PROVIDERS, best_planner, worker_settings
 from podium.config.schema import WorkerTable
 from podium.errors import ConfigError, UsageError
+from podium.exclusion import SERVER, excludable
 from podium.local.addresses import is_loopback
 from podium.local.sources import is_repository
 from podium.pool import CONDUCTOR_PROVIDER
@@ -116,7 +117,8 @@ def without(settings: Settings, excluded: Collection[str]) -> Settings:
         elif planner.profile.name in pool.names:
             planner = next(w for w in workers if w.profile.name == planner.profile.name)
         conductor = replace(conductor, worker=planner)
-    return replace(settings, workers=workers, conductor=conductor)
+    mcp = tuple(server for server in settings.mcp if f"{SERVER}{server.name}" not in excluded)
+    return replace(settings, workers=workers, conductor=conductor, mcp=mcp)
 
 
 def conducted_by(settings: Settings, wanted: str) -> Settings:
@@ -211,15 +213,20 @@ def _planner(settings: Settings, name: str) -> WorkerSettings:
 
 def _checked(excluded: frozenset[str], settings: Settings) -> frozenset[str]:
     """A misspelt exclusion would let a worker in that was to be kept out."""
-    planner = settings.conductor.worker
-    profiles = [*settings.pool, *([planner.profile] if planner is not None else [])]
-    known = {name for profile in profiles for name in (profile.name, profile.provider)}
+    known = excludable_in(settings)
     for name in sorted(excluded - known):
         raise UsageError(
-            f"--exclude {name!r} is neither a worker nor a provider of this pool; "
-            f"{nearest(name, known)}"
+            f"--exclude {name!r} is neither a worker nor a provider of this pool, nor mcp: and a "
+            f"server of tools; {nearest(name, known)}"
         )
     return excluded
+
+
+def excludable_in(settings: Settings) -> frozenset[str]:
+    """The names that can be excluded, where these are the settings."""
+    planner = settings.conductor.worker
+    planning = () if planner is None else (planner.profile,)
+    return excludable((*settings.pool, *planning), (server.name for server in settings.mcp))
 
 
 def _without_vendors(environment: Mapping[str, str]) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from podium.engine.assignment import Assignment, Delegation, Nest, Scope
 from podium.engine.calls import Calls, Switchboard
 from podium.engine.execution import Execution
 from podium.engine.retry import RetryPolicy
-from podium.engine.toolbox import Toolbox
+from podium.engine.toolbox import Toolbox, servers_of, toolbox_excluding
 
 __all__ = [
     "Assignment",
@@ -16,4 +16,6 @@ __all__ = [
     "Scope",
     "Switchboard",
     "Toolbox",
+    "servers_of",
+    "toolbox_excluding",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from podium.engine.assignment import Assignment
 from podium.engine.requests import request_for, tools_for
-from podium.engine.toolbox import Toolbox
+from podium.engine.toolbox import Toolbox, toolbox_excluding
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.request import Request
 from podium.run import Round, Run, StepRecord
@@ -48,5 +48,6 @@ def request_of(
         terms=run.terms,
     )
     is_final = step.index == len(workflow) - 1
-    tools = tools_for(profile, run.terms, toolbox, is_final=is_final)
+    own = toolbox_excluding(toolbox, run.exclude)
+    tools = tools_for(profile, run.terms, own, is_final=is_final)
     return request_for(profile, step.prompt, assignment, step.turns, tools, is_final=is_final)

@@ -12,11 +12,12 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from podium.config import McpSettings
+from podium.exclusion import SERVER
 from podium.mcp.program import Program
 from podium.mcp.remote import Remote
 from podium.mcp.rpc import Connection, McpFault, SessionGone
@@ -46,7 +47,7 @@ class McpToolbox:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools of the servers that are there."""
-        return tuple(tool for server in self._servers for tool in server.tools)
+        return Selection(self._servers).tools
 
     async def open(self) -> None:
         """Start all servers at once. Those that do not start are tried again from time to time."""
@@ -61,12 +62,19 @@ class McpToolbox:
                 self._later.add(later)
                 later.add_done_callback(self._later.discard)
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names of the servers."""
+        return tuple(server.name for server in self._servers)
+
+    def excluding(self, names: Collection[str]) -> Selection:
+        """The tools of the servers that are not excluded, which are told of whoever else is."""
+        kept = tuple(s for s in self._servers if f"{SERVER}{s.name}" not in names)
+        return Selection(kept, tuple(sorted(n for n in names if not n.startswith(SERVER))))
+
     async def call(self, call: ToolCall) -> ToolResult:
         """Carry a call out. Whatever goes wrong is a result that says so."""
-        for server in self._servers:
-            if call.name in server.own_names:
-                return await server.call(call)
-        return ToolResult(call.id, f"there is no tool named {call.name!r}", is_error=True)
+        return await Selection(self._servers).call(call)
 
     async def close(self) -> None:
         """Stop what was started, and leave the others."""
@@ -75,6 +83,26 @@ class McpToolbox:
             task.cancel()
         await asyncio.gather(*later, return_exceptions=True)
         await asyncio.gather(*(server.close() for server in self._servers))
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The tools of some of the servers, for a run that excludes these names."""
+
+    servers: tuple[_Server, ...]
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools of those that are there."""
+        return tuple(tool for server in self.servers for tool in server.tools)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        """Carry a call out. Whatever goes wrong is a result that says so."""
+        for server in self.servers:
+            if call.name in server.own_names:
+                return await server.call(call, self.excluded)
+        return ToolResult(call.id, f"there is no tool named {call.name!r}", is_error=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +128,7 @@ class _Server:
     """One server: `tools` as workers know them, `own_names` by the names that workers use."""
 
     def __init__(self, settings: McpSettings, environment: Mapping[str, str]) -> None:
+        self.name = settings.name
         self.tools: tuple[Tool, ...] = ()
         self.own_names: dict[str, str] = {}
         self._settings = settings
@@ -129,13 +158,14 @@ class _Server:
                 return
             wait = min(2 * wait, LONGEST_WAIT)
 
-    async def call(self, call: ToolCall) -> ToolResult:
+    async def call(self, call: ToolCall, excluded: Sequence[str]) -> ToolResult:
         """What the tool answers, within the server's seconds."""
         seconds = self._settings.seconds
         try:
             arguments = _arguments(call)
             async with asyncio.timeout(seconds):
-                said, is_error = await self._answer(self.own_names[call.name], arguments)
+                tool = self.own_names[call.name]
+                said, is_error = await self._answer(tool, arguments, excluded)
         except McpFault as fault:
             return ToolResult(call.id, str(fault), is_error=True)
         except TimeoutError:
@@ -148,13 +178,15 @@ class _Server:
         async with self._connecting:
             await self._disconnect()
 
-    async def _answer(self, tool: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+    async def _answer(
+        self, tool: str, arguments: Mapping[str, Any], excluded: Sequence[str]
+    ) -> tuple[str, bool]:
         """What the tool answers. A session that was forgotten is begun anew."""
         name = self._settings.name
         try:
-            return await call_tool(await self._connected(), name, tool, arguments)
+            return await call_tool(await self._connected(), name, tool, arguments, excluded)
         except SessionGone:
-            return await call_tool(await self._connected(), name, tool, arguments)
+            return await call_tool(await self._connected(), name, tool, arguments, excluded)
 
     async def _connected(self) -> Connection:
         """The connection, made where there is none that lives."""

@@ -15,6 +15,9 @@ from podium.providers.wire import Document, Malformed, as_object, count, text
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The revisions of the protocol that are spoken, the newest first."""
 
+EXCLUDED: Final = "podium/exclude"
+"""Where the `_meta` of a call says which workers and providers must see nothing of it."""
+
 LARGEST_MESSAGE: Final = 4 * 1024 * 1024
 """Bytes of one message; whoever sends a larger one is not listened to any more."""
 

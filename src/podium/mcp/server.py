@@ -21,6 +21,7 @@ from podium.house import Wishes
 from podium.mcp.offer import OFFERED, Progress, carry_out
 from podium.mcp.rpc import (
     CANCELLED,
+    EXCLUDED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -161,11 +162,21 @@ class McpServer:
         if all(tool != offered["name"] for offered in OFFERED):
             known = ", ".join(offered["name"] for offered in OFFERED)
             raise Refused(INVALID_PARAMS, f"there is no tool {tool[:100]!r}; there is {known}")
-        token = member(params, "_meta").get("progressToken")
+        meta = member(params, "_meta")
+        token = meta.get("progressToken")
         progress = None if token is None else self._progress(token)
-        return await carry_out(
-            self._podium, self._usual, tool, member(params, "arguments"), progress
-        )
+        usual = await self._less(meta.get(EXCLUDED))
+        return await carry_out(self._podium, usual, tool, member(params, "arguments"), progress)
+
+    async def _less(self, excluded: object) -> Wishes:
+        """The usual wishes, less whoever must see nothing of the run that the call is a part of.
+        The client's pool may be another, so names that nobody has here are passed over."""
+        named = excluded if isinstance(excluded, list) else []
+        names = frozenset(name for name in named if isinstance(name, str))
+        known = names & await self._podium.excludable() if names else names
+        if not known:
+            return self._usual
+        return {**self._usual, "exclude": self._usual.get("exclude", frozenset()) | known}
 
     def _progress(self, token: Any) -> Progress:
         """Tells the client what is being done in a request that asked for it."""

@@ -6,12 +6,12 @@ A result is text, as workers read it: pictures and sounds are named in it and le
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from podium._version import __version__
 from podium.errors import UsageError
-from podium.mcp.rpc import VERSIONS, Connection, McpFault, understood
+from podium.mcp.rpc import EXCLUDED, VERSIONS, Connection, McpFault, understood
 from podium.providers.wire import Document, Malformed, member, members, text
 from podium.request import Tool
 from podium.structure import require_sound
@@ -70,10 +70,18 @@ async def tools_of(connection: Connection, server: str) -> tuple[tuple[Tool, ...
 
 
 async def call_tool(
-    connection: Connection, server: str, tool: str, arguments: Mapping[str, Any]
+    connection: Connection,
+    server: str,
+    tool: str,
+    arguments: Mapping[str, Any],
+    excluded: Sequence[str] = (),
 ) -> tuple[str, bool]:
-    """What the tool answers, and whether that is an error."""
-    result = await connection.request("tools/call", {"name": tool, "arguments": arguments})
+    """What the tool answers, and whether that is an error. The server is told who must see nothing
+    of this, for it may ask models itself."""
+    params: dict[str, Any] = {"name": tool, "arguments": arguments}
+    if excluded:
+        params["_meta"] = {EXCLUDED: list(excluded)}
+    result = await connection.request("tools/call", params)
     with understood(server):
         said = _said(result)
     if len(said) > LONGEST_RESULT:

@@ -44,6 +44,7 @@ from podium.server.logs import LOGGER
 from podium.server.naming import NAME_OF
 from podium.server.refusal import Refusal, invalid
 from podium.server.watching import Teller, Watch
+from podium.server.wishing import excluded
 from podium.usage import NO_USAGE, Usage
 
 NO_RECORDS: Final = (
@@ -83,6 +84,7 @@ class Answering:
         pool: Pool,
         conductor: Conductor,
         options: Options,
+        excludable: frozenset[str],
     ) -> None:
         self._podium = podium
         self._keeper = keeper
@@ -91,11 +93,7 @@ class Answering:
         self._conductor = conductor
         self._options = options
         self.broadcast = Broadcast()
-        planner = getattr(conductor, "worker", None)
-        profiles = [*pool, *([planner.profile] if planner is not None else [])]
-        self._known = frozenset(
-            name for profile in profiles for name in (profile.name, profile.provider)
-        )
+        self._excludable = excludable
 
     async def answer(
         self,
@@ -242,17 +240,9 @@ class Answering:
             rounds=rounds if wished.rounds is None else allowed.rounds,
             budget=self._door.budget_for(visitor, allowed.budget),
             account=self._door.account_of(visitor),
-            exclude=self._excluded(wished.exclude) | (visitor.exclude & self._known),
+            exclude=excluded(wished.exclude, self._excludable)
+            | (visitor.exclude & self._excludable),
         )
-
-    def _excluded(self, names: frozenset[str]) -> frozenset[str]:
-        for name in sorted(names - self._known):
-            raise invalid(
-                "podium.exclude",
-                f"{name[:80]!r} is to be excluded, but no worker or provider is called so; there "
-                f"is {', '.join(sorted(self._known))}",
-            )
-        return names
 
 
 @contextmanager

@@ -22,14 +22,18 @@ from podium.server.conversation import inside
 from podium.server.dialects.base import Answer, Asked
 from podium.server.refusal import Refusal, invalid
 from podium.server.watching import Teller
+from podium.server.wishing import excluded
 from podium.worker import Worker
 
 
 class Gateway:
     """Passes requests on to workers."""
 
-    def __init__(self, board: Switchboard, door: Door, budget: Budget) -> None:
+    def __init__(
+        self, board: Switchboard, door: Door, budget: Budget, excludable: frozenset[str]
+    ) -> None:
         self._board = board
+        self._excludable = excludable
         self._door = door
         self._budget = budget
 
@@ -42,6 +46,7 @@ class Gateway:
         teller: Teller | None = None,
     ) -> Answered:
         """The worker's reply; raises `Refusal`. `bill` is filled in however it ends."""
+        excluded(asked.wished.exclude, self._excludable)
         with refusals():
             _check(asked, worker.profile)
         request = _request(asked, worker.profile)

@@ -91,7 +91,16 @@ async def opened(
     """The service over a Podium whose store is the keeper. `configured` is what that Podium was
     made from, where it was."""
     pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
-    answering = Answering(podium, keeper, door, pool=pool, conductor=conductor, options=options)
+    excludable = await podium.excludable()
+    answering = Answering(
+        podium,
+        keeper,
+        door,
+        pool=pool,
+        conductor=conductor,
+        options=options,
+        excludable=excludable,
+    )
     answering.broadcast.listener = traces
     return Service(
         podium=podium,
@@ -101,7 +110,7 @@ async def opened(
         door=door,
         keeper=keeper,
         answering=answering,
-        gateway=Gateway(await podium.switchboard(), door, options.budget),
+        gateway=Gateway(await podium.switchboard(), door, options.budget, excludable),
         places=Places(settings.in_flight, settings.queue),
         metrics=Metrics(),
         started=time.time(),

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
+from podium.errors import ConfigError
+from podium.exclusion import check_excluded
 from podium.server.refusal import invalid
 
 FIELD: Final = "podium"
@@ -48,6 +50,14 @@ def with_headers(body: dict[str, Any], headers: Headers) -> dict[str, Any]:
                 f"{FIELD}.{name}", f"{FIELD}.{name} is in the body and in a header; send one"
             )
     return {**body, FIELD: {**own, **wished}}
+
+
+def excluded(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:
+    """The names that a client excludes; refused where nobody has one."""
+    try:
+        return check_excluded(names, known)
+    except ConfigError as error:
+        raise invalid("podium.exclude", str(error)) from error
 
 
 def _caps(value: str, name: str) -> dict[str, float]:
