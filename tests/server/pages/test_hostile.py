@@ -19,7 +19,7 @@ from support.hostile import ACT, HOSTILE
 from support.site import Site, site_over
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import BrowserContext, Page
 
     from server.pages.conftest import Watched
 
@@ -68,8 +68,9 @@ def test_no_page_makes_markup_of_text(path: Path) -> None:
     assert not [line for line in found if not any(word in line for word in allowed)]
 
 
-async def test_they_would_act_on_a_page_that_let_them(page: Page, watched: Watched) -> None:
+async def test_they_would_act_on_a_page_that_let_them(context: BrowserContext) -> None:
     """Else the tests below would show nothing. Each has a frame of its own."""
+    page = await context.new_page()
     await page.route("**", lambda route: route.abort())
     await page.route("http://naive.test/", lambda route: route.fulfill(body="<title>naive</title>"))
     await page.goto("http://naive.test/")
@@ -90,8 +91,6 @@ async def test_they_would_act_on_a_page_that_let_them(page: Page, watched: Watch
         [text for text in HOSTILE if text.startswith("<") and ACT in text],
     )
     assert acted >= 12
-    watched.asked.clear()
-    watched.said.clear()
 
 
 async def test_as_markdown_and_in_attributes_none_executes(page: Page, site: Site) -> None:

@@ -52,8 +52,8 @@ async def test_links_change_the_page_in_place_and_back_leads_back(page: Page, si
 async def test_a_page_is_stopped_when_it_is_left(page: Page, site: Site) -> None:
     held: list[str] = []
     await page.route("**/openapi.json", lambda route: held.append(route.request.url))
-    await page.goto(site.url("/docs"))
-    await page.get_by_role("status").wait_for()
+    async with page.expect_request("**/openapi.json"):
+        await page.goto(site.url("/docs"))
     async with page.expect_event("requestfailed") as cut:
         await page.get_by_role("link", name="Runs", exact=True).click()
     assert [(await cut.value).url] == held == [site.url("/openapi.json")]
