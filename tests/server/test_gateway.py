@@ -189,3 +189,41 @@ async def test_a_misspelt_exclusion_is_refused_with_the_names_that_there_are() -
             assert (refused.status_code, refused.json()["field"]) == (400, "podium.exclude")
             assert "there is scripted, solo" in refused.json()["message"]
     assert solo.calls == 0
+
+
+FORM: Any = {"type": "object", "required": ["total"], "properties": {"total": {"type": "integer"}}}
+ASKED_FOR_JSON: Any = {
+    "model": "solo",
+    "messages": [{"role": "user", "content": "How many?"}],
+    "response_format": {"type": "json_schema", "json_schema": {"name": "sum", "schema": FORM}},
+}
+
+
+def writes(*replies: str) -> ScriptedWorker:
+    profile = WorkerProfile(name="solo", capabilities=frozenset({"json"}))
+    return ScriptedWorker(profile, list(replies), price=Price(input=1.0, output=1.0))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_json_that_does_not_fit_is_asked_for_once_more_and_both_are_paid_for(
+    stream: bool,
+) -> None:
+    solo = writes('{"total": "three"}', '{"total": 3}')
+    async with serving(application([solo], dialects={PLAIN: CHAT})) as served:
+        response = await served.client.post(PLAIN, json={**ASKED_FOR_JSON, "stream": stream})
+    assert response.status_code == 200
+    assert "three" not in response.text, "what does not fit is not told"
+    assert "total" in response.text
+    assert solo.calls == 2
+    assert "'three' is not of type 'integer'" in solo.requests[-1].messages[-1].text
+    if not stream:
+        assert response.json()["usage"]["completion_tokens"] == 4
+
+
+async def test_a_worker_that_never_writes_what_fits_is_a_fault_of_the_workers() -> None:
+    solo = writes("three")
+    async with serving(application([solo], dialects={PLAIN: CHAT})) as served:
+        response = await served.client.post(PLAIN, json=ASKED_FOR_JSON)
+    assert response.status_code == 502
+    assert "asked twice for JSON that fits the schema" in response.json()["error"]["message"]
+    assert solo.calls == 2

@@ -41,8 +41,8 @@ Exclude = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="A worker, provider or mcp:SERVER that must see nothing that is asked with it, in no step "
-        "of any run; may be repeated.",
+        help="A worker, provider or mcp:SERVER that must see nothing that is asked with it, in no "
+        "step of any run; may be repeated.",
     ),
 ]
 UsdPerRequest = Annotated[float | None, _usd("one request may cost")]

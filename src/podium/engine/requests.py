@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from string import Template
 from typing import Final
 
 from podium.budget import estimated_input_tokens
@@ -17,6 +18,7 @@ from podium.demands import offers_tools
 from podium.engine.assignment import Assignment
 from podium.engine.context import prompt_text
 from podium.engine.toolbox import Toolbox
+from podium.errors import BadReply
 from podium.pool import WorkerProfile
 from podium.request import (
     Image,
@@ -111,6 +113,17 @@ def turn_of(reply: Reply, calls: tuple[ToolCall, ...] = ()) -> Message:
     words, then the calls."""
     words = (Text(reply.text),) if reply.text else ()
     return Message("assistant", (*reply.thinking, *words, *calls))
+
+
+def asked_again(reply: Reply, problem: str) -> tuple[Message, Message]:
+    """The reply, which is not the JSON that was demanded, and the request to correct it."""
+    asked = Template(prompt_text("repair.txt")).substitute(problem=problem)
+    return turn_of(reply), user(asked)
+
+
+def never_fitted(worker: str, problem: str) -> BadReply:
+    """The fault of a worker that was asked again in vain."""
+    return BadReply(f"{worker} was asked twice for JSON that fits the schema: {problem}")
 
 
 def in_words(result: ToolResult) -> ToolResult:

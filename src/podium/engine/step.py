@@ -8,14 +8,13 @@ step ends as waiting, and a resumed run takes it up where it stood.
 from __future__ import annotations
 
 import asyncio
-from string import Template
 from typing import TYPE_CHECKING, Final
 
 from podium.demands import final_needs, needs_in_words
 from podium.engine.calls import Calls
-from podium.engine.context import compose, prompt_text
+from podium.engine.context import compose
 from podium.engine.nesting import delegation_of, reply_of, taken_up
-from podium.engine.requests import request_for, tools_for, turn_of
+from podium.engine.requests import asked_again, never_fitted, request_for, tools_for, turn_of
 from podium.engine.substitutes import substitute_for
 from podium.engine.telling import Telling
 from podium.engine.uses import carry_out, with_own_ids
@@ -286,10 +285,9 @@ class StepWork:
         if problem is None:
             return True
         if self._first_repair is not None:
-            raise BadReply(f"{name} was asked twice for JSON that fits the schema: {problem}")
+            raise never_fitted(name, problem)
         self._first_repair = len(self._turns)
-        asked = Template(prompt_text("repair.txt")).substitute(problem=problem)
-        self._turns += (turn_of(reply), user(asked))
+        self._turns += asked_again(reply, problem)
         return False
 
     async def _nest(self) -> Reply | None:

@@ -4,17 +4,19 @@ budget as in any run."""
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from podium.budget import Budget, Ledger
 from podium.demands import check_terms, needs_in_words, needs_of_one
 from podium.engine import Calls, Switchboard
 from podium.engine.context import prompt_text
-from podium.engine.requests import in_words
+from podium.engine.requests import asked_again, in_words, never_fitted
 from podium.engine.words import Words
 from podium.errors import WorkerError
 from podium.pool import WorkerProfile
-from podium.request import Delta, Image, Message, Request, ToolResult, assistant, user
+from podium.request import Delta, Image, Message, Reply, Request, ToolResult, assistant, user
 from podium.run import new_run_id, total_cost, total_usage
 from podium.server.access import Door, Visitor
 from podium.server.answering import Answered, Bill, refusals
@@ -23,6 +25,7 @@ from podium.server.dialects.base import Answer, Asked
 from podium.server.refusal import Refusal, invalid
 from podium.server.watching import Teller
 from podium.server.wishing import excluded
+from podium.structure import misfit, require_sound
 from podium.worker import Worker
 
 
@@ -56,15 +59,17 @@ class Gateway:
         id_ = new_run_id()
         ledger = Ledger(budget, account=self._door.account_of(visitor))
         calls = Calls(board, ledger, board.clock(), visitor.exclude | asked.wished.exclude)
-        listener = _Listener(teller, request) if teller is not None else None
         if teller is not None:
             teller.opened(id_, kept=False)
         try:
             with refusals():
                 budget.check((worker.profile,))
-                if listener is None:
+                if request.schema is not None:
+                    reply = await _fitting(calls, worker, request, request.schema)
+                elif teller is None:
                     reply = await calls.make(worker, request)
                 else:
+                    listener = _Listener(teller, request)
                     reply = await calls.make(worker, request, listener.delta, listener.retried)
                     reply = replace(reply, text=listener.whole(reply.text))
         finally:
@@ -85,6 +90,23 @@ class Gateway:
                 usage=bill.usage,
             )
         )
+
+
+async def _fitting(
+    calls: Calls, worker: Worker, request: Request, schema: Mapping[str, Any]
+) -> Reply:
+    """A reply that fits the schema, asked for once more where it does not. As in any run, nothing
+    of it is told before; a refusal, and a reply that was cut off, say so themselves."""
+    reply = await calls.make(worker, request)
+    problem = misfit(reply.text, schema) if reply.finish == "stop" else None
+    if problem is None:
+        return reply
+    again = (*request.messages, *asked_again(reply, problem))
+    reply = await calls.make(worker, replace(request, messages=again))
+    problem = misfit(reply.text, schema) if reply.finish == "stop" else None
+    if problem is not None:
+        raise never_fitted(worker.profile.name, problem)
+    return reply
 
 
 class _Listener:
@@ -164,6 +186,8 @@ def _check(asked: Asked, profile: WorkerProfile) -> None:
         if name and name in wished.exclude:
             raise Refusal("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
     check_terms(asked.terms)
+    if asked.terms.schema is not None:
+        require_sound(asked.terms.schema)
     pictures = (part for turn in asked.messages for part in turn.parts if isinstance(part, Image))
     missing = needs_of_one(asked.terms, tuple(pictures)) - profile.capabilities
     if missing:
