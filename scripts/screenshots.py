@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 PICTURES: Final = ROOT / "docs" / "pictures"
 LARGEST_BYTES: Final = 150_000
 WIDTH, HEIGHT = 1200, 820
+TALLER: Final = {"playground": 1100, "run": 1200}
+"""Pages of which the first screen shows too little."""
 Scheme = Literal["light", "dark"]
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 
@@ -174,7 +176,7 @@ async def ask_in_playground(page: Page, site: Site) -> None:
 async def picture(browser: Browser, site: Site, name: str, path: str, scheme: Scheme) -> Path:
     """One page as a picture."""
     context = await browser.new_context(
-        viewport={"width": WIDTH, "height": HEIGHT},
+        viewport={"width": WIDTH, "height": TALLER.get(name, HEIGHT)},
         color_scheme=scheme,
         reduced_motion="reduce",
         locale="en-GB",

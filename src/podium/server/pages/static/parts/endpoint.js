@@ -1,6 +1,7 @@
 // One endpoint of the API: how it is called, what it takes, what it answers.
 
 import { h } from '../lib/dom.js';
+import { inline } from '../lib/inline.js';
 
 /**
  * @param {{method: string, path: string, operation: any}} what
@@ -10,7 +11,7 @@ import { h } from '../lib/dom.js';
 export function endpoint({ method, path, operation }, description) {
   const body = operation.requestBody?.content?.['application/json']?.schema;
   const parameters = operation.parameters ?? [];
-  const words = operation.description ?? operation.summary ?? '';
+  const words = (operation.description ?? operation.summary ?? '').replace(/\s+/g, ' ');
   return h(
     'details',
     { class: 'api-endpoint', id: `${method}-${path.replaceAll(/[^a-z0-9]+/gi, '-')}` },
@@ -19,9 +20,9 @@ export function endpoint({ method, path, operation }, description) {
       {},
       h('span', { class: `api-method api-${method}` }, method.toUpperCase()),
       h('code', { class: 'api-path' }, path),
-      h('span', { class: 'api-gist' }, words.split(/(?<=\.)\s/)[0]),
+      h('span', { class: 'api-gist' }, inline(words.split(/(?<=\.)\s/)[0])),
     ),
-    words ? h('p', { class: 'api-words' }, words) : null,
+    words ? h('p', { class: 'api-words' }, inline(words)) : null,
     parameters.length > 0 ? section('Parameters', parameters.map(parameter)) : null,
     body ? section('Body', fields(resolved(body, description), description, 0)) : null,
     section('Answers', Object.entries(operation.responses ?? {}).map(answer)),
