@@ -58,7 +58,7 @@ class ByToken(OpenDoor):
     def __init__(self) -> None:
         self.settled: list[tuple[str, dict[str, Any]]] = []
 
-    async def admit(self, token: str | None) -> Visitor:
+    async def admit(self, token: str | None, address: str = "") -> Visitor:
         return Visitor(key_id=f"key_{token}", name=token or "", scopes=frozenset({"ask"}))
 
     async def settle(self, visitor: Visitor, **used: Any) -> None:

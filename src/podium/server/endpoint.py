@@ -96,7 +96,7 @@ class Visit:
     async def serve(self) -> None:
         """Let the client in, read what is asked, and answer."""
         service, exchange = self.service, self.exchange
-        self._visitor = visitor = await let_in(service, "POST", exchange)
+        self._visitor = visitor = await let_in(service, "POST", exchange, exchange.address)
         await service.places.take()
         try:
             body = with_headers(await exchange.json(service.settings.body_megabytes), exchange)

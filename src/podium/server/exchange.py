@@ -56,6 +56,11 @@ class Exchange:
         value = self._headers.get(name.encode())
         return None if value is None else value.decode("latin-1")
 
+    @property
+    def address(self) -> str:
+        """Where the client is."""
+        return address_of(self._scope)
+
     async def json(self, megabytes: int) -> dict[str, Any]:
         """The body as a JSON object."""
         return parsed(await body_within(megabytes, self.get("content-length"), self._receive))
@@ -159,6 +164,12 @@ async def _body(limit: int, megabytes: int, receive: Receive) -> bytes:
             raise _too_large(megabytes)
         more = message.get("more_body", False)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def address_of(scope: Scope) -> str:
+    """Where the client of a connection is; behind a proxy that is trusted, where that says."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 def token_in(authorization: str | None, x_api_key: str | None) -> str | None:

@@ -18,7 +18,7 @@ from podium.server.access import Visitor
 from podium.server.answering import refusals
 from podium.server.browsers import Headers, check_request
 from podium.server.dialects.base import Dialect
-from podium.server.exchange import NEVER_SENT, ClientGone, session_in, token_in
+from podium.server.exchange import NEVER_SENT, ClientGone, address_of, session_in, token_in
 from podium.server.logs import LOGGER
 from podium.server.refusal import Reason, Refusal
 from podium.server.service import Service
@@ -34,17 +34,20 @@ def serving(request: Request) -> Service:
     return service
 
 
-async def let_in(service: Service, method: str, headers: Headers) -> Visitor:
-    """Who asks: by a key in a header, else by the session of a browser that signed in. Raises
-    `Refusal` where that must be known and is not, and where it is not they who ask."""
+async def let_in(service: Service, method: str, headers: Headers, address: str) -> Visitor:
+    """Who asks from that address: by a key in a header, else by the session of a browser that
+    signed in. Raises `Refusal` where that must be known and is not, and where it is not they who
+    ask."""
     check_request(method, headers, service.settings)
     token = token_in(headers.get("authorization"), headers.get("x-api-key"))
-    return await service.door.admit(token or session_in(headers.get("cookie")))
+    return await service.door.admit(token or session_in(headers.get("cookie")), address)
 
 
 async def admitted(request: Request) -> Visitor:
     """Who asks; raises `Refusal` where that must be known and is not."""
-    return await let_in(serving(request), request.method, request.headers)
+    return await let_in(
+        serving(request), request.method, request.headers, address_of(request.scope)
+    )
 
 
 Serving = Annotated[Service, Depends(serving)]

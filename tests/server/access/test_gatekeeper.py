@@ -9,6 +9,7 @@ from podium.budget import Budget
 from podium.pool import Pool, WorkerProfile
 from podium.server.access import Gatekeeper, OpenDoor
 from podium.server.access.gatekeeper import KEY_SECONDS, STRANGERS_A_MINUTE
+from podium.server.access.guesses import WRONG_A_MINUTE
 from podium.server.refusal import Reason, Refusal
 from podium.store.keys import SCOPES, Allowance, Rules
 from podium.usage import UNKNOWN_USAGE, Price, Usage
@@ -24,9 +25,9 @@ async def server() -> AsyncIterator[Server]:
     await server.door.close()
 
 
-async def refused(server: Server, token: str | None) -> Refusal:
+async def refused(server: Server, token: str | None, address: str = "") -> Refusal:
     with pytest.raises(Refusal) as refusal:
-        await server.door.admit(token)
+        await server.door.admit(token, address)
     return refusal.value
 
 
@@ -109,12 +110,36 @@ async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
 ) -> None:
     token = await server.token()
     await server.door.admit(token)
-    reasons = [(await refused(server, f"pk_{n}_x")).reason for n in range(STRANGERS_A_MINUTE + 9)]
+    reasons = [
+        (await refused(server, f"pk_{n}_x", address=f"10.0.{n // 200}.{n % 200}")).reason
+        for n in range(STRANGERS_A_MINUTE + 9)
+    ]
     assert reasons[0] == "unauthenticated"
     assert reasons[-1] == "rate_limited"
     assert server.keys.looked_up <= STRANGERS_A_MINUTE
     server.clock.now += KEY_SECONDS
     await server.door.admit(token)
+
+
+@pytest.mark.parametrize("kind", ["another", "malformed", "wrong secret", "session"])
+async def test_an_address_that_shows_too_many_wrong_keys_has_to_wait(
+    server: Server, kind: str
+) -> None:
+    token, unseen = await server.token(), await server.token()
+    visitor = await server.door.admit(token)
+    wrong = {
+        "another": "pk_0123_guessed",
+        "malformed": "sk-other",
+        "wrong secret": token[:-2] + "!!",
+        "session": f"ps_{visitor.key_id.removeprefix('key_')}_9999999999_00ff",
+    }[kind]
+    reasons = [(await refused(server, wrong, "1.2.3.4")).reason for _ in range(WRONG_A_MINUTE + 1)]
+    assert reasons == ["unauthenticated"] * WRONG_A_MINUTE + ["rate_limited"]
+    assert (await refused(server, unseen, "1.2.3.4")).retry_after == pytest.approx(0.6)
+    await server.door.admit(token, "1.2.3.4")  # who is known may share the address
+    await server.door.admit(unseen, "4.3.2.1")
+    server.clock.now += 1
+    assert (await refused(server, wrong, "1.2.3.4")).reason == "unauthenticated"
 
 
 async def test_a_model_that_was_never_settled_is_held_at_what_reading_costs_at_most() -> None:

@@ -14,13 +14,14 @@ from podium.usage import Usage
 class Door(Protocol):
     """What the server asks before it does anything, and tells when it has."""
 
-    async def admit(self, token: str | None) -> Visitor:
-        """Who that is; raises `Refusal` unauthenticated."""
+    async def admit(self, token: str | None, address: str = "") -> Visitor:
+        """Who that is, at that address; raises `Refusal` unauthenticated, and rate_limited after
+        too many wrong keys."""
         ...
 
-    async def sign_in(self, token: str) -> str | None:
+    async def sign_in(self, token: str, address: str = "") -> str | None:
         """A session for whoever has that key, to be shown in its place; None where no key is
-        asked for. Raises `Refusal` unauthenticated."""
+        asked for. Raises `Refusal` as `admit` does."""
         ...
 
     async def begin(
@@ -62,11 +63,11 @@ class Door(Protocol):
 class OpenDoor:
     """Lets everyone in, for everything: a server without keys."""
 
-    async def admit(self, token: str | None) -> Visitor:
+    async def admit(self, token: str | None, address: str = "") -> Visitor:
         """Nobody in particular. A token that clients send by habit is not looked at."""
         return Visitor()
 
-    async def sign_in(self, token: str) -> str | None:
+    async def sign_in(self, token: str, address: str = "") -> str | None:
         """There is no need to."""
         return None
 

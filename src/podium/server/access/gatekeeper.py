@@ -22,6 +22,7 @@ from podium.errors import StoreError
 from podium.pool import Pool
 from podium.quick import quick
 from podium.server.access.book import Book, used_of
+from podium.server.access.guesses import Guesses
 from podium.server.access.keys import fits, read_token
 from podium.server.access.purse import Exhausted, Experience, Purse, Tab
 from podium.server.access.rates import Bucket, Rates
@@ -41,8 +42,9 @@ DAY_SECONDS: Final = 86_400
 RETRY_SECONDS: Final = 1.0
 """When to come back where nobody can know how long it takes."""
 
-STRANGERS_A_MINUTE: Final = 3000
-"""How many keys that were never seen are looked up, so that guessing keeps no store busy."""
+STRANGERS_A_MINUTE: Final = 600
+"""How many keys that were never seen are looked up, wherever they are shown, so that guessing keeps
+no store busy."""
 
 _NOTHING: Final = Charged()
 
@@ -94,6 +96,7 @@ class Gatekeeper:
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
         self._reading = asyncio.Lock()
+        self._guesses = Guesses()
         self._strangers = Bucket(STRANGERS_A_MINUTE, clock())
         self._tickets = count(1)
         self._begun: dict[int, _Begun] = {}
@@ -101,12 +104,16 @@ class Gatekeeper:
         self._book = Book(keys)
         self._day_number, self._day = -1, ""
 
-    async def admit(self, token: str | None) -> Visitor:
-        """Who that is; raises `Refusal` unauthenticated."""
+    async def admit(self, token: str | None, address: str = "") -> Visitor:
+        """Who that is, at that address; raises `Refusal` unauthenticated, and rate_limited after
+        too many wrong keys."""
         if not token:
             raise _unauthenticated("no key was given; send one as Authorization: Bearer pk_…")
         claim = read_session(token)
-        key = await self._shown_by(token) if claim is None else await self._signed_in(claim)
+        if claim is None:
+            key = await self._shown_by(token, address)
+        else:
+            key = await self._signed_in(claim, address)
         rules = key.rules
         return Visitor(
             key_id=key.id,
@@ -119,10 +126,10 @@ class Gatekeeper:
             ticket=next(self._tickets),
         )
 
-    async def sign_in(self, token: str) -> str | None:
+    async def sign_in(self, token: str, address: str = "") -> str | None:
         """A session for whoever has that key. One session cannot be had for another, or it would
         never end."""
-        return self._sessions.begin(await self._shown_by(token))
+        return self._sessions.begin(await self._shown_by(token, address))
 
     async def begin(
         self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
@@ -191,20 +198,29 @@ class Gatekeeper:
         """Write what is not written yet."""
         await self._book.close()
 
-    async def _shown_by(self, token: str) -> Key:
+    async def _shown_by(self, token: str, address: str) -> Key:
         """The key of that token."""
         shown = read_token(token)
-        account = None if shown is None else await self._account(shown.key_id)
+        account = None if shown is None else await self._account(shown.key_id, address)
         if shown is None or account is None or not fits(shown, account.key):
-            raise _unauthenticated("this key is not one of this server's; check what is sent")
+            raise self._wrong("this key is not one of this server's; check what is sent", address)
         return self._in_force(account)
 
-    async def _signed_in(self, claim: Claim) -> Key:
+    async def _signed_in(self, claim: Claim, address: str) -> Key:
         """The key that a session was begun with."""
-        account = await self._account(claim.key_id)
+        account = await self._account(claim.key_id, address)
         if account is None or not self._sessions.is_good(claim, account.key):
-            raise _unauthenticated("you are signed in no longer; sign in again with your key")
+            raise self._wrong("you are signed in no longer; sign in again with your key", address)
         return self._in_force(account)
+
+    def _wrong(self, message: str, address: str) -> Refusal:
+        """A wrong key was shown: that is said, unless too many were."""
+        now = self._clock()
+        wait = self._guesses.wait(address, now)
+        if wait:
+            return _too_many(wait)
+        self._guesses.add(address, now)
+        return _unauthenticated(message)
 
     def _in_force(self, account: _Account) -> Key:
         """The key of the account, if it is neither revoked nor expired."""
@@ -223,7 +239,7 @@ class Gatekeeper:
             estimate.tokens if most.tokens is None else min(estimate.tokens, most.tokens),
         )
 
-    async def _account(self, key_id: str) -> _Account | None:
+    async def _account(self, key_id: str, address: str) -> _Account | None:
         """The account of a key, read anew where what is known of it is old or of another day."""
         account = self._accounts.get(key_id)
         if account is not None and self._is_fresh(account):
@@ -233,7 +249,7 @@ class Gatekeeper:
             if account is not None and self._is_fresh(account):
                 return account
             if account is None:
-                self._slow_down_strangers()
+                self._slow_down_strangers(address)
             try:
                 return await self._read(key_id)
             except StoreError as error:
@@ -244,14 +260,11 @@ class Gatekeeper:
                     retry_after=RETRY_SECONDS,
                 ) from error
 
-    def _slow_down_strangers(self) -> None:
-        wait = self._strangers.wait(1, self._clock())
+    def _slow_down_strangers(self, address: str) -> None:
+        now = self._clock()
+        wait = self._guesses.wait(address, now) or self._strangers.wait(1, now)
         if wait:
-            raise Refusal(
-                "rate_limited",
-                "too many keys that this server does not know were tried; try again",
-                retry_after=wait,
-            )
+            raise _too_many(wait)
         self._strangers.take(1)
 
     async def _read(self, key_id: str) -> _Account | None:
@@ -325,6 +338,15 @@ def _dearest(pool: Pool) -> float:
 
 def _seconds(moment: str | None) -> float:
     return math.inf if moment is None else datetime.fromisoformat(moment).timestamp()
+
+
+def _too_many(wait: float) -> Refusal:
+    return Refusal(
+        "rate_limited",
+        f"too many keys that this server does not know were tried; try again in "
+        f"{math.ceil(wait)} s",
+        retry_after=wait,
+    )
 
 
 def _unauthenticated(message: str) -> Refusal:

@@ -14,7 +14,7 @@ from podium.server.access import Visitor
 from podium.server.access.keys import LONGEST_TOKEN
 from podium.server.access.sessions import SESSION_SECONDS
 from podium.server.browsers import check_request
-from podium.server.exchange import SESSION_COOKIE
+from podium.server.exchange import SESSION_COOKIE, address_of
 from podium.server.refusal import Refusal
 from podium.server.visiting import Serving, admitted
 
@@ -55,8 +55,9 @@ async def session(request: Request) -> JSONResponse:
 async def sign_in(request: Request, shown: SignIn, service: Serving) -> Response:
     """Exchange a key for a session of twelve hours, in a cookie. It may do what the key may, and
     ends with it."""
-    begun = await service.door.sign_in(shown.key.strip())
-    response = _told(await service.door.admit(begun))
+    address = address_of(request.scope)
+    begun = await service.door.sign_in(shown.key.strip(), address)
+    response = _told(await service.door.admit(begun, address))
     if begun is not None:
         _set_cookie(request, response, begun, SESSION_SECONDS)
     return response
