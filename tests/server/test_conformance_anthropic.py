@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any, Final
 
@@ -11,31 +10,20 @@ import anthropic
 import httpx
 import pytest
 from anthropic.types import Message, ToolParam
-from pydantic import BaseModel
 
 from podium.errors import Unavailable
 from podium.request import Delta, Image, Reply, Request, Thinking, ToolResult
 from podium.store.keys import Allowance, Rules
 from podium.workflow import Step
+from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, results_of
 from support.loopback import PATIENCE, USED, House, calling
 from support.messages_sdk import events_of
 
-ULTRA: Final = "podium-ultra"
-WHY: Final[Any] = [{"role": "user", "content": "Why?"}]
-PIXEL: Final = base64.b64encode(b"\x89PNG....").decode()
 CLOCK: Final[ToolParam] = {
     "name": "clock",
     "description": "what time it is",
     "input_schema": {"type": "object", "properties": {"zone": {"type": "string"}}},
 }
-TWO_STEPS: Final = (Step("plain", "Think."), Step("solver", "Answer.", (0,)))
-
-
-class Sum(BaseModel):
-    """A sum and how it was found."""
-
-    steps: list[str]
-    total: int
 
 
 @pytest.fixture
@@ -71,12 +59,6 @@ def posted(house: House, **more: Any) -> httpx.Response:
 
 def text_of(message: Any) -> str:
     return "".join(block.text for block in message.content if block.type == "text")
-
-
-def results_of(request: Request) -> list[str]:
-    """What tools answered, as a worker was told."""
-    parts = [part for message in request.messages for part in message.parts]
-    return [part.text for part in parts if isinstance(part, ToolResult)]
 
 
 def with_results(messages: list[Any], message: Any, said: str = "12:00") -> list[Any]:

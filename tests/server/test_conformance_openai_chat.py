@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletionToolParam
-from pydantic import BaseModel
 
 from podium.errors import Unavailable
-from podium.request import Delta, Image, Reply, Request, Thinking, ToolResult
+from podium.request import Delta, Image, Reply, Request, Thinking
 from podium.store.keys import Allowance, Rules
-from podium.workflow import Step
 from support.chat_sdk import checked, chunks
+from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, openai_client, results_of
 from support.loopback import PATIENCE, USED, House, calling
 
-ULTRA: Final = "podium-ultra"
-WHY: Final[Any] = [{"role": "user", "content": "Why?"}]
-PIXEL: Final = base64.b64encode(b"\x89PNG....").decode()
 CLOCK: Final[ChatCompletionToolParam] = {
     "type": "function",
     "function": {
@@ -33,34 +28,6 @@ CLOCK: Final[ChatCompletionToolParam] = {
     },
 }
 NO_SCHEMA: Final = {"name": "odd", "schema": {"type": 3}}
-TWO_STEPS: Final = (Step("plain", "Think."), Step("solver", "Answer.", (0,)))
-
-
-class Sum(BaseModel):
-    """A sum and how it was found."""
-
-    steps: list[str]
-    total: int
-
-
-@pytest.fixture
-def client(house: House) -> Iterator[openai.OpenAI]:
-    with client_of(house, house.token) as made:
-        yield made
-
-
-@pytest.fixture
-async def async_client(house: House) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        api_key=house.token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
-    ) as made:
-        yield made
-
-
-def client_of(house: House, token: str) -> openai.OpenAI:
-    return openai.OpenAI(
-        api_key=token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
-    )
 
 
 def posted(house: House, **body: Any) -> httpx.Response:
@@ -71,26 +38,20 @@ def posted(house: House, **body: Any) -> httpx.Response:
     )
 
 
-def results_of(request: Request) -> list[str]:
-    """What tools answered, as a worker was told."""
-    parts = [part for message in request.messages for part in message.parts]
-    return [part.text for part in parts if isinstance(part, ToolResult)]
-
-
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
-def test_a_question_is_answered(house: House, client: openai.OpenAI, model: str) -> None:
+def test_a_question_is_answered(house: House, sdk: openai.OpenAI, model: str) -> None:
     for worker in house.workers:
         worker.says("Because.")
-    told = client.chat.completions.create(model=model, messages=WHY)
+    told = sdk.chat.completions.create(model=model, messages=WHY)
     assert told.choices[0].message.content == "Because."
     assert told.choices[0].finish_reason == "stop"
     assert told.model == model
 
 
 async def test_a_question_is_answered_to_the_async_client(
-    async_client: openai.AsyncOpenAI,
+    async_sdk: openai.AsyncOpenAI,
 ) -> None:
-    told = await async_client.chat.completions.create(model=ULTRA, messages=WHY)
+    told = await async_sdk.chat.completions.create(model=ULTRA, messages=WHY)
     assert told.choices[0].message.content == "solver says so"
 
 
@@ -99,10 +60,10 @@ def test_a_completion_fits_the_sdks_types_to_the_letter(house: House) -> None:
 
 
 def test_usage_sums_every_call_and_tells_the_planners_part(
-    house: House, client: openai.OpenAI
+    house: House, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
-    told = client.chat.completions.create(model=ULTRA, messages=WHY)
+    told = sdk.chat.completions.create(model=ULTRA, messages=WHY)
     assert told.usage is not None
     assert (told.usage.prompt_tokens, told.usage.completion_tokens) == (300, 30)
     details = told.usage.to_dict()
@@ -120,10 +81,10 @@ def test_usage_sums_every_call_and_tells_the_planners_part(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_comes_in_pieces_and_ends_with_usage(
-    house: House, client: openai.OpenAI, model: str
+    house: House, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says("one two three")
-    stream = client.chat.completions.create(
+    stream = sdk.chat.completions.create(
         model=model, messages=WHY, stream=True, stream_options={"include_usage": True}
     )
     heard = list(stream)
@@ -135,20 +96,20 @@ def test_a_stream_comes_in_pieces_and_ends_with_usage(
 
 
 async def test_a_stream_is_put_together_by_the_async_client(
-    house: House, async_client: openai.AsyncOpenAI
+    house: House, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says("one two three")
-    async with async_client.chat.completions.stream(model=ULTRA, messages=WHY) as stream:
+    async with async_sdk.chat.completions.stream(model=ULTRA, messages=WHY) as stream:
         final = await stream.get_final_completion()
     assert final.choices[0].message.content == "one two three"
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_the_first_words_come_before_the_last_are_there(
-    house: House, client: openai.OpenAI, model: str
+    house: House, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.hangs_after("one", " two")
-    with client.chat.completions.create(model=model, messages=WHY, stream=True) as stream:
+    with sdk.chat.completions.create(model=model, messages=WHY, stream=True) as stream:
         heard = ""
         for chunk in stream:
             heard += chunk.choices[0].delta.content or ""
@@ -179,29 +140,29 @@ def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_and_its_result_is_read(
-    house: House, client: openai.OpenAI, model: str, stream: bool
+    house: House, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
     house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
     asked: dict[str, Any] = {"model": model, "tools": [CLOCK]}
-    first = message_of(client, asked, WHY, stream)
+    first = message_of(sdk, asked, WHY, stream)
     (call,) = first["tool_calls"]
     assert call["function"] == {"name": "clock", "arguments": '{"zone": "UTC"}'}
     result = {"role": "tool", "tool_call_id": call["id"], "content": "12:00"}
-    second = message_of(client, asked, [*WHY, first, result], stream)
+    second = message_of(sdk, asked, [*WHY, first, result], stream)
     assert second["content"] == "Noon."
     assert results_of(house.solver.requests[-1]) == ["12:00"]
     assert len(house.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
 
 
 def message_of(
-    client: openai.OpenAI, asked: dict[str, Any], messages: Any, stream: bool
+    sdk: openai.OpenAI, asked: dict[str, Any], messages: Any, stream: bool
 ) -> dict[str, Any]:
     """The assistant's next message, as a client sends it back."""
     if stream:
-        with client.chat.completions.stream(messages=messages, **asked) as heard:
+        with sdk.chat.completions.stream(messages=messages, **asked) as heard:
             message: Any = heard.get_final_completion().choices[0].message
     else:
-        message = client.chat.completions.create(messages=messages, **asked).choices[0].message
+        message = sdk.chat.completions.create(messages=messages, **asked).choices[0].message
     document: dict[str, Any] = message.to_dict()
     for call in document.get("tool_calls") or ():
         call.pop("index", None)
@@ -211,30 +172,30 @@ def message_of(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_parallel_calls_come_together_and_are_answered_together(
-    house: House, client: openai.OpenAI, model: str
+    house: House, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says([calling(("a1", "{}"), ("a2", '{"zone": "CET"}'), text="Let me see."), "So."])
-    first = message_of(client, {"model": model, "tools": [CLOCK]}, WHY, False)
+    first = message_of(sdk, {"model": model, "tools": [CLOCK]}, WHY, False)
     assert first["content"] == "Let me see."
     assert len(first["tool_calls"]) == 2
     results = [
         {"role": "tool", "tool_call_id": call["id"], "content": f"result {index}"}
         for index, call in enumerate(first["tool_calls"])
     ]
-    second = message_of(client, {"model": model, "tools": [CLOCK]}, [*WHY, first, *results], False)
+    second = message_of(sdk, {"model": model, "tools": [CLOCK]}, [*WHY, first, *results], False)
     assert second["content"] == "So."
     assert results_of(house.solver.requests[-1]) == ["result 0", "result 1"]
 
 
 def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
-    house: House, client: openai.OpenAI
+    house: House, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
     house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
     messages: list[Any] = list(WHY)
     spent, ids = 0, set()
     for turn in range(3):
-        told = client.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
+        told = sdk.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
         assert told.usage is not None
         spent += told.usage.total_tokens
         ids.add(told.id)
@@ -249,16 +210,16 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
     assert spent == house.run(ids.pop().replace("chatcmpl-", "run_")).usage.total_tokens
 
 
-def test_another_key_cannot_go_on_with_the_run(house: House, client: openai.OpenAI) -> None:
+def test_another_key_cannot_go_on_with_the_run(house: House, sdk: openai.OpenAI) -> None:
     house.solver.says([calling(("a1", "{}")), "Noon."])
-    first = message_of(client, {"model": ULTRA, "tools": [CLOCK]}, WHY, False)
+    first = message_of(sdk, {"model": ULTRA, "tools": [CLOCK]}, WHY, False)
     result = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "12:00"}
     messages: Any = [*WHY, first, result]
-    with client_of(house, house.key()) as other, pytest.raises(openai.NotFoundError):
+    with openai_client(house, house.key()) as other, pytest.raises(openai.NotFoundError):
         other.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
 
 
-def test_results_of_calls_that_nobody_made_are_refused(client: openai.OpenAI) -> None:
+def test_results_of_calls_that_nobody_made_are_refused(sdk: openai.OpenAI) -> None:
     call = {"id": "call_x", "type": "function", "function": {"name": "clock", "arguments": "{}"}}
     messages: Any = [
         *WHY,
@@ -266,41 +227,39 @@ def test_results_of_calls_that_nobody_made_are_refused(client: openai.OpenAI) ->
         {"role": "tool", "tool_call_id": "call_x", "content": "12:00"},
     ]
     with pytest.raises(openai.BadRequestError, match="no run here waits for that"):
-        client.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
+        sdk.chat.completions.create(model=ULTRA, messages=messages, tools=[CLOCK])
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_structured_output_is_parsed(house: House, client: openai.OpenAI, model: str) -> None:
+def test_structured_output_is_parsed(house: House, sdk: openai.OpenAI, model: str) -> None:
     house.solver.says('{"steps": ["2+2"], "total": 4}')
-    told = client.chat.completions.parse(model=model, messages=WHY, response_format=Sum)
+    told = sdk.chat.completions.parse(model=model, messages=WHY, response_format=Sum)
     assert told.choices[0].message.parsed == Sum(steps=["2+2"], total=4)
     schema = house.solver.requests[-1].schema
     assert schema is not None
     assert set(schema["properties"]) == {"steps", "total"}
 
 
-def test_what_does_not_fit_the_schema_is_repaired_once(house: House, client: openai.OpenAI) -> None:
+def test_what_does_not_fit_the_schema_is_repaired_once(house: House, sdk: openai.OpenAI) -> None:
     house.solver.says(['{"steps": "none"}', '{"steps": [], "total": 4}'])
-    told = client.chat.completions.parse(model=ULTRA, messages=WHY, response_format=Sum)
+    told = sdk.chat.completions.parse(model=ULTRA, messages=WHY, response_format=Sum)
     assert told.choices[0].message.parsed == Sum(steps=[], total=4)
     assert told.usage is not None
     assert told.usage.prompt_tokens == 300, "the planner, the first try and the repair"
 
 
-def test_structured_output_is_parsed_from_a_stream(house: House, client: openai.OpenAI) -> None:
+def test_structured_output_is_parsed_from_a_stream(house: House, sdk: openai.OpenAI) -> None:
     house.solver.says('{"steps": [], "total": 4}')
-    with client.chat.completions.stream(model=ULTRA, messages=WHY, response_format=Sum) as stream:
+    with sdk.chat.completions.stream(model=ULTRA, messages=WHY, response_format=Sum) as stream:
         final = stream.get_final_completion()
     assert final.choices[0].message.parsed == Sum(steps=[], total=4)
 
 
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "seer"])
-def test_pictures_go_to_who_can_see(
-    house: House, client: openai.OpenAI, model: str, url: str
-) -> None:
+def test_pictures_go_to_who_can_see(house: House, sdk: openai.OpenAI, model: str, url: str) -> None:
     house.seer.says("A cat.")
-    told = client.chat.completions.create(model=model, messages=looking_at(url))
+    told = sdk.chat.completions.create(model=model, messages=looking_at(url))
     assert told.choices[0].message.content == "A cat."
     parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
     data = Image(media_type="image/png", data=PIXEL)
@@ -317,31 +276,31 @@ def looking_at(url: str) -> Any:
     return [{"role": "user", "content": content}]
 
 
-def test_a_worker_that_cannot_see_refuses_a_picture(client: openai.OpenAI) -> None:
+def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="cannot see images"):
-        client.chat.completions.create(
+        sdk.chat.completions.create(
             model="solver", messages=looking_at("https://example.org/c.png")
         )
 
 
-def test_a_conversation_reaches_the_worker(house: House, client: openai.OpenAI) -> None:
+def test_a_conversation_reaches_the_worker(house: House, sdk: openai.OpenAI) -> None:
     messages: Any = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Call me Ada."},
         {"role": "assistant", "content": "Hello Ada."},
         {"role": "user", "content": "Who am I?"},
     ]
-    client.chat.completions.create(model="solver", messages=messages)
+    sdk.chat.completions.create(model="solver", messages=messages)
     told = house.solver.requests[-1].messages
     assert [message.text for message in told] == [message["content"] for message in messages]
-    client.chat.completions.create(model=ULTRA, messages=messages)
+    sdk.chat.completions.create(model=ULTRA, messages=messages)
     everything = house.solver.requests[-1].text
     assert all(message["content"] in everything for message in messages)
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_terms_reach_the_worker(house: House, client: openai.OpenAI, model: str) -> None:
-    client.chat.completions.create(
+def test_terms_reach_the_worker(house: House, sdk: openai.OpenAI, model: str) -> None:
+    sdk.chat.completions.create(
         model=model,
         messages=WHY,
         max_completion_tokens=77,
@@ -356,19 +315,19 @@ def test_terms_reach_the_worker(house: House, client: openai.OpenAI, model: str)
     assert (told.temperature, told.top_p, told.seed) == (0.5, 0.9, 7)
 
 
-def test_an_answer_that_was_cut_off_says_so(house: House, client: openai.OpenAI) -> None:
+def test_an_answer_that_was_cut_off_says_so(house: House, sdk: openai.OpenAI) -> None:
     house.solver.says(Reply("Becau", USED, "length"))
-    told = client.chat.completions.create(model=ULTRA, messages=WHY, max_tokens=1)
+    told = sdk.chat.completions.create(model=ULTRA, messages=WHY, max_tokens=1)
     assert told.choices[0].finish_reason == "length"
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
-    house: House, client: openai.OpenAI
+    house: House, sdk: openai.OpenAI
 ) -> None:
-    plain = client.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY)
+    plain = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY)
     assert house.run(plain.headers["x-podium-run"]).answer == "solver says so"
     assert "podium" not in plain.http_response.json()
-    traced = client.chat.completions.with_raw_response.create(
+    traced = sdk.chat.completions.with_raw_response.create(
         model=ULTRA, messages=WHY, extra_headers={"X-Podium-Trace": "1"}
     )
     trace = traced.http_response.json()["podium"]
@@ -377,15 +336,15 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     assert traced.parse().choices[0].message.content == "solver says so"
 
 
-def test_wishes_go_in_the_extra_body(house: House, client: openai.OpenAI) -> None:
-    told = client.chat.completions.create(
+def test_wishes_go_in_the_extra_body(house: House, sdk: openai.OpenAI) -> None:
+    told = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, extra_body={"podium": {"exclude": ["solver-works"]}}
     )
     assert told.choices[0].message.content == "seer says so"
 
 
-def test_what_is_not_to_be_stored_is_not(house: House, client: openai.OpenAI) -> None:
-    told = client.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY, store=False)
+def test_what_is_not_to_be_stored_is_not(house: House, sdk: openai.OpenAI) -> None:
+    told = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY, store=False)
     assert "x-podium-run" not in told.headers
     run_id = told.parse().id.replace("chatcmpl-", "run_")
     headers = {"Authorization": f"Bearer {house.token}"}
@@ -393,16 +352,16 @@ def test_what_is_not_to_be_stored_is_not(house: House, client: openai.OpenAI) ->
     assert found.status_code == 404
 
 
-def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
-    names = [model.id for model in client.models.list()]
+def test_models_are_listed_and_found(sdk: openai.OpenAI) -> None:
+    names = [model.id for model in sdk.models.list()]
     assert names[:3] == ["podium-mini", "podium", "podium-ultra"]
     assert names[-3:] == ["solver", "seer", "plain"]
-    pinned = client.models.retrieve(names[5])
+    pinned = sdk.models.retrieve(names[5])
     assert pinned.id == names[5]
-    told = client.chat.completions.create(model=pinned.id, messages=WHY)
+    told = sdk.chat.completions.create(model=pinned.id, messages=WHY)
     assert told.model == pinned.id
     with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("podium-ultra@000000000000")
+        sdk.models.retrieve("podium-ultra@000000000000")
 
 
 @pytest.mark.parametrize(
@@ -418,19 +377,19 @@ def test_models_are_listed_and_found(client: openai.OpenAI) -> None:
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     house: House, rules: Rules, error: type[openai.APIStatusError], status: int, stream: bool
 ) -> None:
-    with client_of(house, house.key(rules)) as client:
+    with openai_client(house, house.key(rules)) as sdk:
         if status == 429:  # the first is what passes a rate, and the second is told
-            client.chat.completions.create(model=ULTRA, messages=WHY)
+            sdk.chat.completions.create(model=ULTRA, messages=WHY)
         with pytest.raises(error) as caught:
-            client.chat.completions.create(model=ULTRA, messages=WHY, stream=stream)
+            sdk.chat.completions.create(model=ULTRA, messages=WHY, stream=stream)
     assert caught.value.status_code == status
     if status == 429:
         assert int(caught.value.response.headers["retry-after"]) >= 1
 
 
 def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
-    with client_of(house, "pk_wrong") as client, pytest.raises(openai.AuthenticationError):
-        client.chat.completions.create(model=ULTRA, messages=WHY)
+    with openai_client(house, "pk_wrong") as sdk, pytest.raises(openai.AuthenticationError):
+        sdk.chat.completions.create(model=ULTRA, messages=WHY)
 
 
 @pytest.mark.parametrize(
@@ -452,29 +411,29 @@ def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
     ],
 )
 def test_what_is_wrong_is_named(
-    client: openai.OpenAI, asked: dict[str, Any], error: type[openai.APIStatusError], param: str
+    sdk: openai.OpenAI, asked: dict[str, Any], error: type[openai.APIStatusError], param: str
 ) -> None:
     with pytest.raises(error) as caught:
-        client.chat.completions.create(**({"model": ULTRA, "messages": WHY} | asked))
+        sdk.chat.completions.create(**({"model": ULTRA, "messages": WHY} | asked))
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_upstream_that_fails_is_a_server_error(
-    house: House, client: openai.OpenAI, model: str, stream: bool
+    house: House, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
     for worker in house.workers:
         worker.says(Unavailable("no connection"))
     with pytest.raises(openai.InternalServerError, match="no connection") as caught:
-        client.chat.completions.create(model=model, messages=WHY, stream=stream)
+        sdk.chat.completions.create(model=model, messages=WHY, stream=stream)
     assert caught.value.status_code == 502
 
 
-def test_a_picture_that_is_too_large_is_refused(client: openai.OpenAI) -> None:
+def test_a_picture_that_is_too_large_is_refused(sdk: openai.OpenAI) -> None:
     data = "A" * (28 * 1024 * 1024)
     with pytest.raises(openai.APIStatusError) as caught:
-        client.chat.completions.create(
+        sdk.chat.completions.create(
             model=ULTRA, messages=looking_at(f"data:image/png;base64,{data}")
         )
     assert caught.value.status_code == 413
@@ -488,7 +447,7 @@ def test_a_body_that_is_too_large_is_refused(house: House) -> None:
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_that_breaks_off_goes_on_where_it_was(
-    house: House, client: openai.OpenAI, model: str
+    house: House, sdk: openai.OpenAI, model: str
 ) -> None:
     scenes = ["breaks", "goes on"]
 
@@ -500,29 +459,29 @@ def test_a_stream_that_breaks_off_goes_on_where_it_was(
         yield Reply(" three", USED)
 
     house.solver.plays(scene)
-    stream = client.chat.completions.create(model=model, messages=WHY, stream=True)
+    stream = sdk.chat.completions.create(model=model, messages=WHY, stream=True)
     words = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
     assert words == "one two three"
 
 
-def test_a_stream_that_cannot_go_on_ends_with_an_error(house: House, client: openai.OpenAI) -> None:
+def test_a_stream_that_cannot_go_on_ends_with_an_error(house: House, sdk: openai.OpenAI) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
 
     for worker in house.workers:
         worker.plays(scene)
-    stream = client.chat.completions.create(model="solver", messages=WHY, stream=True)
+    stream = sdk.chat.completions.create(model="solver", messages=WHY, stream=True)
     with pytest.raises(openai.APIError, match="broken off"):
         list(stream)
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 async def test_a_client_that_goes_away_stops_the_call(
-    house: House, async_client: openai.AsyncOpenAI, model: str
+    house: House, async_sdk: openai.AsyncOpenAI, model: str
 ) -> None:
     house.solver.hangs_after()
-    asking = asyncio.create_task(async_client.chat.completions.create(model=model, messages=WHY))
+    asking = asyncio.create_task(async_sdk.chat.completions.create(model=model, messages=WHY))
     async with asyncio.timeout(PATIENCE):
         assert await asyncio.to_thread(house.solver.being_asked.wait, PATIENCE)
         asking.cancel()
@@ -531,11 +490,11 @@ async def test_a_client_that_goes_away_stops_the_call(
 
 
 async def test_many_clients_are_answered_at_once(
-    house: House, async_client: openai.AsyncOpenAI
+    house: House, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says(lambda request: request.messages[-1].text)
     asked = [
-        async_client.chat.completions.create(
+        async_sdk.chat.completions.create(
             model="solver", messages=[{"role": "user", "content": f"number {number}"}]
         )
         for number in range(20)
@@ -545,9 +504,9 @@ async def test_many_clients_are_answered_at_once(
     assert said == [f"number {number}" for number in range(20)]
 
 
-def test_json_without_a_schema_is_any_object(house: House, client: openai.OpenAI) -> None:
+def test_json_without_a_schema_is_any_object(house: House, sdk: openai.OpenAI) -> None:
     house.solver.says('{"any": 1}')
-    told = client.chat.completions.create(
+    told = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, response_format={"type": "json_object"}
     )
     assert json.loads(told.choices[0].message.content or "") == {"any": 1}

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 import httpx
 import openai
 import pytest
 from openai.types.responses import FunctionToolParam
-from pydantic import BaseModel
 
 from podium.errors import Unavailable
-from podium.request import Delta, Image, Reply, Request, Thinking, ToolResult
+from podium.request import Delta, Image, Reply, Request, Thinking
 from podium.store.keys import Allowance, Rules
-from podium.workflow import Step
+from support.conformance import PIXEL, TWO_STEPS, ULTRA, Sum, openai_client, results_of
 from support.loopback import PATIENCE, USED, House, calling
 from support.responses_sdk import events_of, valid_response
 
-ULTRA: Final = "podium-ultra"
-PIXEL: Final = base64.b64encode(b"\x89PNG....").decode()
 CLOCK: Final[FunctionToolParam] = {
     "type": "function",
     "name": "clock",
@@ -29,34 +25,6 @@ CLOCK: Final[FunctionToolParam] = {
     "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}},
     "strict": False,
 }
-TWO_STEPS: Final = (Step("plain", "Think."), Step("solver", "Answer.", (0,)))
-
-
-class Sum(BaseModel):
-    """A sum and how it was found."""
-
-    steps: list[str]
-    total: int
-
-
-@pytest.fixture
-def client(house: House) -> Iterator[openai.OpenAI]:
-    with client_of(house, house.token) as made:
-        yield made
-
-
-@pytest.fixture
-async def async_client(house: House) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        api_key=house.token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
-    ) as made:
-        yield made
-
-
-def client_of(house: House, token: str) -> openai.OpenAI:
-    return openai.OpenAI(
-        api_key=token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
-    )
 
 
 def posted(house: House, **body: Any) -> httpx.Response:
@@ -65,12 +33,6 @@ def posted(house: House, **body: Any) -> httpx.Response:
     return house.http.post(
         "/v1/responses", json={"model": ULTRA, "input": "Why?"} | body, headers=headers
     )
-
-
-def results_of(request: Request) -> list[str]:
-    """What tools answered, as a worker was told."""
-    parts = [part for message in request.messages for part in message.parts]
-    return [part.text for part in parts if isinstance(part, ToolResult)]
 
 
 def outputs(response: Any, said: str = "12:00") -> list[Any]:
@@ -83,17 +45,17 @@ def outputs(response: Any, said: str = "12:00") -> list[Any]:
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
-def test_a_question_is_answered(house: House, client: openai.OpenAI, model: str) -> None:
+def test_a_question_is_answered(house: House, sdk: openai.OpenAI, model: str) -> None:
     for worker in house.workers:
         worker.says("Because.")
-    told = client.responses.create(model=model, input="Why?")
+    told = sdk.responses.create(model=model, input="Why?")
     assert (told.output_text, told.status, told.model) == ("Because.", "completed", model)
 
 
 async def test_a_question_is_answered_to_the_async_client(
-    async_client: openai.AsyncOpenAI,
+    async_sdk: openai.AsyncOpenAI,
 ) -> None:
-    told = await async_client.responses.create(model=ULTRA, input="Why?")
+    told = await async_sdk.responses.create(model=ULTRA, input="Why?")
     assert told.output_text == "solver says so"
 
 
@@ -102,10 +64,10 @@ def test_a_response_fits_the_sdks_types_to_the_letter(house: House) -> None:
 
 
 def test_usage_sums_every_call_and_tells_the_planners_part(
-    house: House, client: openai.OpenAI
+    house: House, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
-    told = client.responses.create(model=ULTRA, input="Why?")
+    told = sdk.responses.create(model=ULTRA, input="Why?")
     assert told.usage is not None
     assert told.usage.to_dict() == {
         "input_tokens": 300,
@@ -123,10 +85,10 @@ def test_usage_sums_every_call_and_tells_the_planners_part(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_comes_in_pieces_and_ends_whole(
-    house: House, client: openai.OpenAI, model: str
+    house: House, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says("one two three")
-    heard = list(client.responses.create(model=model, input="Why?", stream=True))
+    heard = list(sdk.responses.create(model=model, input="Why?", stream=True))
     words = [event.delta for event in heard if event.type == "response.output_text.delta"]
     assert words == ["one", " two", " three"]
     last = heard[-1]
@@ -136,20 +98,20 @@ def test_a_stream_comes_in_pieces_and_ends_whole(
 
 
 async def test_a_stream_is_put_together_by_the_async_client(
-    house: House, async_client: openai.AsyncOpenAI
+    house: House, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says("one two three")
-    async with async_client.responses.stream(model=ULTRA, input="Why?") as stream:
+    async with async_sdk.responses.stream(model=ULTRA, input="Why?") as stream:
         final = await stream.get_final_response()
     assert final.output_text == "one two three"
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_the_first_words_come_before_the_last_are_there(
-    house: House, client: openai.OpenAI, model: str
+    house: House, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.hangs_after("one", " two")
-    with client.responses.create(model=model, input="Why?", stream=True) as stream:
+    with sdk.responses.create(model=model, input="Why?", stream=True) as stream:
         heard = ""
         for event in stream:
             heard += event.delta if event.type == "response.output_text.delta" else ""
@@ -192,46 +154,46 @@ def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: House) -> No
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_and_its_result_is_read(
-    house: House, client: openai.OpenAI, model: str, stream: bool
+    house: House, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
     house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
     conversation: list[Any] = [{"role": "user", "content": "What time is it?"}]
-    first = response_of(client, stream, model=model, input=conversation, tools=[CLOCK])
+    first = response_of(sdk, stream, model=model, input=conversation, tools=[CLOCK])
     (call,) = first.output
     assert (call.name, call.arguments) == ("clock", '{"zone": "UTC"}')
     conversation += [*first.output, *outputs(first)]
-    second = response_of(client, stream, model=model, input=conversation, tools=[CLOCK])
+    second = response_of(sdk, stream, model=model, input=conversation, tools=[CLOCK])
     assert second.output_text == "Noon."
     assert results_of(house.solver.requests[-1]) == ["12:00"]
     assert len(house.planner.requests) == (1 if model == ULTRA else 0), "it planned again"
 
 
-def response_of(client: openai.OpenAI, stream: bool, **asked: Any) -> Any:
+def response_of(sdk: openai.OpenAI, stream: bool, **asked: Any) -> Any:
     if not stream:
-        return client.responses.create(**asked)
-    with client.responses.stream(**asked) as heard:
+        return sdk.responses.create(**asked)
+    with sdk.responses.stream(**asked) as heard:
         return heard.get_final_response()
 
 
 def test_results_of_tools_go_on_from_the_response_by_its_id(
-    house: House, client: openai.OpenAI
+    house: House, sdk: openai.OpenAI
 ) -> None:
     house.solver.says([calling(("a1", "{}"), ("a2", "{}")), "Noon."])
-    first = client.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
-    second = client.responses.create(
+    first = sdk.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
+    second = sdk.responses.create(
         model=ULTRA, previous_response_id=first.id, input=outputs(first), tools=[CLOCK]
     )
     assert second.output_text == "Noon."
     assert results_of(house.solver.requests[-1]) == ["12:00", "12:00"]
 
 
-def test_several_turns_of_tools_pay_nothing_twice(house: House, client: openai.OpenAI) -> None:
+def test_several_turns_of_tools_pay_nothing_twice(house: House, sdk: openai.OpenAI) -> None:
     house.plans(*TWO_STEPS)
     house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
-    told = client.responses.create(model=ULTRA, input="When?", tools=[CLOCK])
+    told = sdk.responses.create(model=ULTRA, input="When?", tools=[CLOCK])
     spent = told.usage.total_tokens if told.usage else 0
     for turn in range(2):
-        told = client.responses.create(
+        told = sdk.responses.create(
             model=ULTRA,
             previous_response_id=told.id,
             input=outputs(told, f"turn {turn}"),
@@ -245,37 +207,35 @@ def test_several_turns_of_tools_pay_nothing_twice(house: House, client: openai.O
 
 
 def test_a_response_that_waits_for_tools_is_not_gone_on_from_without_their_results(
-    house: House, client: openai.OpenAI
+    house: House, sdk: openai.OpenAI
 ) -> None:
     house.solver.says(calling(("a1", "{}")))
-    first = client.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
+    first = sdk.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
     with pytest.raises(openai.BadRequestError, match="waits for the results") as caught:
-        client.responses.create(model=ULTRA, input="Well?", previous_response_id=first.id)
+        sdk.responses.create(model=ULTRA, input="Well?", previous_response_id=first.id)
     assert caught.value.param == "previous_response_id"
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_structured_output_is_parsed(house: House, client: openai.OpenAI, model: str) -> None:
+def test_structured_output_is_parsed(house: House, sdk: openai.OpenAI, model: str) -> None:
     house.solver.says('{"steps": ["2+2"], "total": 4}')
-    told = client.responses.parse(model=model, input="2+2?", text_format=Sum)
+    told = sdk.responses.parse(model=model, input="2+2?", text_format=Sum)
     assert told.output_parsed == Sum(steps=["2+2"], total=4)
 
 
 async def test_structured_output_is_parsed_by_the_async_client(
-    house: House, async_client: openai.AsyncOpenAI
+    house: House, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says('{"steps": [], "total": 4}')
-    told = await async_client.responses.parse(model=ULTRA, input="2+2?", text_format=Sum)
+    told = await async_sdk.responses.parse(model=ULTRA, input="2+2?", text_format=Sum)
     assert told.output_parsed == Sum(steps=[], total=4)
 
 
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
-def test_pictures_go_to_who_can_see(
-    house: House, client: openai.OpenAI, model: str, url: str
-) -> None:
+def test_pictures_go_to_who_can_see(house: House, sdk: openai.OpenAI, model: str, url: str) -> None:
     house.seer.says("A cat.")
-    told = client.responses.create(model=model, input=looking_at(url))
+    told = sdk.responses.create(model=model, input=looking_at(url))
     assert told.output_text == "A cat."
     parts = [part for message in house.seer.requests[-1].messages for part in message.parts]
     data = Image(media_type="image/png", data=PIXEL, detail="auto")
@@ -292,33 +252,33 @@ def looking_at(url: str) -> Any:
     return [{"role": "user", "content": content}]
 
 
-def test_a_worker_that_cannot_see_refuses_a_picture(client: openai.OpenAI) -> None:
+def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="cannot see images"):
-        client.responses.create(model="plain", input=looking_at("https://example.org/c.png"))
+        sdk.responses.create(model="plain", input=looking_at("https://example.org/c.png"))
 
 
 def test_a_conversation_goes_on_by_the_id_of_its_last_response(
-    house: House, client: openai.OpenAI
+    house: House, sdk: openai.OpenAI
 ) -> None:
     house.solver.says(["Hello Ada.", "You are Ada.", "Still Ada."])
-    first = client.responses.create(
+    first = sdk.responses.create(
         model=ULTRA, input="Call me Ada.", instructions="Speak like a pirate."
     )
-    second = client.responses.create(
+    second = sdk.responses.create(
         model=ULTRA, input="Who am I?", instructions="Be kind.", previous_response_id=first.id
     )
     told = house.solver.requests[-1].text
     assert all(words in told for words in ("Call me Ada.", "Hello Ada.", "Who am I?", "Be kind."))
     assert "pirate" not in told, "the instructions of an earlier response are not carried over"
-    third = client.responses.create(model=ULTRA, input="Sure?", previous_response_id=second.id)
+    third = sdk.responses.create(model=ULTRA, input="Sure?", previous_response_id=second.id)
     assert third.output_text == "Still Ada."
     assert "Call me Ada." in house.solver.requests[-1].text
     assert third.previous_response_id == second.id
 
 
-def test_a_response_of_another_key_is_not_gone_on_from(house: House, client: openai.OpenAI) -> None:
-    first = client.responses.create(model=ULTRA, input="My secret is 7.")
-    with client_of(house, house.key()) as other:
+def test_a_response_of_another_key_is_not_gone_on_from(house: House, sdk: openai.OpenAI) -> None:
+    first = sdk.responses.create(model=ULTRA, input="My secret is 7.")
+    with openai_client(house, house.key()) as other:
         with pytest.raises(openai.NotFoundError) as caught:
             other.responses.create(model=ULTRA, input="And?", previous_response_id=first.id)
         assert caught.value.code == "previous_response_not_found"
@@ -326,42 +286,42 @@ def test_a_response_of_another_key_is_not_gone_on_from(house: House, client: ope
             other.responses.retrieve(first.id)
         with pytest.raises(openai.NotFoundError):
             other.responses.delete(first.id)
-    assert client.responses.retrieve(first.id).output_text == "solver says so"
+    assert sdk.responses.retrieve(first.id).output_text == "solver says so"
 
 
-def test_a_response_is_retrieved_as_it_was_and_deleted_for_good(client: openai.OpenAI) -> None:
-    first = client.responses.create(model=ULTRA, input="Why?")
-    again = client.responses.retrieve(first.id)
+def test_a_response_is_retrieved_as_it_was_and_deleted_for_good(sdk: openai.OpenAI) -> None:
+    first = sdk.responses.create(model=ULTRA, input="Why?")
+    again = sdk.responses.retrieve(first.id)
     assert (again.id, again.output_text, again.status) == (first.id, "solver says so", "completed")
     assert again.usage == first.usage
     assert again.created_at == first.created_at
-    client.responses.delete(first.id)
+    sdk.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(first.id)
+        sdk.responses.retrieve(first.id)
     with pytest.raises(openai.NotFoundError):
-        client.responses.create(model=ULTRA, input="And?", previous_response_id=first.id)
+        sdk.responses.create(model=ULTRA, input="And?", previous_response_id=first.id)
 
 
-def test_what_is_not_to_be_stored_is_not(client: openai.OpenAI) -> None:
-    told = client.responses.create(model=ULTRA, input="Why?", store=False)
+def test_what_is_not_to_be_stored_is_not(sdk: openai.OpenAI) -> None:
+    told = sdk.responses.create(model=ULTRA, input="Why?", store=False)
     with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(told.id)
+        sdk.responses.retrieve(told.id)
 
 
-def test_tools_work_though_nothing_is_to_be_stored(house: House, client: openai.OpenAI) -> None:
+def test_tools_work_though_nothing_is_to_be_stored(house: House, sdk: openai.OpenAI) -> None:
     house.solver.says([calling(("a1", "{}")), "Noon."])
     asked: list[Any] = [{"role": "user", "content": "What time is it?"}]
-    first = client.responses.create(model=ULTRA, input=asked, tools=[CLOCK], store=False)
+    first = sdk.responses.create(model=ULTRA, input=asked, tools=[CLOCK], store=False)
     asked += [*first.output, *outputs(first)]
-    second = client.responses.create(model=ULTRA, input=asked, tools=[CLOCK], store=False)
+    second = sdk.responses.create(model=ULTRA, input=asked, tools=[CLOCK], store=False)
     assert second.output_text == "Noon."
     with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(second.id)
+        sdk.responses.retrieve(second.id)
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_terms_reach_the_worker(house: House, client: openai.OpenAI, model: str) -> None:
-    client.responses.create(
+def test_terms_reach_the_worker(house: House, sdk: openai.OpenAI, model: str) -> None:
+    sdk.responses.create(
         model=model,
         input="Why?",
         max_output_tokens=77,
@@ -374,18 +334,18 @@ def test_terms_reach_the_worker(house: House, client: openai.OpenAI, model: str)
     assert told.effort == "high"
 
 
-def test_an_answer_that_was_cut_off_says_so(house: House, client: openai.OpenAI) -> None:
+def test_an_answer_that_was_cut_off_says_so(house: House, sdk: openai.OpenAI) -> None:
     house.solver.says(Reply("Becau", USED, "length"))
-    told = client.responses.create(model=ULTRA, input="Why?", max_output_tokens=16)
+    told = sdk.responses.create(model=ULTRA, input="Why?", max_output_tokens=16)
     assert told.status == "incomplete"
     assert told.incomplete_details is not None
     assert told.incomplete_details.reason == "max_output_tokens"
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
-    house: House, client: openai.OpenAI
+    house: House, sdk: openai.OpenAI
 ) -> None:
-    told = client.responses.with_raw_response.create(
+    told = sdk.responses.with_raw_response.create(
         model=ULTRA, input="Why?", extra_headers={"X-Podium-Trace": "1"}
     )
     assert told.http_response.json()["podium"]["run_id"] == told.headers["x-podium-run"]
@@ -404,17 +364,17 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     house: House, rules: Rules, error: type[openai.APIStatusError], status: int
 ) -> None:
-    with client_of(house, house.key(rules)) as client:
+    with openai_client(house, house.key(rules)) as sdk:
         if status == 429:
-            client.responses.create(model=ULTRA, input="Why?")
+            sdk.responses.create(model=ULTRA, input="Why?")
         with pytest.raises(error) as caught:
-            client.responses.create(model=ULTRA, input="Why?")
+            sdk.responses.create(model=ULTRA, input="Why?")
     assert caught.value.status_code == status
 
 
 def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
-    with client_of(house, "pk_wrong") as client, pytest.raises(openai.AuthenticationError):
-        client.responses.create(model=ULTRA, input="Why?")
+    with openai_client(house, "pk_wrong") as sdk, pytest.raises(openai.AuthenticationError):
+        sdk.responses.create(model=ULTRA, input="Why?")
 
 
 @pytest.mark.parametrize(
@@ -431,41 +391,41 @@ def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
     ],
 )
 def test_what_is_wrong_is_named(
-    client: openai.OpenAI, asked: dict[str, Any], error: type[openai.APIStatusError], param: str
+    sdk: openai.OpenAI, asked: dict[str, Any], error: type[openai.APIStatusError], param: str
 ) -> None:
     with pytest.raises(error) as caught:
-        client.responses.create(**({"model": ULTRA, "input": "Why?"} | asked))
+        sdk.responses.create(**({"model": ULTRA, "input": "Why?"} | asked))
     assert caught.value.param == param
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_upstream_that_fails_is_a_server_error(
-    house: House, client: openai.OpenAI, model: str, stream: bool
+    house: House, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
     for worker in house.workers:
         worker.says(Unavailable("no connection"))
     with pytest.raises(openai.InternalServerError, match="no connection") as caught:
-        client.responses.create(model=model, input="Why?", stream=stream)
+        sdk.responses.create(model=model, input="Why?", stream=stream)
     assert caught.value.status_code == 502
 
 
-def test_a_stream_that_cannot_go_on_ends_as_failed(house: House, client: openai.OpenAI) -> None:
+def test_a_stream_that_cannot_go_on_ends_as_failed(house: House, sdk: openai.OpenAI) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
 
     house.solver.plays(scene)
-    heard = list(client.responses.create(model="solver", input="Why?", stream=True))
+    heard = list(sdk.responses.create(model="solver", input="Why?", stream=True))
     assert [event.type for event in heard[-2:]] == ["error", "response.failed"]
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 async def test_a_client_that_goes_away_stops_the_call(
-    house: House, async_client: openai.AsyncOpenAI, model: str
+    house: House, async_sdk: openai.AsyncOpenAI, model: str
 ) -> None:
     house.solver.hangs_after()
-    asking = asyncio.create_task(async_client.responses.create(model=model, input="Why?"))
+    asking = asyncio.create_task(async_sdk.responses.create(model=model, input="Why?"))
     async with asyncio.timeout(PATIENCE):
         assert await asyncio.to_thread(house.solver.being_asked.wait, PATIENCE)
         asking.cancel()

@@ -1,0 +1,45 @@
+"""What the conformance suites share: what they ask for, and the real SDKs as clients of a house."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+import openai
+from pydantic import BaseModel
+
+from podium.request import Request, ToolResult
+from podium.workflow import Step
+from support.loopback import PATIENCE, House
+
+ULTRA: Final = "podium-ultra"
+WHY: Final[Any] = [{"role": "user", "content": "Why?"}]
+PIXEL: Final = base64.b64encode(b"\x89PNG....").decode()
+TWO_STEPS: Final = (Step("plain", "Think."), Step("solver", "Answer.", (0,)))
+
+
+class Sum(BaseModel):
+    """A sum and how it was found."""
+
+    steps: list[str]
+    total: int
+
+
+def openai_client(house: House, token: str) -> openai.OpenAI:
+    """The openai SDK, with that key."""
+    return openai.OpenAI(
+        api_key=token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
+    )
+
+
+def async_openai_client(house: House) -> openai.AsyncOpenAI:
+    """The same for asyncio, with the house's own key."""
+    return openai.AsyncOpenAI(
+        api_key=house.token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
+    )
+
+
+def results_of(request: Request) -> list[str]:
+    """What tools answered, as a worker was told."""
+    parts = [part for message in request.messages for part in message.parts]
+    return [part.text for part in parts if isinstance(part, ToolResult)]
