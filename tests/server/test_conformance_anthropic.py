@@ -13,9 +13,9 @@ from anthropic.types import Message, ToolParam
 
 from podium.errors import Unavailable
 from podium.request import Delta, Image, Reply, Request, Thinking, ToolResult
-from podium.store.keys import Allowance, Rules
+from podium.store.keys import Rules
 from podium.workflow import Step
-from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, results_of
+from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, not_allowed, results_of
 from support.loopback import PATIENCE, USED, House, calling
 from support.messages_sdk import events_of
 
@@ -399,14 +399,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     assert "podium" not in posted(house).json()
 
 
-@pytest.mark.parametrize(
-    ("rules", "error", "status"),
-    [
-        (Rules(scopes=frozenset({"gateway"})), anthropic.PermissionDeniedError, 403),
-        (Rules(in_total=Allowance(usd=0.0)), anthropic.APIStatusError, 402),
-        (Rules(requests_per_minute=1), anthropic.RateLimitError, 429),
-    ],
-)
+@pytest.mark.parametrize(("rules", "error", "status"), not_allowed(anthropic))
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     house: House, rules: Rules, error: type[anthropic.APIStatusError], status: int
 ) -> None:

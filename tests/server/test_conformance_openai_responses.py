@@ -13,8 +13,8 @@ from openai.types.responses import FunctionToolParam
 
 from podium.errors import Unavailable
 from podium.request import Delta, Image, Reply, Request, Thinking
-from podium.store.keys import Allowance, Rules
-from support.conformance import PIXEL, TWO_STEPS, ULTRA, Sum, openai_client, results_of
+from podium.store.keys import Rules
+from support.conformance import PIXEL, TWO_STEPS, ULTRA, Sum, not_allowed, openai_client, results_of
 from support.loopback import PATIENCE, USED, House, calling
 from support.responses_sdk import events_of, valid_response
 
@@ -353,14 +353,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     assert "podium" not in posted(house).json()
 
 
-@pytest.mark.parametrize(
-    ("rules", "error", "status"),
-    [
-        (Rules(scopes=frozenset({"gateway"})), openai.PermissionDeniedError, 403),
-        (Rules(in_total=Allowance(usd=0.0)), openai.APIStatusError, 402),
-        (Rules(requests_per_minute=1), openai.RateLimitError, 429),
-    ],
-)
+@pytest.mark.parametrize(("rules", "error", "status"), not_allowed(openai))
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     house: House, rules: Rules, error: type[openai.APIStatusError], status: int
 ) -> None:

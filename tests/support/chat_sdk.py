@@ -14,6 +14,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.chat import CHAT
 from podium.server.refusal import Refusal
+from support.openai_sdk import streamed
 
 OURS = {
     "reasoning_content",
@@ -91,18 +92,10 @@ def _refused(refusal: Refusal) -> httpx2.Response:
 
 
 def _streamed(asked: Asked, answer: Answer | Refusal) -> Iterator[bytes]:
-    writer = CHAT.writer(asked, Answer(id="run_1f", model=asked.model, created=1))
-    yield writer.begin()
-    yield writer.keep_alive()
-    if isinstance(answer, Refusal):
-        yield writer.text("Half a ")
-        yield writer.fail(answer)
-        return
-    if asked.shows_reasoning:
-        yield writer.progress("step 1: solver")
-        yield from (writer.thinking(part.text) for part in answer.thinking)
-    yield from (writer.text(word) for word in answer.text.split(" ") if word)
-    yield writer.end(answer)
+    pieces = (
+        () if isinstance(answer, Refusal) else (word for word in answer.text.split(" ") if word)
+    )
+    return streamed(CHAT, asked, answer, pieces)
 
 
 def _extras(model: pydantic.BaseModel) -> Iterator[str]:

@@ -9,6 +9,7 @@ import openai
 from pydantic import BaseModel
 
 from podium.request import Request, ToolResult
+from podium.store.keys import Allowance, Rules
 from podium.workflow import Step
 from support.loopback import PATIENCE, House
 
@@ -37,6 +38,15 @@ def async_openai_client(house: House) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(
         api_key=house.token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
     )
+
+
+def not_allowed(sdk: Any) -> list[tuple[Rules, type[Exception], int]]:
+    """Rules that forbid a question (the last one, the second), and the SDK's error for each."""
+    return [
+        (Rules(scopes=frozenset({"gateway"})), sdk.PermissionDeniedError, 403),
+        (Rules(in_total=Allowance(usd=0.0)), sdk.APIStatusError, 402),
+        (Rules(requests_per_minute=1), sdk.RateLimitError, 429),
+    ]
 
 
 def results_of(request: Request) -> list[str]:

@@ -15,6 +15,7 @@ from podium.providers.sse import EventReader
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.responses import RESPONSES
 from podium.server.refusal import Refusal
+from support.openai_sdk import streamed
 
 STREAM_EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(ResponseStreamEvent)
 
@@ -110,15 +111,5 @@ def _refused(refusal: Refusal) -> httpx2.Response:
 
 
 def _streamed(asked: Asked, answer: Answer | Refusal) -> Iterator[bytes]:
-    writer = RESPONSES.writer(asked, Answer(id="run_1f", model=asked.model, created=1))
-    yield writer.begin()
-    yield writer.keep_alive()
-    if isinstance(answer, Refusal):
-        yield writer.text("Half a ")
-        yield writer.fail(answer)
-        return
-    if asked.shows_reasoning:
-        yield writer.progress("step 1: solver")
-        yield from (writer.thinking(part.text) for part in answer.thinking)
-    yield from (writer.text(letter) for letter in answer.text)
-    yield writer.end(answer)
+    pieces = () if isinstance(answer, Refusal) else answer.text
+    return streamed(RESPONSES, asked, answer, pieces)

@@ -16,6 +16,7 @@ from podium.server.dialects.base import Answer
 from podium.server.refusal import Refusal
 from podium.usage import UNKNOWN_USAGE, Usage
 from support.chat_sdk import Backstage
+from support.openai_sdk import ERRORS
 
 QUESTION: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Why?"}]
 CLOCK: ChatCompletionFunctionToolParam = {"type": "function", "function": {"name": "clock"}}
@@ -198,18 +199,7 @@ def test_a_bad_field_is_a_bad_request_that_names_it() -> None:
     assert caught.value.type == "invalid_request_error"
 
 
-@pytest.mark.parametrize(
-    ("refusal", "error"),
-    [
-        (Refusal("unauthenticated", "no key"), openai.AuthenticationError),
-        (Refusal("forbidden", "not yours"), openai.PermissionDeniedError),
-        (Refusal("not_found", "no such model", field="model"), openai.NotFoundError),
-        (Refusal("conflict", "it goes on already"), openai.ConflictError),
-        (Refusal("rate_limited", "too many", retry_after=1), openai.RateLimitError),
-        (Refusal("overloaded", "too much"), openai.InternalServerError),
-        (Refusal("out_of_budget", "spent"), openai.APIStatusError),
-    ],
-)
+@pytest.mark.parametrize(("refusal", "error"), ERRORS)
 def test_a_refusal_is_the_sdks_own_error(refusal: Refusal, error: type[Exception]) -> None:
     with pytest.raises(error, match=str(refusal)):
         Backstage(refusal).client.chat.completions.create(model="podium", messages=QUESTION)

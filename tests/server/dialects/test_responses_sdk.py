@@ -13,6 +13,7 @@ from podium.request import Image, Text, Thinking, ToolCall, ToolResult
 from podium.server.dialects.base import Answer
 from podium.server.refusal import Refusal
 from podium.usage import UNKNOWN_USAGE, Usage
+from support.openai_sdk import ERRORS
 from support.responses_sdk import Backstage
 
 CLOCK: Final[FunctionToolParam] = {
@@ -166,18 +167,7 @@ def test_pictures_are_seen() -> None:
     assert stage.asked[0].messages[0].parts[1] == picture
 
 
-@pytest.mark.parametrize(
-    ("refusal", "error"),
-    [
-        (Refusal("unauthenticated", "who are you?"), openai.AuthenticationError),
-        (Refusal("forbidden", "not this one"), openai.PermissionDeniedError),
-        (Refusal("not_found", "no such model", field="model"), openai.NotFoundError),
-        (Refusal("conflict", "it is over"), openai.ConflictError),
-        (Refusal("rate_limited", "slow down", retry_after=1), openai.RateLimitError),
-        (Refusal("out_of_budget", "all is spent"), openai.APIStatusError),
-        (Refusal("failed", "our fault"), openai.InternalServerError),
-    ],
-)
+@pytest.mark.parametrize(("refusal", "error"), ERRORS)
 def test_a_refusal_is_the_sdks_own_error(refusal: Refusal, error: type[Exception]) -> None:
     with pytest.raises(error, match=str(refusal)):
         Backstage(refusal).client.responses.create(model="podium", input="Why?")
