@@ -109,8 +109,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "api": (*BELOW_THE_API, "assembly", "house"),
     "sync": (*BELOW_THE_API, "assembly", "house", "api"),
     "": (*BELOW_THE_API, "assembly", "house", "api", "sync"),
-    "mcp.offer": (*BELOW_THE_API, "assembly", "house", "api"),
-    "mcp.server": (*BELOW_THE_API, "assembly", "house", "api", "mcp.offer"),
+    "mcp.server": (*BELOW_THE_API, "assembly", "house", "api"),
     # Entry points know everything below, and nothing of each other; only the command line, by
     # which people reach them all, mounts the commands of the others.
     **dict.fromkeys(ENTRY_POINTS, BELOW_THE_ENTRY_POINTS),

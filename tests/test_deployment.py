@@ -8,7 +8,7 @@ from typing import Final
 
 from podium.config import load
 from podium.config.files import read
-from podium.server.health import router
+from podium.server.endpoints.health import router
 
 ROOT: Final = Path(__file__).parents[1]
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text("utf-8")

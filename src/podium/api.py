@@ -30,7 +30,7 @@ from podium.engine import RetryPolicy, Switchboard, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
 from podium.house import House, Wishes
-from podium.mcp.client import McpToolbox
+from podium.mcp.client.toolbox import McpToolbox
 from podium.pool import Pool
 from podium.providers import Http
 from podium.request import Terms, ToolResult

@@ -7,8 +7,8 @@ import pytest
 
 from podium.cli import main
 from podium.config import ServerSettings
-from podium.server import starting
-from podium.server.starting import Chosen
+from podium.server.operation import startup as starting
+from podium.server.operation.startup import Chosen
 
 POOL = """
 [store]

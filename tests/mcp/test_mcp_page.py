@@ -11,8 +11,9 @@ import pytest
 
 from podium.cli import main
 from podium.config import load
-from podium.mcp import rpc, session
-from podium.mcp.offer import OFFERED
+from podium.mcp import rpc
+from podium.mcp.client import session
+from podium.mcp.server.offer import OFFERED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
 

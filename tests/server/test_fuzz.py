@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from schemathesis.config import GenerationConfig, ProjectConfig, ProjectsConfig, SchemathesisConfig
 
 from podium.server.app import create_app
+from podium.server.operation.startup import DIALECTS
 from podium.server.service import Service
-from podium.server.starting import DIALECTS
 from support.loopback import PATIENCE, House
 
 

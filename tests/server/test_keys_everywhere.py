@@ -15,9 +15,9 @@ from fastapi.routing import iter_route_contexts
 from starlette.routing import BaseRoute
 
 from podium.server.app import create_app
+from podium.server.operation.startup import DIALECTS
 from podium.server.pages.addresses import FILES, PAGES
 from podium.server.service import Service
-from podium.server.starting import DIALECTS
 from support.loopback import House
 
 SOME_ID: Final = "run_0123456789abcdef"

@@ -10,7 +10,7 @@ import pytest
 from podium.errors import ConfigError, StoreError, UsageError
 from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.server.answering import refusals
+from podium.server.answers.tiers import refusals
 from podium.server.refusal import Refusal
 from support.serving import application, serving
 

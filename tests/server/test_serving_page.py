@@ -21,8 +21,9 @@ import pytest
 
 from podium.cli import main
 from podium.config import ServerSettings
-from podium.server import listening, starting
-from podium.server.starting import Chosen
+from podium.server.operation import listener as listening
+from podium.server.operation import startup as starting
+from podium.server.operation.startup import Chosen
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = (ROOT / "docs" / "serving.md").read_text("utf-8")

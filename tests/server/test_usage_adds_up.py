@@ -29,7 +29,7 @@ from podium.run import Run
 from podium.runner import ConductorWorker, Options
 from podium.server.access import Gatekeeper
 from podium.server.access.keys import make_key
-from podium.server.starting import DIALECTS
+from podium.server.operation.startup import DIALECTS
 from podium.store.keys import KeyUsage, Rules
 from podium.store.sql import SqlRunStore
 from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, add

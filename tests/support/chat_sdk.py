@@ -12,7 +12,7 @@ from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from podium.server.dialects.base import Answer, Asked
-from podium.server.dialects.chat import CHAT
+from podium.server.dialects.chat.dialect import CHAT
 from podium.server.refusal import Refusal
 from support.openai_sdk import streamed
 

@@ -28,9 +28,9 @@ from podium.runner import Options
 from podium.server.access import Gatekeeper
 from podium.server.access.keys import make_key
 from podium.server.app import create_app
-from podium.server.keeping import Keeper
+from podium.server.operation.startup import DIALECTS
+from podium.server.records.keeper import Keeper
 from podium.server.service import Service, opened
-from podium.server.starting import DIALECTS
 from podium.store.keys import KeyUsage, Rules
 from podium.store.sql import SqlRunStore
 from podium.usage import Price, Usage

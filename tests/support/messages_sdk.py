@@ -13,8 +13,8 @@ from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from podium.server.dialects.base import Answer, Asked
-from podium.server.dialects.messages import MESSAGES
-from podium.server.dialects.messages_stream import MessageWriter
+from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.messages.stream import MessageWriter
 from podium.server.refusal import Refusal
 
 Play = Callable[[MessageWriter], list[bytes]]

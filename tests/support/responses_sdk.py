@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from podium.providers.sse import EventReader
 from podium.server.dialects.base import Answer, Asked
-from podium.server.dialects.responses import RESPONSES
+from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.refusal import Refusal
 from support.openai_sdk import streamed
 

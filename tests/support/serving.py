@@ -17,7 +17,7 @@ from podium.runner import Options
 from podium.server.access import Door, OpenDoor
 from podium.server.app import create_app
 from podium.server.dialects.base import Dialect
-from podium.server.keeping import Keeper
+from podium.server.records.keeper import Keeper
 from podium.server.service import Service, opened
 from podium.store import NullStore, RunStore
 from podium.worker import Worker

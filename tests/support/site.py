@@ -21,8 +21,8 @@ from podium.run import Run
 from podium.runner import Options
 from podium.server.access import Gatekeeper
 from podium.server.access.keys import make_key
+from podium.server.operation.startup import DIALECTS
 from podium.server.service import Service
-from podium.server.starting import DIALECTS
 from podium.store import keys_in, open_store
 from podium.store.base import RunStore
 from podium.store.keys import Rules

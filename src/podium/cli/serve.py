@@ -20,7 +20,7 @@ from podium.errors import UsageError
 from podium.store import keys_in, open_store
 
 if TYPE_CHECKING:
-    from podium.server.starting import Chosen
+    from podium.server.operation.startup import Chosen
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -57,8 +57,8 @@ def serve(
     log: Log = None,
 ) -> None:
     """Serve the pool as one model, to clients of OpenAI and of Anthropic."""
-    from podium.server.listening import bound
-    from podium.server.starting import Chosen, listen
+    from podium.server.operation.listener import bound
+    from podium.server.operation.startup import Chosen, listen
 
     configuration_file(os.environ, config)
     given = {"host": host, "port": port, "workers": workers, "keys": keys, "log": _form(log)}
@@ -83,8 +83,8 @@ def _form(log: str | None) -> str | None:
 
 async def _checked(chosen: Chosen) -> Settings:
     """The settings, with what is wrong or doubtful about serving them told."""
-    from podium.server.hops import refuse_own_address
-    from podium.server.starting import is_public
+    from podium.server.access.hops import refuse_own_address
+    from podium.server.operation.startup import is_public
 
     settings = await chosen.settings()
     for warning in settings.warnings:

@@ -14,7 +14,7 @@ from podium.errors import installing
 from podium.local.addresses import shown
 
 if TYPE_CHECKING:
-    from podium.mcp.client import Reached
+    from podium.mcp.client.toolbox import Reached
 
 OTLP: Final = "http://localhost:4318"
 """Where OpenTelemetry sends what nobody has told it where to send."""
@@ -45,7 +45,7 @@ async def tool_servers(
     """Reach every MCP server of the settings once, all at the same time."""
     if not settings.mcp:
         return ()
-    from podium.mcp.client import reach
+    from podium.mcp.client.toolbox import reach
 
     found = await asyncio.gather(*(reach(server, environment) for server in settings.mcp))
     return tuple(map(ToolServer, settings.mcp, found))

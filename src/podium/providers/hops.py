@@ -1,7 +1,7 @@
 """How many Podium servers a request has come through. Every call that is made for it says so in a
 header, by which a pool that names Podium itself is found out instead of asking on and on.
 
-What is too many is for the server to say: `podium.server.hops`.
+What is too many is for the server to say: `podium.server.access.hops`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The application: which address answers what.
 
-The endpoints of the dialects are plain ASGI (`endpoint`), everything else is FastAPI's. What
-the application works with is opened when it starts and closed when it stops; what is going on
+The endpoints of the dialects are plain ASGI (`endpoints.dialect`), everything else is FastAPI's.
+What the application works with is opened when it starts and closed when it stops; what is going on
 then may end first.
 """
 
@@ -17,16 +17,17 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from podium._version import __version__
-from podium.server import health, models, pages, previews, runs
+from podium.server import pages
 from podium.server.dialects.base import Dialect
-from podium.server.dialects.chat import CHAT
-from podium.server.endpoint import Endpoint
-from podium.server.endpoints import learning, pool, records, spend
-from podium.server.logs import LOGGER
-from podium.server.retention import forget_runs
-from podium.server.schemas import with_dialects
+from podium.server.dialects.chat.dialect import CHAT
+from podium.server.endpoints import details as records
+from podium.server.endpoints import health, learning, models, pool, previews, runs, spend
+from podium.server.endpoints.dialect import Endpoint
+from podium.server.endpoints.errors import word_refusals
+from podium.server.endpoints.openapi import with_dialects
+from podium.server.records.logs import LOGGER
+from podium.server.records.retention import forget_runs
 from podium.server.service import Holder, Service
-from podium.server.visiting import word_refusals
 
 PLAN: Final = "/v1/plan"
 

@@ -10,21 +10,21 @@ from podium.api import AsyncPodium
 from podium.config import ServerSettings, Settings
 from podium.pool import Pool
 from podium.server.access import Door, Visitor
-from podium.server.answering import Answered, Answering, Bill
+from podium.server.access.places import Places
+from podium.server.answers.gateway import Gateway
+from podium.server.answers.tiers import Answered, Answering, Bill
+from podium.server.answers.watch import Teller
 from podium.server.dialects.base import Asked
 from podium.server.figures.digest import Digests
-from podium.server.gateway import Gateway
-from podium.server.keeping import Keeper
-from podium.server.limits import Places
-from podium.server.loading import Loading
-from podium.server.metrics import Metrics
-from podium.server.naming import Names, Target
+from podium.server.names import Names, Target
+from podium.server.operation.loading import Loading
+from podium.server.records.keeper import Keeper
+from podium.server.records.metrics import Metrics
+from podium.server.records.tally import Tally
 from podium.server.refusal import Refusal
-from podium.server.tally import Tally
-from podium.server.watching import Teller
 
 if TYPE_CHECKING:
-    from podium.server.traces import Traces
+    from podium.server.records.traces import Traces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from podium.request import Thinking
-from podium.server.dialects.reading import text
+from podium.server.dialects.fields import text
 from podium.server.refusal import Refusal, invalid
 
 _SEAL: Final = "podium.seal."

@@ -15,11 +15,11 @@ from fastapi import APIRouter, Query
 
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.server.access import Visitor
+from podium.server.endpoints.errors import Admitted, Serving
 from podium.server.figures.digest import Window
 from podium.server.figures.workers import NOTHING, RoleFigures, WorkerFigures, figures
-from podium.server.metrics import Metrics
+from podium.server.records.metrics import Metrics
 from podium.server.service import Service
-from podium.server.visiting import Admitted, Serving
 from podium.store import accounts_in
 from podium.worker import Worker
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 
 from podium.server.access import Visitor
+from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.endpoints.key_names import key_names
 from podium.server.figures.digest import Window
 from podium.server.figures.spending import (
     By,
@@ -20,10 +22,8 @@ from podium.server.figures.spending import (
     grouped,
     total,
 )
-from podium.server.key_names import key_names
 from podium.server.refusal import invalid
 from podium.server.service import Service
-from podium.server.visiting import Admitted, Serving
 from podium.store import accounts_in, keys_in
 
 router = APIRouter(prefix="/v1/spend", tags=["spend"])

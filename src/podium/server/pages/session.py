@@ -11,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from podium.server.access import Visitor
+from podium.server.access.browsers import check_request
 from podium.server.access.keys import LONGEST_TOKEN
 from podium.server.access.sessions import SESSION_SECONDS
-from podium.server.browsers import check_request
-from podium.server.exchange import SESSION_COOKIE, address_of
+from podium.server.endpoints.errors import Serving, admitted
+from podium.server.endpoints.exchange import SESSION_COOKIE, address_of
 from podium.server.refusal import Refusal
-from podium.server.visiting import Serving, admitted
 
 router = APIRouter(prefix="/session", tags=["session"])
 

@@ -1,0 +1,1 @@
+"""Podium as tools of other programs: ask and plan, for MCP clients."""

@@ -1,0 +1,92 @@
+"""Pictures by their addresses: which addresses may be handed on to workers.
+
+A picture's address is looked up by whoever works on it. A hosted model's vendor looks from outside,
+but a model of one's own looks from inside the network that it runs in, where a client may not: at
+this machine, at its neighbours, at what a cloud tells its machines about themselves. So addresses
+that are not public are refused, unless the settings allow them. Nothing is looked up here: of a
+public name that leads to a private address, only who fetches it can know.
+"""
+
+from __future__ import annotations
+
+import socket
+import unicodedata
+from collections.abc import Iterable, Iterator
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, IPv6Network
+from typing import Final
+from urllib.parse import urlsplit
+
+from podium.request import Image, Message, ToolResult
+from podium.server.access.browsers import NEVER_PUBLIC
+from podium.server.refusal import invalid
+
+PRIVATE_ENDINGS: Final = (*NEVER_PUBLIC, ".lan", ".home", ".corp", ".intranet", ".private")
+"""Endings of names that mean something only within one network."""
+
+_TRANSLATED: Final = IPv6Network("64:ff9b::/96")
+"""Addresses of version 4 within version 6, as translators write them."""
+
+_NEVER_IN_A_HOST: Final = frozenset("\\%^<>{}|`\"' ")
+"""What some readers of addresses take for an end of the host, or for another character."""
+
+
+def check_pictures(messages: Iterable[Message], *, private: bool) -> None:
+    """Refuse pictures at addresses that are not public, unless `private` ones are allowed."""
+    if private:
+        return
+    for image in _pictures(messages):
+        if image.url and not is_public(image.url):
+            raise invalid(
+                "messages",
+                f"the picture at {image.url[:100]!r} is not at a public address, which is what "
+                f"workers are asked to look at; send it as data:image/png;base64,…, or have "
+                f"server.private_images set",
+            )
+
+
+def is_public(url: str) -> bool:
+    """Whether an http or https address can be that of a host on the internet: no name that means
+    something only here, and no address of this machine or of a network of one's own."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return False
+    host = unicodedata.normalize("NFKC", host).rstrip(".").lower()
+    if not host or _NEVER_IN_A_HOST & set(url.partition("://")[2].partition("/")[0]):
+        return False
+    address = _address(host)
+    if address is not None:
+        return _is_global(address)
+    return "." in host and not host.endswith(PRIVATE_ENDINGS)
+
+
+def _pictures(messages: Iterable[Message]) -> Iterator[Image]:
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, Image):
+                yield part
+            elif isinstance(part, ToolResult):
+                yield from part.images
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    """The address that the host is in figures, in any of the ways of writing one: 127.1 and
+    0x7f000001 are 127.0.0.1."""
+    try:
+        return IPv6Address(host.partition("%")[0])
+    except AddressValueError:
+        pass
+    try:
+        return IPv4Address(socket.inet_aton(host))
+    except (OSError, UnicodeError):
+        return None
+
+
+def _is_global(address: IPv4Address | IPv6Address) -> bool:
+    if isinstance(address, IPv6Address):
+        within = address.ipv4_mapped or address.sixtofour
+        if address in _TRANSLATED:
+            within = IPv4Address(int(address) & 0xFFFFFFFF)
+        if within is not None:
+            return _is_global(within)
+    return address.is_global and not address.is_multicast

@@ -1,0 +1,194 @@
+"""A worker called by its own name: no plan and no run, but the same gates, retries, deadlines and
+budget as in any run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from podium.budget import Budget, Ledger
+from podium.demands import check_terms, needs_in_words, needs_of_one
+from podium.engine import Calls, Switchboard
+from podium.engine.context import prompt_text
+from podium.engine.requests import asked_again, in_words, never_fitted
+from podium.engine.words import Words
+from podium.errors import WorkerError
+from podium.pool import WorkerProfile
+from podium.request import Delta, Image, Message, Reply, Request, ToolResult, assistant, user
+from podium.run import new_run_id, total_cost, total_usage
+from podium.server.access import Door, Visitor
+from podium.server.answers.conversation import inside
+from podium.server.answers.tiers import Answered, Bill, refusals
+from podium.server.answers.watch import Teller
+from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.wishes import excluded
+from podium.server.refusal import Refusal, invalid
+from podium.structure import misfit, require_sound
+from podium.worker import Worker
+
+
+class Gateway:
+    """Passes requests on to workers."""
+
+    def __init__(
+        self, board: Switchboard, door: Door, budget: Budget, excludable: frozenset[str]
+    ) -> None:
+        self._board = board
+        self._excludable = excludable
+        self._door = door
+        self._budget = budget
+
+    async def answer(
+        self,
+        asked: Asked,
+        visitor: Visitor,
+        worker: Worker,
+        bill: Bill,
+        teller: Teller | None = None,
+    ) -> Answered:
+        """The worker's reply; raises `Refusal`. `bill` is filled in however it ends."""
+        excluded(asked.wished.exclude, self._excludable)
+        with refusals():
+            _check(asked, worker.profile)
+        request = _request(asked, worker.profile)
+        budget = self._door.budget_for(visitor, self._budget.narrowed(asked.wished.budget))
+        board = self._board
+        board.bind()
+        id_ = new_run_id()
+        ledger = Ledger(budget, account=self._door.account_of(visitor))
+        calls = Calls(board, ledger, board.clock(), visitor.exclude | asked.wished.exclude)
+        if teller is not None:
+            teller.opened(id_, kept=False)
+        try:
+            with refusals():
+                budget.check((worker.profile,))
+                if request.schema is not None:
+                    reply = await _fitting(calls, worker, request, request.schema)
+                elif teller is None:
+                    reply = await calls.make(worker, request)
+                else:
+                    listener = _Listener(teller, request)
+                    reply = await calls.make(worker, request, listener.delta, listener.retried)
+                    reply = replace(reply, text=listener.whole(reply.text))
+        finally:
+            bill.usage = total_usage(iter(calls.attempts))
+            bill.cost_usd = total_cost(iter(calls.attempts))
+        if not request.parallel_tools:
+            reply = reply.with_one_call()
+        return Answered(
+            answer=Answer(
+                id=id_,
+                model=asked.model,
+                created=int(time.time()),
+                text=reply.text,
+                thinking=reply.thinking,
+                tool_calls=reply.tool_calls,
+                finish=reply.finish,
+                stop_sequence=reply.stop_sequence,
+                usage=bill.usage,
+            )
+        )
+
+
+async def _fitting(
+    calls: Calls, worker: Worker, request: Request, schema: Mapping[str, Any]
+) -> Reply:
+    """A reply that fits the schema, asked for once more where it does not. As in any run, nothing
+    of it is told before; a refusal, and a reply that was cut off, say so themselves."""
+    reply = await calls.make(worker, request)
+    problem = misfit(reply.text, schema) if reply.finish == "stop" else None
+    if problem is None:
+        return reply
+    again = (*request.messages, *asked_again(reply, problem))
+    reply = await calls.make(worker, replace(request, messages=again))
+    problem = misfit(reply.text, schema) if reply.finish == "stop" else None
+    if problem is not None:
+        raise never_fitted(worker.profile.name, problem)
+    return reply
+
+
+class _Listener:
+    """Tells what a worker streams. Where a call breaks off, the next is asked to go on from what
+    was told already."""
+
+    def __init__(self, teller: Teller, request: Request) -> None:
+        self._teller = teller
+        self._request = request
+        self._words = Words()
+
+    def delta(self, delta: Delta) -> None:
+        if delta.kind == "thinking":
+            self._teller.thinking(delta.text)
+        elif text := self._words.hear(delta.text):
+            self._teller.text(text)
+
+    def retried(self, worker: str, error: WorkerError, wait: float) -> Request:
+        self._words.break_off()
+        if not self._words.kept:
+            return self._request
+        again = (assistant(self._words.kept), user(prompt_text("go_on.txt")))
+        return replace(self._request, messages=(*self._request.messages, *again))
+
+    def whole(self, text: str) -> str:
+        """The whole reply, where `text` is the last call's."""
+        return self._words.whole(text)
+
+
+def _request(asked: Asked, profile: WorkerProfile) -> Request:
+    terms = asked.terms
+    messages = inside(asked.messages)
+    return Request(
+        messages=messages if "vision" in profile.capabilities else tuple(map(_unseen, messages)),
+        max_tokens=terms.max_tokens,
+        temperature=terms.temperature,
+        top_p=terms.top_p,
+        seed=terms.seed,
+        stop=terms.stop,
+        tools=terms.tools,
+        tool_choice=terms.tool_choice,
+        schema=terms.schema,
+        effort=terms.effort,
+        parallel_tools=terms.parallel_tools,
+        cache_key=terms.cache_key,
+        cache_time=terms.cache_time,
+        thinking_tokens=terms.thinking_tokens,
+    )
+
+
+def _unseen(message: Message) -> Message:
+    """The message for a worker that cannot see what tools showed. A picture of the user's own is
+    refused before; one of a tool's must not end a conversation."""
+    if not any(isinstance(part, ToolResult) and part.images for part in message.parts):
+        return message
+    parts = (in_words(part) if isinstance(part, ToolResult) else part for part in message.parts)
+    return replace(message, parts=tuple(parts))
+
+
+def _check(asked: Asked, profile: WorkerProfile) -> None:
+    """Refuse what one worker cannot do, rather than let it be lost on the way."""
+    wished = asked.wished
+    for name in ("workflow", "max_steps", "rounds"):
+        if getattr(wished, name) is not None:
+            raise invalid(
+                f"podium.{name}",
+                f"podium.{name} is for runs, and {profile.name!r} is a single worker; drop it, or "
+                f"ask for podium-ultra",
+            )
+    if asked.previous is not None:
+        raise invalid(
+            "previous_response_id",
+            f"{profile.name!r} is a single worker, whose replies are not kept; send the "
+            f"conversation, or ask for a tier",
+        )
+    for name in (profile.name, profile.provider):
+        if name and name in wished.exclude:
+            raise Refusal("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
+    check_terms(asked.terms)
+    if asked.terms.schema is not None:
+        require_sound(asked.terms.schema)
+    pictures = (part for turn in asked.messages for part in turn.parts if isinstance(part, Image))
+    missing = needs_of_one(asked.terms, tuple(pictures)) - profile.capabilities
+    if missing:
+        raise Refusal("invalid", f"{profile.name!r} cannot {needs_in_words(missing)}; ask another")

@@ -1,0 +1,257 @@
+"""The messages of a Chat Completions body, read into our own.
+
+| role | what it becomes |
+|---|---|
+| system, developer | a system message; one that stands last is told before the turn it follows |
+| user | words and pictures; audio and files are refused |
+| assistant | words, calls of tools, and `reasoning_content` where a client sends it back |
+| tool | a result; those that follow each other are one message here |
+
+A participant's `name` is told in words, before what they say. What the SDK's own helpers add to a
+message that they read (`parsed`, `parsed_arguments`, `index`, `annotations`) repeats what stands
+beside it, and is left aside. Calls and results must match: every result answers a call of the
+assistant's turn before it, and every call has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from podium.request import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
+from podium.server.dialects.fields import (
+    Fields,
+    choice,
+    detail,
+    image,
+    joined,
+    listed,
+    opened,
+    shown,
+    text,
+    text_of,
+    wrong,
+)
+from podium.server.refusal import invalid
+
+MOST_MESSAGES: Final = 10_000
+MOST_PARTS: Final = 10_000
+MOST_CALLS: Final = 1_000
+
+ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+
+_WORDS: Final = ("text",)
+_WORDS_AND_PICTURES: Final = ("text", "image_url")
+_WORDS_AND_REFUSALS: Final = ("text", "refusal")
+_UNTAKEN: Final = {
+    "input_audio": "audio is not taken here; send what was said as text",
+    "file": "files are not taken here; send what they say as text, or their pages as pictures",
+}
+
+_ASSISTANT: Final = frozenset(
+    {"role", "content", "name", "refusal", "tool_calls", "reasoning_content"}
+    | {"audio", "function_call", "annotations", "parsed"}
+)
+_NOT_SERVED: Final = {
+    "audio": "audio is not taken here; send what was said as text",
+    "function_call": "function_call is no longer; use tool_calls",
+}
+
+_id: Final = text_of(1, 1024)
+_name: Final = text_of(1, 64)
+
+
+def conversation(value: object, path: str) -> tuple[Message, ...]:
+    """All messages. The last one is the user's, or holds the results of tools."""
+    told = listed(_message, most=MOST_MESSAGES, least=1)(value, path)
+    _calls_and_results_match(told, path)
+    messages = _system_before_the_turn(_results_together(told))
+    last = messages[-1]
+    heard = [place for place, message in enumerate(told) if message.role != "system"]
+    at = joined(path, heard[-1] if heard else len(told) - 1)
+    if last.role not in ("user", "tool"):
+        raise invalid(at, f"{at}: the last message must be the user's or a tool's result")
+    if last.role == "user" and _is_empty(last):
+        raise invalid(at, f"{at}: the message is empty; say what is asked")
+    return messages
+
+
+def _message(value: object, path: str) -> Message:
+    fields = opened(value, path)
+    if fields.values.get("role") == "function":
+        raise invalid(
+            fields.at("role"), f"{fields.at('role')}: 'function' is no longer; use 'tool'"
+        )
+    return _READERS[fields.required("role", choice(ROLES))](fields)
+
+
+def _system(fields: Fields) -> Message:
+    fields.only(("role", "content", "name"))
+    return Message("system", (*_named(fields), *_content(fields, _WORDS)))
+
+
+def _user(fields: Fields) -> Message:
+    fields.only(("role", "content", "name"))
+    return Message("user", (*_named(fields), *_content(fields, _WORDS_AND_PICTURES)))
+
+
+def _assistant(fields: Fields) -> Message:
+    fields.only(_ASSISTANT)
+    for name, why in _NOT_SERVED.items():
+        if fields.given(name):
+            raise invalid(fields.at(name), f"{fields.at(name)}: {why}")
+    parts: list[Part] = []
+    if thoughts := fields.optional("reasoning_content", text):
+        parts.append(Thinking(thoughts))
+    parts += _named(fields)
+    if fields.given("content"):
+        parts += _content(fields, _WORDS_AND_REFUSALS)
+    elif refusal := fields.optional("refusal", text):
+        parts.append(Text(refusal))
+    elif not fields.values.get("tool_calls"):
+        raise invalid(fields.at("content"), f"{fields.at('content')}: no words and no calls")
+    parts += fields.optional("tool_calls", listed(_call, most=MOST_CALLS)) or ()
+    return Message("assistant", tuple(parts))
+
+
+def _tool(fields: Fields) -> Message:
+    fields.only(("role", "content", "tool_call_id", "name"))
+    fields.optional("name", _name)
+    words = "".join(part.text for part in _content(fields, _WORDS) if isinstance(part, Text))
+    return Message("tool", (ToolResult(fields.required("tool_call_id", _id), words),))
+
+
+_READERS: Final[dict[str, Callable[[Fields], Message]]] = {
+    "system": _system,
+    "developer": _system,
+    "user": _user,
+    "assistant": _assistant,
+    "tool": _tool,
+}
+
+
+def _named(fields: Fields) -> tuple[Part, ...]:
+    name = fields.optional("name", _name)
+    return () if name is None else (Text(f"{name}: "),)
+
+
+def _content(fields: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
+    """A text, or parts of these kinds."""
+
+    def read(value: object, path: str) -> tuple[Part, ...]:
+        if isinstance(value, str):
+            return (Text(text(value, path)),)
+        if not isinstance(value, list | tuple):
+            raise wrong(path, "a text or a list of parts", value)
+        return listed(_part(kinds), most=MOST_PARTS, least=1)(value, path)
+
+    return fields.required("content", read)
+
+
+def _part(kinds: tuple[str, ...]) -> Callable[[object, str], Part]:
+    def read(value: object, path: str) -> Part:
+        fields = opened(value, path)
+        kind = fields.values.get("type")
+        if isinstance(kind, str) and kind in _UNTAKEN:
+            raise invalid(path, f"{path}: {_UNTAKEN[kind]}")
+        kind = fields.required("type", choice(kinds))
+        fields.only(("type", kind, "prompt_cache_breakpoint"))
+        fields.optional("prompt_cache_breakpoint", _breakpoint)
+        if kind == "image_url":
+            return fields.required("image_url", _image)
+        return Text(fields.required(kind, text))
+
+    return read
+
+
+def _image(value: object, path: str) -> Image:
+    fields = opened(value, path).only(("url", "detail"))
+    closely = fields.optional("detail", detail) or ""
+    return replace(fields.required("url", image), detail=closely)
+
+
+def _breakpoint(value: object, path: str) -> None:
+    """A hint at what to keep in a provider's cache: checked, and no answer depends on it."""
+    fields = opened(value, path).only(("mode", "ttl"))
+    fields.required("mode", choice(("explicit",)))
+    fields.optional("ttl", choice(("30m", "12h")))
+
+
+def _call(value: object, path: str) -> ToolCall:
+    fields = opened(value, path)
+    if fields.values.get("type") == "custom":
+        raise invalid(fields.at("type"), f"{fields.at('type')}: only functions are served")
+    fields.only(("id", "type", "function", "index"))
+    fields.required("type", choice(("function",)))
+    function = fields.required("function", opened)
+    function.only(("name", "arguments", "parsed_arguments"))
+    return ToolCall(
+        fields.required("id", _id),
+        function.required("name", _id),
+        function.required("arguments", text),
+    )
+
+
+def _calls_and_results_match(messages: Iterable[Message], path: str) -> None:
+    pending: dict[str, str] = {}
+    at = path
+    for index, message in enumerate(messages):
+        at = joined(path, index)
+        if message.role == "tool":
+            for part in message.parts:
+                if isinstance(part, ToolResult) and pending.pop(part.call_id, None) is None:
+                    raise invalid(
+                        f"{at}.tool_call_id",
+                        f"{at}.tool_call_id: the assistant's turn before it has no open call "
+                        f"with that id, {shown(part.call_id)}",
+                    )
+            continue
+        _none_pending(pending, at)
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                if part.id in pending:
+                    raise invalid(at, f"{at}.tool_calls: two calls have one id, {shown(part.id)}")
+                pending[part.id] = part.name
+    _none_pending(pending, at)
+
+
+def _none_pending(pending: dict[str, str], at: str) -> None:
+    if pending:
+        open_calls = ", ".join(shown(identity) for identity in list(pending)[:5])
+        raise invalid(
+            at,
+            f"{at}: the assistant's calls {open_calls} have no result; "
+            f"send one message of role 'tool' for each, right after the calls",
+        )
+
+
+def _results_together(messages: Iterable[Message]) -> list[Message]:
+    """Results that follow each other as one message: they answer one turn."""
+    together: list[Message] = []
+    results: list[Part] = []
+    for message in messages:
+        if message.role == "tool":
+            results += message.parts
+            continue
+        if results:
+            together.append(Message("tool", tuple(results)))
+            results = []
+        together.append(message)
+    return [*together, Message("tool", tuple(results))] if results else together
+
+
+def _system_before_the_turn(messages: list[Message]) -> tuple[Message, ...]:
+    """What the system says last is told right before the turn that is to be answered, so that
+    this turn ends the conversation. Where nobody else spoke, its last words are the question."""
+    end = len(messages)
+    while end and messages[end - 1].role == "system":
+        end -= 1
+    if not end:
+        return (*messages[:-1], Message("user", messages[-1].parts))
+    turn = end - (2 if messages[end - 1].role == "tool" else 1)
+    return (*messages[:turn], *messages[end:], *messages[turn:end])
+
+
+def _is_empty(message: Message) -> bool:
+    return not message.text.strip() and not any(isinstance(p, Image) for p in message.parts)

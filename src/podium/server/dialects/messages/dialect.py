@@ -1,0 +1,98 @@
+"""Anthropic's Messages API, as its SDKs and Claude Code speak it.
+
+    turns      the conversation in a body
+    terms      everything else in a body: what is honoured, and what is refused
+    cache      marks for a prompt cache
+    thinking   thinking that travels through the client and back
+    answer     what whole and streamed messages tell alike
+    stream     the events of a stream
+
+The header `anthropic-beta` needs no reading: a beta only allows fields of the body, and each of
+these is served or refused by its name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from podium.request import Message
+from podium.server.dialects.base import Answer, Asked, Json, Wished
+from podium.server.dialects.fields import flag, opened, text_of, wished
+from podium.server.dialects.messages import answer as told
+from podium.server.dialects.messages import terms
+from podium.server.dialects.messages.cache import cache_time
+from podium.server.dialects.messages.stream import MessageWriter
+from podium.server.dialects.messages.thinking import SHOWN, thinking_block
+from podium.server.dialects.messages.turns import conversation, without_old_thinking
+from podium.server.refusal import Refusal, invalid
+
+
+class MessagesDialect:
+    """Reads and writes the bodies of `/v1/messages` and of `/v1/messages/count_tokens`."""
+
+    def read(self, body: Json) -> Asked:
+        """Read a body; raises `Refusal`."""
+        return _read(body, counting=False)
+
+    def read_count(self, body: Json) -> Asked:
+        """Read a body whose tokens are to be counted; it needs no `max_tokens`."""
+        return _read(body, counting=True)
+
+    def counted(self, tokens: int) -> dict[str, Any]:
+        """The body of a count."""
+        return {"input_tokens": tokens}
+
+    def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+        """The body of a response that is not streamed."""
+        content: list[dict[str, Any]] = []
+        if answer.thinking and told.keeps_thinking(asked):
+            block = thinking_block(answer.thinking, in_words=asked.shows_reasoning)
+            if block["thinking"] or block["signature"] != SHOWN:
+                content.append(block)
+        if answer.text or not answer.tool_calls:
+            content.append({"type": "text", "text": answer.text})
+        content.extend(told.tool_use(call) for call in answer.tool_calls)
+        return told.opening(answer) | {"content": content} | told.ending(answer)
+
+    def writer(self, asked: Asked, opening: Answer) -> MessageWriter:
+        """A stream."""
+        return MessageWriter(asked, opening)
+
+    def refused(self, refusal: Refusal) -> dict[str, Any]:
+        """The body of an error."""
+        return told.error(refusal)
+
+
+MESSAGES: Final = MessagesDialect()
+
+
+def _read(value: object, *, counting: bool) -> Asked:
+    body = opened(value)
+    terms.refuse_unserved(body)
+    terms.read_hints(body)
+    demanded, thinking = terms.read_thinking(body, terms.read_terms(body, counting=counting))
+    messages = conversation(body)
+    if not counting:
+        _check_last(messages)
+    turns = terms.turns_of_thinking(body)
+    return Asked(
+        model=body.required("model", text_of(1, 256)),
+        messages=messages if turns is None else without_old_thinking(messages, turns),
+        terms=replace(demanded, cache_time=cache_time(body.values)),
+        stream=body.optional("stream", flag) or False,
+        shows_reasoning=thinking.shown,
+        wished=body.optional("podium", wished) or Wished(),
+        body=body.values,
+    )
+
+
+def _check_last(messages: tuple[Message, ...]) -> None:
+    """What a system message at the end adds to the user's turn is still that turn."""
+    said = [message.role for message in messages if message.role != "system"]
+    if not said or said[-1] == "assistant":
+        raise invalid(
+            "messages",
+            "messages: expected the last one to be the user's, with something in it; Podium does "
+            "not go on with an answer that was begun (no prefill)",
+        )

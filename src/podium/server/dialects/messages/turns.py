@@ -1,0 +1,327 @@
+"""The conversation in a Messages body: Anthropic's content blocks, read into our parts.
+
+Taken: text, images (base64 or an address), thinking that is handed back, tool calls and their
+results. Every other block is refused, and the refusal says what to send instead. `cache_control`
+is taken as the hint that it is, and citations as notes on words that are kept; neither changes
+the answer.
+
+Claude Code's first system block is a note to Anthropic's billing, with a checksum that changes
+with each request. It is left out: no worker is meant to read it, and no prompt cache would
+survive it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from podium.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
+from podium.server.dialects.fields import (
+    Fields,
+    Reader,
+    address,
+    choice,
+    document,
+    flag,
+    image_bytes,
+    listed,
+    opened,
+    text,
+    text_of,
+    wrong,
+)
+from podium.server.dialects.messages.thinking import thinking_of
+from podium.server.refusal import Refusal, invalid
+
+MOST_MESSAGES: Final = 100_000
+MOST_BLOCKS: Final = 10_000
+
+_BILLING_NOTE: Final = "x-anthropic-billing-header:"
+
+_ROLES: Final[tuple[Role, ...]] = ("user", "assistant", "system")
+
+_identifier: Final = text_of(1, 256)
+
+_INSTEAD: Final = {
+    "document": "Podium takes no documents; send the text, or the pages as images",
+    "search_result": "Podium takes no search results; send their words as text",
+    "container_upload": "Podium keeps no containers; send what the file says as text",
+    "tool_reference": (
+        "Podium has no tool search; send every tool in `tools` "
+        "(in Claude Code, set ENABLE_TOOL_SEARCH=false)"
+    ),
+    "compaction": "Podium does not compact conversations; send the messages, or a summary as text",
+}
+_ELSEWHERE: Final = (
+    "Podium takes no such block; leave out what Anthropic's own tools did, or tell it as text"
+)
+
+
+def conversation(body: Fields) -> tuple[Message, ...]:
+    """The system prompt and the turns, as the client tells them."""
+    words = body.optional("system", _system)
+    opening = (Message("system", (Text(words),)),) if words else ()
+    turns = _Turns()
+    body.required("messages", listed(turns.take, most=MOST_MESSAGES, least=1))
+    turns.settle()
+    return opening + tuple(turns.messages)
+
+
+def without_old_thinking(messages: tuple[Message, ...], turns: int) -> tuple[Message, ...]:
+    """The conversation with the thinking of its latest turns alone. A turn is all that the
+    assistant did between two messages of the user, calls of tools included."""
+    kept: list[Message] = []
+    turn, seen = 0, False
+    for message in reversed(messages):
+        if message.role == "user":
+            turn, seen = turn + seen, False
+        if message.role == "assistant":
+            seen = True
+            if turn >= turns:
+                parts = tuple(part for part in message.parts if not isinstance(part, Thinking))
+                message = Message("assistant", parts)
+        if message.parts:
+            kept.append(message)
+    return tuple(reversed(kept))
+
+
+class _Turns:
+    """Takes one message after the other, and watches that calls and results match."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._waiting: dict[str, str] = {}
+        self._seen: set[str] = set()
+        self._last_role: Role | None = None
+
+    def take(self, value: object, path: str) -> None:
+        """The next message. One with nothing in it says nothing, and is left out."""
+        fields = opened(value, path).only(("role", "content"))
+        role = fields.required("role", choice(_ROLES))
+        if role == "assistant" and self._last_role == "user":
+            self.settle()
+        if role != "system":
+            self._last_role = role
+        parts = tuple(fields.required("content", _READERS[role]))
+        for part, at in parts:
+            if isinstance(part, ToolCall):
+                self._ask(part, at)
+            if isinstance(part, ToolResult):
+                self._answer(part, at)
+        if parts:
+            self.messages.append(_message(role, tuple(part for part, _ in parts)))
+
+    def settle(self) -> None:
+        """Every call must have its result by now."""
+        if self._waiting:
+            call, path = next(iter(self._waiting.items()))
+            raise invalid(
+                path,
+                f"{path}: the tool_use {call!r} has no tool_result after it; "
+                f"answer each call in the user message that follows",
+            )
+
+    def _ask(self, call: ToolCall, path: str) -> None:
+        if call.id in self._seen:
+            raise invalid(path, f"{path}: two tool_use blocks have the id {call.id!r}")
+        self._seen.add(call.id)
+        self._waiting[call.id] = path
+
+    def _answer(self, result: ToolResult, path: str) -> None:
+        if self._waiting.pop(result.call_id, None) is None:
+            came = "was answered before" if result.call_id in self._seen else "is not known"
+            field = f"{path}.tool_use_id"
+            raise invalid(
+                field,
+                f"{field}: the call {result.call_id!r} {came}; answer each tool_use of the "
+                f"assistant message before this one, once",
+            )
+
+
+def _message(role: Role, parts: tuple[Part, ...]) -> Message:
+    """One turn. Thinking comes first, as the model that did it will want it; and what a user
+    adds to the results of tools comes after these."""
+    if role == "assistant":
+        first: type[Part] = Thinking
+    elif any(isinstance(part, ToolResult) for part in parts):
+        role, first = "tool", ToolResult
+    else:
+        return Message(role, parts)
+    ordered = sorted(parts, key=lambda part: not isinstance(part, first))
+    return Message(role, tuple(ordered))
+
+
+def _system(value: object, path: str) -> str:
+    """The system prompt, as one text."""
+    if isinstance(value, str):
+        return text(value, path)
+    blocks = listed(_text_block, most=MOST_BLOCKS)(value, path)
+    return "\n\n".join(words for words in blocks if not words.startswith(_BILLING_NOTE))
+
+
+Placed = tuple[Part, str]
+"""A part, and the path of the block that it was read from."""
+
+
+def _user_content(value: object, path: str) -> Iterator[Placed]:
+    return _content(value, path, _user_block)
+
+
+def _assistant_content(value: object, path: str) -> Iterator[Placed]:
+    return _content(value, path, _assistant_block)
+
+
+def _system_content(value: object, path: str) -> Iterator[Placed]:
+    words = _system(value, path)
+    if words:
+        yield Text(words), path
+
+
+def _content(value: object, path: str, block: Reader[tuple[Part, ...]]) -> Iterator[Placed]:
+    if isinstance(value, str):
+        if words := text(value, path):
+            yield Text(words), path
+        return
+
+    def placed(item: object, at: str) -> tuple[Placed, ...]:
+        return tuple((part, at) for part in block(item, at))
+
+    for parts in listed(placed, most=MOST_BLOCKS)(value, path):
+        yield from parts
+
+
+_READERS: Final[dict[Role, Reader[Iterator[Placed]]]] = {
+    "user": _user_content,
+    "assistant": _assistant_content,
+    "system": _system_content,
+}
+
+
+def _user_block(value: object, path: str) -> tuple[Part, ...]:
+    block = opened(value, path)
+    match block.required("type", text):
+        case "text":
+            return _words(block)
+        case "image":
+            return (_image(block),)
+        case "tool_result":
+            return (_tool_result(block),)
+        case kind:
+            raise _refused(block, kind, "text, image or tool_result in a user message")
+
+
+def _assistant_block(value: object, path: str) -> tuple[Part, ...]:
+    block = opened(value, path)
+    match block.required("type", text):
+        case "text":
+            return _words(block)
+        case "thinking" | "redacted_thinking":
+            return thinking_of(block)
+        case "tool_use":
+            return (_tool_use(block),)
+        case kind:
+            raise _refused(
+                block, kind, "text, thinking, redacted_thinking or tool_use in an assistant message"
+            )
+
+
+def _refused(block: Fields, kind: str, expected: str) -> Refusal:
+    known = ("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking")
+    path = block.at("type")
+    refusal = wrong(path, expected, kind)
+    if kind in known:
+        return refusal
+    return invalid(path, f"{refusal}; {_INSTEAD.get(kind, _ELSEWHERE)}")
+
+
+def _text_block(value: object, path: str) -> str:
+    block = opened(value, path).only(("type", "text", "cache_control", "citations"))
+    block.required("type", choice(("text",)))
+    block.optional("cache_control", hint)
+    return block.required("text", text)
+
+
+def _words(block: Fields) -> tuple[Part, ...]:
+    words = _text_block(block.values, block.path)
+    return (Text(words),) if words else ()
+
+
+def _image(block: Fields) -> Image:
+    block.only(("type", "source", "cache_control", "transformations"))
+    block.optional("cache_control", hint)
+    block.optional("transformations", _transformations)
+    source = block.required("source", opened)
+    if source.values.get("type") == "file":
+        path = source.at("type")
+        raise invalid(path, f"{path}: Podium keeps no files; send the image as base64 or url")
+    if source.required("type", choice(("base64", "url"))) == "url":
+        return Image(url=source.only(("type", "url")).required("url", address))
+    source.only(("type", "media_type", "data"))
+    kind = source.required("media_type", text)
+    return image_bytes(kind, source.required("data", text), source.path)
+
+
+def _transformations(value: object, path: str) -> None:
+    """Workers' providers scale what is too large; nothing else can be promised."""
+    opened(value, path).only(("oversized_image",)).optional(
+        "oversized_image", choice(("downsize",))
+    )
+
+
+def _tool_use(block: Fields) -> ToolCall:
+    block.only(("type", "id", "name", "input", "cache_control", "caller", "toolset_name"))
+    block.optional("cache_control", hint)
+    block.optional("caller", _direct_caller)
+    _refuse_toolset(block)
+    arguments = json.dumps(block.required("input", document))
+    return ToolCall(
+        block.required("id", _identifier), block.required("name", _identifier), arguments
+    )
+
+
+def _direct_caller(value: object, path: str) -> None:
+    opened(value, path).required("type", choice(("direct",)))
+
+
+def _refuse_toolset(block: Fields) -> None:
+    if block.given("toolset_name"):
+        path = block.at("toolset_name")
+        raise invalid(path, f"{path}: Podium has no toolsets of Anthropic's; leave it out")
+
+
+def _tool_result(block: Fields) -> ToolResult:
+    block.only(("type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"))
+    block.optional("cache_control", hint)
+    _refuse_toolset(block)
+    content = block.optional("content", _result_content) or ()
+    return ToolResult(
+        block.required("tool_use_id", _identifier),
+        "\n".join(part.text for part in content if isinstance(part, Text)),
+        block.optional("is_error", flag) or False,
+        tuple(part for part in content if isinstance(part, Image)),
+    )
+
+
+def _result_content(value: object, path: str) -> tuple[Part, ...]:
+    if isinstance(value, str):
+        return (Text(text(value, path)),)
+    blocks = listed(_result_block, most=MOST_BLOCKS)(value, path)
+    return tuple(part for parts in blocks for part in parts)
+
+
+def _result_block(value: object, path: str) -> tuple[Part, ...]:
+    block = opened(value, path)
+    match block.required("type", text):
+        case "text":
+            return _words(block)
+        case "image":
+            return (_image(block),)
+        case kind:
+            raise _refused(block, kind, "text or image in a tool_result")
+
+
+def hint(value: object, path: str) -> None:
+    """A `cache_control`: where a prompt cache might end. What stands in it is the provider's
+    business."""
+    opened(value, path)

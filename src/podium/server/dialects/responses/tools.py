@@ -1,0 +1,221 @@
+"""The client's tools in the Responses dialect, and which of them must be called.
+
+Workers know functions, by plain names. So a **custom** tool, which takes free text, is a function
+with that text as its one argument; what its grammar says is told to the worker in words, and it
+is for the client to check what came. A **namespace** of tools is told as functions whose names
+begin with its name. `spoken_names` leads back to the names that the client gave. Tools that
+OpenAI runs on its own servers are not here, and are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from podium.request import TOOL_CHOICES, Tool
+from podium.server.dialects.base import Json
+from podium.server.dialects.fields import (
+    MOST_TOOLS,
+    Fields,
+    choice,
+    distinct,
+    document,
+    flag,
+    joined,
+    listed,
+    opened,
+    shown,
+    text,
+    text_of,
+    tool,
+)
+from podium.server.refusal import Refusal, invalid
+
+INPUT: Final = "input"
+"""The one argument of the function that a custom tool is to workers."""
+
+_FREE_TEXT: Final[Json] = {
+    "type": "object",
+    "properties": {INPUT: {"type": "string", "description": "The whole input of the tool."}},
+    "required": [INPUT],
+    "additionalProperties": False,
+}
+
+_NAMED: Final = ("type", "name", "description", "allowed_callers", "async", "defer_loading")
+_FUNCTION: Final = (*_NAMED, "parameters", "strict", "output_schema")
+_CUSTOM: Final = (*_NAMED, "format")
+_NAMESPACE: Final = ("type", "name", "description", "tools")
+
+_SEARCH: Final = 'take it out of tools (in Codex: web_search = "disabled" in config.toml)'
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "web_search": _SEARCH,
+    "web_search_2025_08_26": _SEARCH,
+    "web_search_preview": _SEARCH,
+    "web_search_preview_2025_03_11": _SEARCH,
+    "image_generation": (
+        "take it out of tools (in Codex: image_generation = false under [features] in config.toml)"
+    ),
+    "tool_search": (
+        "name all tools in the request (in Codex: tool_search = false under [features] in "
+        "config.toml)"
+    ),
+    "local_shell": (
+        "offer a function that runs commands (Codex does so for any model that it does not know "
+        "by name: set model to a name of this server's)"
+    ),
+    "shell": "offer a function that runs commands",
+    "apply_patch": "offer a function or a custom tool that applies patches",
+    "mcp": "connect to the MCP server yourself, or have it named in this server's podium.toml",
+}
+"""Tools of OpenAI's own that people meet, and what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What the client calls a tool."""
+
+    name: str
+    namespace: str = ""
+    is_custom: bool = False
+
+
+def tools(value: object, path: str) -> tuple[Tool, ...]:
+    """The client's tools, as workers know them."""
+    groups = listed(_entry, most=MOST_TOOLS)(value, path)
+    every = tuple(one for group in groups for one in group)
+    if len(every) > MOST_TOOLS:
+        raise invalid(path, f"{path}: expected at most {MOST_TOOLS} tools, got {len(every)}")
+    return distinct(every, path)
+
+
+def spoken_names(body: Json) -> dict[str, Spoken]:
+    """The names that workers know -> what the client calls the tool; plain functions are called
+    alike, and are left out. The body has been read before."""
+    spoken = {}
+    for entry in body.get("tools") or ():
+        if entry["type"] == "namespace":
+            for inner in entry["tools"]:
+                is_custom = inner["type"] == "custom"
+                name = flat_name(entry["name"], inner["name"])
+                spoken[name] = Spoken(inner["name"], entry["name"], is_custom)
+        elif entry["type"] == "custom":
+            spoken[entry["name"]] = Spoken(entry["name"], is_custom=True)
+    return spoken
+
+
+def flat_name(namespace: str | None, name: str) -> str:
+    """The one name by which workers know a tool of a namespace."""
+    if not namespace:
+        return name
+    return f"{namespace}{name}" if namespace.endswith("_") else f"{namespace}__{name}"
+
+
+def tool_choice(
+    value: object, path: str, offered: tuple[Tool, ...]
+) -> tuple[str, tuple[Tool, ...]]:
+    """Whether a tool must be called, as in a `Request`, and the tools that may be."""
+    if isinstance(value, Mapping):
+        fields = opened(value, path)
+        kind = fields.required("type", text)
+        if kind in ("function", "custom"):
+            named = _named(fields.only(("type", "name")), offered)
+            return named.name, offered
+        if kind == "allowed_tools":
+            return _allowed(fields, offered)
+        at = fields.at("type")
+        raise invalid(
+            at, f"{at}: expected 'function', 'custom' or 'allowed_tools', got {shown(kind)}"
+        )
+    word = choice(("auto", "none", "required"))(value, path)
+    if word == "required" and not offered:
+        raise invalid(path, f"{path}: 'required' demands that tools has some, and it has none")
+    return word, offered
+
+
+def _allowed(fields: Fields, offered: tuple[Tool, ...]) -> tuple[str, tuple[Tool, ...]]:
+    fields.only(("type", "mode", "tools"))
+    mode = fields.required("mode", choice(("auto", "required")))
+
+    def allowed(value: object, path: str) -> Tool:
+        entry = opened(value, path).only(("type", "name"))
+        entry.required("type", choice(("function", "custom")))
+        return _named(entry, offered)
+
+    return mode, fields.required("tools", listed(allowed, most=MOST_TOOLS, least=1))
+
+
+def _named(fields: Fields, offered: tuple[Tool, ...]) -> Tool:
+    name = fields.required("name", text)
+    at = fields.at("name")
+    found = next((one for one in offered if one.name == name), None)
+    if found is None:
+        raise invalid(at, f"{at}: {shown(name)} is not among the tools of this request")
+    if name in TOOL_CHOICES:
+        raise invalid(at, f"{at}: a tool named {name!r} cannot be demanded; give it another name")
+    return found
+
+
+def _entry(value: object, path: str) -> tuple[Tool, ...]:
+    fields = opened(value, path)
+    kind = fields.required("type", text)
+    if kind == "function":
+        return (_function(fields),)
+    if kind == "custom":
+        return (_custom(fields),)
+    if kind != "namespace":
+        raise _not_here(kind, fields.at("type"))
+    fields.only(_NAMESPACE)
+    namespace = fields.required("name", text_of(1, 128))
+    fields.optional("description", text)
+
+    def inner(value: object, path: str) -> Tool:
+        entry = opened(value, path)
+        kind = entry.required("type", choice(("function", "custom")))
+        return _function(entry, namespace) if kind == "function" else _custom(entry, namespace)
+
+    return fields.required("tools", listed(inner, most=MOST_TOOLS))
+
+
+def _not_here(kind: str, path: str) -> Refusal:
+    instead = _ELSEWHERE.get(kind, "expected 'function', 'custom' or 'namespace'")
+    return invalid(
+        path, f"{path}: {shown(kind)} is a tool that this server does not have; {instead}"
+    )
+
+
+def _function(fields: Fields, namespace: str = "") -> Tool:
+    fields.only(_FUNCTION)
+    fields.optional("strict", flag)
+    fields.optional("output_schema", document)
+    return _tool(fields, namespace, fields.values.get("parameters"))
+
+
+def _custom(fields: Fields, namespace: str = "") -> Tool:
+    fields.only(_CUSTOM)
+    made = _tool(fields, namespace, _FREE_TEXT)
+    form = fields.optional("format", opened)
+    if form is None or form.required("type", choice(("text", "grammar"))) == "text":
+        return made
+    form.only(("type", "syntax", "definition"))
+    syntax = form.required("syntax", choice(("lark", "regex")))
+    grammar = form.required("definition", text_of(1, 100_000))
+    rule = f"The input must follow this grammar ({syntax}):\n{grammar}"
+    return Tool(made.name, f"{made.description}\n\n{rule}".strip(), made.parameters)
+
+
+def _tool(fields: Fields, namespace: str, parameters: Any) -> Tool:
+    description = fields.optional("description", text)
+    for name in ("async", "defer_loading"):
+        if fields.optional(name, flag):
+            at = fields.at(name)
+            raise invalid(at, f"{at}: true is not served here; leave it out")
+    if callers := fields.optional("allowed_callers", listed(text, most=8)):
+        _only_direct(callers, fields.at("allowed_callers"))
+    name = fields.required("name", text_of(1, 128))
+    return tool(flat_name(namespace, name), description, parameters, fields.path)
+
+
+def _only_direct(callers: tuple[str, ...], path: str) -> None:
+    for index, caller in enumerate(callers):
+        choice(("direct",))(caller, joined(path, index))

@@ -1,0 +1,219 @@
+"""The endpoint of a dialect: a body in, an answer or a refusal out, whole or as a stream. What else
+is asked and paid for in the same way is a kind of visit too.
+
+It is plain ASGI: the framework's own parsing and validation would cost more than all the rest of
+a gateway call, and the dialects check every field themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+from starlette.types import Receive, Scope, Send
+
+from podium.budget import estimated_input_tokens
+from podium.document import run_document
+from podium.request import Request
+from podium.server.access import Visitor
+from podium.server.access.hops import hop
+from podium.server.access.pictures import check_pictures
+from podium.server.answers.tiers import Answered, Bill
+from podium.server.dialects.base import Asked, Dialect
+from podium.server.dialects.wishes import with_headers
+from podium.server.endpoints.errors import headers_of, let_in
+from podium.server.endpoints.exchange import ClientGone, Exchange
+from podium.server.endpoints.stream import Stream
+from podium.server.names import Target
+from podium.server.records.logs import LOGGER, REQUEST
+from podium.server.refusal import Refusal, invalid, refusal_of
+from podium.server.service import Holder, Service
+from podium.store.keys import Scope as KeyScope
+from podium.usage import NO_USAGE
+
+TRACE: Final = "x-podium-trace"
+
+
+class Endpoint:
+    """`POST` in one dialect. `visit` is how each request is served."""
+
+    def __init__(
+        self, holder: Holder, dialect: Dialect, path: str, visit: type[Visit] | None = None
+    ) -> None:
+        self._holder = holder
+        self._dialect = dialect
+        self._path = path
+        self._visit = visit or Visit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        exchange = Exchange(scope, receive, send)
+        service = self._holder()
+        if service.traces is None:
+            await self._serve(service, exchange)
+            return
+        with service.traces.request(self._path, exchange):
+            await self._serve(service, exchange)
+
+    async def _serve(self, service: Service, exchange: Exchange) -> None:
+        visit = self._visit(service, self._dialect, self._path, exchange)
+        try:
+            await visit.serve()
+        except ClientGone:
+            visit.is_gone = True
+        except Refusal as refusal:
+            await visit.refuse(refusal)
+        except Exception as error:  # noqa: BLE001 - the border: the client is told in its dialect
+            LOGGER.exception("%s failed", self._path)
+            await visit.refuse(refusal_of(error))
+        finally:
+            visit.account()
+
+
+class Visit:
+    """One request being served. `is_gone` says that nobody waited for the end of it."""
+
+    scope: KeyScope | None = None
+    """What the request takes, where it is not what its model says."""
+
+    def __init__(self, service: Service, dialect: Dialect, path: str, exchange: Exchange) -> None:
+        self.service = service
+        self.exchange = exchange
+        self.bill = Bill()
+        self.is_gone = False
+        self._dialect = dialect
+        self._path = path
+        self._began = time.perf_counter()
+        self._visitor: Visitor | None = None
+        self._target: Target | None = None
+        self._asked: Asked | None = None
+        self._answered: Answered | None = None
+        self._refusal: Refusal | None = None
+        self._traces = False
+        self._stream: Stream | None = None
+
+    async def serve(self) -> None:
+        """Let the client in, read what is asked, and answer."""
+        service, exchange = self.service, self.exchange
+        self._visitor = visitor = await let_in(service, "POST", exchange, exchange.address)
+        await service.places.take()
+        try:
+            body = with_headers(await exchange.json(service.settings.body_megabytes), exchange)
+            self._asked = asked = self.read(body)
+            check_pictures(asked.messages, private=service.settings.private_images)
+            self._target = target = service.names.find(asked.model)
+            self._traces = self._wants_trace(asked, target)
+            request = Request(asked.messages, tools=asked.terms.tools)
+            tokens = estimated_input_tokens(request)
+            await service.door.begin(
+                visitor, tier_or_worker=target.name, tokens=tokens, scope=self.scope
+            )
+            try:
+                with hop(exchange):
+                    await exchange.while_listening(self.answer(asked, visitor, target))
+            finally:
+                await service.settle(visitor, target, self.bill)
+        finally:
+            service.places.give_back()
+
+    def _wants_trace(self, asked: Asked, target: Target) -> bool:
+        """Whether the trace is to come with the answer; refused where there is no place for it."""
+        value = self.exchange.get(TRACE)
+        if value in (None, "0"):
+            return False
+        if value != "1":
+            raise invalid("X-Podium-Trace", f"X-Podium-Trace is {value[:40]!r}; it is 1 or 0")
+        if target.worker is not None or self.scope == "plan":
+            raise invalid(
+                "X-Podium-Trace",
+                "only a run has a trace, and neither a plan nor a single worker's answer is one; "
+                "drop X-Podium-Trace, or have a question answered by a tier",
+            )
+        if asked.stream:
+            raise invalid(
+                "X-Podium-Trace",
+                "a stream has no place for the trace; drop X-Podium-Trace and read the run at "
+                "GET /v1/runs/{id}, whose id is in the header X-Podium-Run, or drop stream",
+            )
+        return True
+
+    def read(self, body: dict[str, Any]) -> Asked:
+        """What the body asks for."""
+        return self._dialect.read(body)
+
+    async def answer(self, asked: Asked, visitor: Visitor, target: Target) -> None:
+        """Answer; `bill` is filled in however that ends."""
+        if asked.stream:
+            await self._answer_in_pieces(asked, visitor, target)
+            return
+        answered = await self.service.answer(asked, visitor, target, self.bill)
+        self._answered = answered
+        document = self._dialect.whole(asked, answered.answer)
+        run = answered.run
+        if self.bill.cost_usd is not None:
+            self.exchange.notes["X-Podium-Cost"] = f"{self.bill.cost_usd:.10f}"
+        if run is not None:
+            if asked.store:
+                self.exchange.notes["X-Podium-Run"] = run.id
+            if self._traces:
+                document["podium"] = run_document(run)
+        await self.exchange.respond_json(200, document)
+
+    async def _answer_in_pieces(self, asked: Asked, visitor: Visitor, target: Target) -> None:
+        seconds = self.service.settings.keep_alive_seconds
+        self._stream = stream = Stream(self.exchange, self._dialect, asked, seconds)
+        work = self.service.answer(asked, visitor, target, self.bill, stream)
+        self._answered = await stream.carry(work)
+
+    async def refuse(self, refusal: Refusal) -> None:
+        """Tell the client, unless a stream has told it already."""
+        self._refusal = refusal
+        if self.exchange.started:
+            return
+        document = self._dialect.refused(refusal)
+        await self.exchange.respond_json(refusal.status, document, headers_of(refusal))
+
+    def account(self) -> None:
+        """Count the request and write its line in the log."""
+        seconds = time.perf_counter() - self._began
+        metrics = self.service.metrics
+        model = self._target.name if self._target is not None else ""
+        metrics.requests.add(self._path, model, str(self.exchange.status))
+        metrics.seconds.observe(seconds, self._path, model)
+        if self._stream is not None and self._stream.first_piece_at is not None:
+            metrics.first_token.observe(
+                self._stream.first_piece_at - self._began, self._path, model
+            )
+        if self.bill.run is not None:
+            metrics.runs.add(self.bill.run.status)
+        if LOGGER.isEnabledFor(logging.INFO):
+            LOGGER.info(REQUEST, extra=self._line(model, seconds))
+
+    def _line(self, model: str, seconds: float) -> dict[str, Any]:
+        """What the log says of the request."""
+        line: dict[str, Any] = {
+            "path": self._path,
+            "status": self.exchange.status,
+            "milliseconds": round(seconds * 1000, 2),
+            "model": model,
+        }
+        if self._visitor is not None and self._visitor.name:
+            line["key"] = self._visitor.name
+        if self.is_gone:
+            line["gone"] = True
+        run = self.bill.run or (self._answered.run if self._answered is not None else None)
+        if run is not None:
+            line["run"], line["run_status"] = run.id, run.status
+        if self._answered is not None or self.bill.usage is not NO_USAGE:
+            line["input_tokens"] = self.bill.usage.input_tokens
+            line["output_tokens"] = self.bill.usage.output_tokens
+            line["cost_usd"] = self.bill.cost_usd
+        if self._refusal is not None:
+            line["refused"] = self._refusal.reason
+            line["field"] = self._refusal.field
+            line["request_id"] = self._refusal.request_id
+        if self.service.settings.log_prompts and self._asked is not None:
+            line["question"] = self._asked.messages[-1].text
+            line["answer"] = self._answered.answer.text if self._answered is not None else None
+        return line

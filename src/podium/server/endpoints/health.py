@@ -1,0 +1,47 @@
+"""Whether the server lives, whether it takes requests, and what it has done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from podium._version import __version__
+from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.records.metrics import MEDIA_TYPE
+from podium.server.service import Service
+
+router = APIRouter(tags=["operation"])
+
+
+@router.get("/healthz")
+async def healthz() -> dict[str, Any]:
+    """Whether the process answers. Asks for no key."""
+    return {"status": "alive", "version": __version__}
+
+
+@router.get("/readyz", responses={503: {"description": "It starts, loads, or is about to stop."}})
+async def readyz(request: Request) -> Response:
+    """Whether requests are taken. Asks for no key."""
+    service: Service | None = request.app.state.holder.service
+    if service is None:
+        return JSONResponse({"status": "starting"}, 503)
+    if service.places.closed:
+        return JSONResponse({"status": "stopping"}, 503)
+    if service.loading.is_going_on:
+        return JSONResponse({"status": "loading"}, 503)
+    return JSONResponse({"status": "ready"})
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(service: Serving, visitor: Admitted) -> Response:
+    """What this server has done so far, as Prometheus reads it: all of its processes together,
+    but for what is in flight and waiting, which is this process's alone. Takes the scope
+    `metrics`."""
+    visitor.require("metrics")
+    places = service.places
+    counted = service.metrics if service.tally is None else service.tally.whole()
+    page = counted.text(requests_in_flight=places.taken, requests_waiting=places.waiting)
+    return Response(page, media_type=MEDIA_TYPE)

@@ -1,0 +1,66 @@
+"""The list of models, in the shape of whichever vendor the client takes us for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+
+from podium.server.access import Visitor
+from podium.server.endpoints.errors import Admitted, Serving, speaks_anthropic
+from podium.server.names import Listed
+from podium.server.refusal import Refusal
+from podium.server.service import Service
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@router.get("")
+async def models(request: Request, service: Serving, visitor: Admitted) -> dict[str, Any]:
+    """The tiers, their pinned aliases, and every worker by its name; with the header
+    `anthropic-version` in Anthropic's shape."""
+    listed = list(_shown(service, visitor))
+    if not speaks_anthropic(request):
+        return {"object": "list", "data": [_openai(each, service) for each in listed]}
+    return {
+        "data": [_anthropic(each, service) for each in listed],
+        "has_more": False,
+        "first_id": listed[0].name if listed else None,
+        "last_id": listed[-1].name if listed else None,
+    }
+
+
+@router.get("/{name:path}")
+async def model(request: Request, name: str, service: Serving, visitor: Admitted) -> dict[str, Any]:
+    """One of them."""
+    for each in _shown(service, visitor):
+        if each.name == name:
+            return (_anthropic if speaks_anthropic(request) else _openai)(each, service)
+    service.names.find(name)  # says what there is instead
+    raise Refusal("not_found", f"there is no model {name[:200]!r} for this key", field="model")
+
+
+def _shown(service: Service, visitor: Visitor) -> Iterable[Listed]:
+    return (each for each in service.names if visitor.lists(each.name, each.owner))
+
+
+def _openai(listed: Listed, service: Service) -> dict[str, Any]:
+    return {
+        "id": listed.name,
+        "object": "model",
+        "created": int(service.started),
+        "owned_by": listed.owner,
+    }
+
+
+def _anthropic(listed: Listed, service: Service) -> dict[str, Any]:
+    created = datetime.fromtimestamp(service.started, UTC).isoformat(timespec="seconds")
+    return {
+        "type": "model",
+        "id": listed.name,
+        "display_name": listed.description or listed.name,
+        "created_at": created.replace("+00:00", "Z"),
+    }

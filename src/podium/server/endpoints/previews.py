@@ -1,0 +1,144 @@
+"""Looking before leaping: the workflow that a conductor would have carried out, and what that
+would cost, with nothing of it carried out; and how long a conversation is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.requests import Request as HttpRequest
+
+from podium.budget import estimated_input_tokens
+from podium.events import Event, Planned
+from podium.plan import workflow_document
+from podium.pool import Pool
+from podium.request import Request, user
+from podium.run import Round, total_cost, total_usage
+from podium.server.access import Visitor
+from podium.server.answers.conversation import Turn
+from podium.server.answers.tiers import Bill, refusals
+from podium.server.dialects.base import Asked
+from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.wishes import with_headers
+from podium.server.endpoints.dialect import Visit
+from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.endpoints.exchange import body_within, parsed
+from podium.server.endpoints.openapi import COUNT, body_of
+from podium.server.names import Target
+from podium.server.refusal import invalid
+from podium.server.service import Service
+from podium.usage import NO_USAGE, Usage, add
+
+router = APIRouter()
+
+ASSUMED_OUTPUT_TOKENS: Final = 600
+"""What a step is taken to write where nothing caps it: nobody can know before."""
+
+
+class PlanVisit(Visit):
+    """A request for a plan: a `question`, or what `/v1/chat/completions` takes. Planning itself
+    may cost something, and counts; what it cost is told."""
+
+    scope = "plan"
+
+    def read(self, body: dict[str, Any]) -> Asked:
+        """What is to be planned."""
+        asked = CHAT.read(_as_chat(body))
+        if asked.stream:
+            raise invalid("stream", "a plan comes as a whole; drop stream")
+        if asked.wished.workflow is not None:
+            raise invalid("podium.workflow", "a workflow of your own is there already; drop it")
+        return asked
+
+    async def answer(self, asked: Asked, visitor: Visitor, target: Target) -> None:
+        """Plan, and tell what that took and what carrying it out would."""
+        service, bill = self.service, self.bill
+        if target.tier is None:
+            raise invalid(
+                "model", f"{target.name!r} is a single worker, for which nothing is planned"
+            )
+        turn, wishes = await service.answering.to_plan(asked, visitor, target.tier)
+
+        def told(event: Event) -> None:
+            if isinstance(event, Planned):
+                bill.usage = bill.orchestration = total_usage(iter(event.round.planning))
+                bill.cost_usd = total_cost(iter(event.round.planning))
+
+        wishes["emit"] = told
+        with refusals():
+            round_ = await service.podium.plan(turn.question, **wishes)
+        document = _preview(asked, turn, round_, service.pool, bill)
+        await self.exchange.respond_json(200, document)
+
+
+@router.post("/v1/messages/count_tokens", tags=["messages"], openapi_extra=body_of(COUNT))
+async def count_tokens(request: HttpRequest, service: Serving, visitor: Admitted) -> dict[str, Any]:
+    """How many tokens a conversation is: Podium's own estimate, on the high side (three bytes a
+    token), for workers of different vendors count differently."""
+    body = await _body(request, service)
+    asked = MESSAGES.read_count(body)
+    service.names.find(asked.model)
+    tokens = estimated_input_tokens(Request(asked.messages, tools=asked.terms.tools))
+    return MESSAGES.counted(tokens)
+
+
+async def _body(request: HttpRequest, service: Service) -> dict[str, Any]:
+    """The body, with what the headers wish for."""
+    announced = request.headers.get("content-length")
+    body = await body_within(service.settings.body_megabytes, announced, request.receive)
+    return with_headers(parsed(body), request.headers)
+
+
+def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
+    """A body with a `question` as one with messages."""
+    if "question" not in body:
+        return body
+    if "messages" in body:
+        raise invalid("question", "there is a question, and there are messages; send one of them")
+    rest = {name: value for name, value in body.items() if name != "question"}
+    messages = [{"role": "user", "content": body["question"]}]
+    return {"model": "podium-ultra", **rest, "messages": messages}
+
+
+def _preview(asked: Asked, turn: Turn, round_: Round, pool: Pool, bill: Bill) -> dict[str, Any]:
+    assert round_.workflow is not None, "the first round always has a workflow"
+    return {
+        "object": "plan",
+        "model": asked.model,
+        "question": turn.question,
+        "workflow": workflow_document(round_.workflow),
+        "shape": round_.workflow.shape.value,
+        "warnings": list(round_.warnings),
+        "planning": {
+            "calls": len(round_.planning),
+            "input_tokens": bill.usage.input_tokens,
+            "output_tokens": bill.usage.output_tokens,
+            "cost_usd": bill.cost_usd,
+        },
+        "estimate": _estimate(asked, turn, round_, pool),
+    }
+
+
+def _estimate(asked: Asked, turn: Turn, round_: Round, pool: Pool) -> dict[str, Any]:
+    """What carrying the workflow out would come to, once, if all goes well."""
+    workflow = round_.workflow
+    assert workflow is not None, "the first round always has a workflow"
+    written = asked.terms.max_tokens or ASSUMED_OUTPUT_TOKENS
+    history = estimated_input_tokens(Request((*turn.history, user(turn.question))))
+    total = NO_USAGE
+    cost: float | None = 0.0
+    for index, step in enumerate(workflow.steps):
+        subtask = estimated_input_tokens(Request((user(step.subtask),)))
+        read = history + subtask + len(workflow.reads(index)) * ASSUMED_OUTPUT_TOKENS
+        usage = Usage(read, written, 0, 0, 0)
+        price = pool[step.worker].price
+        total += usage
+        cost = add(cost, price.cost(usage) if price is not None else None)
+    return {
+        "calls": len(workflow),
+        "input_tokens": total.input_tokens,
+        "output_tokens": total.output_tokens,
+        "cost_usd": cost,
+        "assumed_output_tokens_a_step": written,
+    }

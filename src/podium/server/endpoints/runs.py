@@ -1,0 +1,220 @@
+"""The runs on record: list, show, watch and delete them. Everyone sees their own; a key with the
+scope `admin`, and everyone where no keys are asked for, sees all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response, StreamingResponse
+
+from podium.document import summary_document
+from podium.run import Run, RunStatus, Tier, timestamp
+from podium.server.access import Visitor
+from podium.server.answers.tiers import failure_of, retold
+from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.responses.output import response_id
+from podium.server.dialects.responses.output import run_id as run_of
+from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.endpoints.exchange import written
+from podium.server.endpoints.key_names import key_names
+from podium.server.records.details import run_details
+from podium.server.refusal import Refusal
+from podium.server.service import Service
+from podium.store import Feedback, RunFilter
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"])
+responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
+
+MOST_LISTED: Final = 100
+LONGEST_COMMENT: Final = 10_000
+
+
+@router.get("")
+async def runs(
+    service: Serving,
+    visitor: Admitted,
+    limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 20,
+    before: Annotated[str | None, Query(max_length=100)] = None,
+    text: Annotated[str | None, Query(max_length=1000)] = None,
+    status: RunStatus | None = None,
+    tier: Tier | None = None,
+    worker: Annotated[str | None, Query(max_length=200)] = None,
+    cost_from: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
+    cost_to: Annotated[float | None, Query(ge=0, allow_inf_nan=False)] = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    owner: Annotated[str | None, Query(max_length=100)] = None,
+) -> dict[str, Any]:
+    """The newest runs first. `before` is the id of the last run of the page before. `text` looks
+    in questions and answers, `worker` is one that any step used, costs are in dollars, and
+    moments without a time zone are meant in UTC. `owner` is the id of a key: for everyone but an
+    administrator, their own."""
+    visitor.require("runs:read")
+    wanted = RunFilter(
+        text=text,
+        status=status,
+        tier=tier,
+        worker=worker,
+        cost_from=cost_from,
+        cost_to=cost_to,
+        since=since,
+        until=until,
+        owner=owner if visitor.may("admin") else visitor.key_id,
+    )
+    if owner not in (None, wanted.owner):
+        return {"object": "list", "data": [], "has_more": False}
+    found = await service.keeper.list(wanted, limit=limit + 1, before=before)
+    keyed = any(each.owner for each in found)
+    names = await key_names(service, visitor) if keyed else {}
+    return {
+        "object": "list",
+        "data": [
+            {**summary_document(each), "owner_name": names.get(each.owner)}
+            for each in found[:limit]
+        ],
+        "has_more": len(found) > limit,
+    }
+
+
+@router.get("/{run_id}")
+async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
+    """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
+    worker was sent is told step by step."""
+    found = await _seen(run_id, service, visitor)
+    names = await key_names(service, visitor) if found.owner else {}
+    document = {
+        **run_details(found, is_performed=await _is_performed(found, service)),
+        "owner_name": names.get(found.owner),
+    }
+    return Response(written(document), media_type="application/json")
+
+
+@router.get("/{run_id}/events", response_class=StreamingResponse)
+async def events(run_id: str, service: Serving, visitor: Admitted) -> StreamingResponse:
+    """What happens in a run, as server-sent events: what has happened already first, and then as
+    it goes on, to its end."""
+    await _seen(run_id, service, visitor)
+    return StreamingResponse(_told(run_id, service, visitor), media_type="text/event-stream")
+
+
+class Judgement(BaseModel):
+    """What is thought of an answer."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    score: float = Field(ge=0, le=1, description="from 0, useless, to 1, just right")
+    comment: str = Field(default="", max_length=LONGEST_COMMENT)
+
+
+@router.post("/{run_id}/feedback")
+async def feedback(
+    run_id: str, judgement: Judgement, service: Serving, visitor: Admitted
+) -> dict[str, Any]:
+    """Say what you think of a run's answer. The latest word stands, and is kept with the run."""
+    run = await _seen(run_id, service, visitor)
+    given = Feedback(
+        run_id=run.id, score=judgement.score, comment=judgement.comment, given_at=timestamp()
+    )
+    await service.keeper.give_feedback(given)
+    return _feedback_document(given)
+
+
+@router.get("/{run_id}/feedback")
+async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:
+    """What was thought of a run's answer."""
+    run = await _seen(run_id, service, visitor)
+    given = await service.keeper.feedback_of(run.id)
+    if given is None:
+        raise Refusal("not_found", f"nobody has said what they think of {run.id}")
+    return _feedback_document(given)
+
+
+@router.delete("/{run_id}", status_code=204)
+async def delete(run_id: str, service: Serving, visitor: Admitted) -> Response:
+    """Forget a run and all that it holds."""
+    await _forget(run_id, service, visitor)
+    return Response(status_code=204)
+
+
+@responses_router.get("/{id}")
+async def response(id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:  # noqa: A002
+    """A response that was given before, from the record of its run: `in_progress` while that goes
+    on, `incomplete` where it was cut off, `failed` with the error where nothing came of it."""
+    run = await _seen(run_of(id, "response_id"), service, visitor)
+    asked, answer = retold(run)
+    if run.status == "running":
+        return RESPONSES.unfinished(asked, answer, "in_progress")
+    if run.status == "interrupted":
+        return RESPONSES.unfinished(asked, answer, "incomplete")
+    failure = failure_of(run)
+    if failure is not None:
+        return RESPONSES.unfinished(asked, answer, "failed", failure)
+    return RESPONSES.whole(asked, answer)  # one that waits for tools has told its calls
+
+
+@responses_router.delete("/{id}")
+async def delete_response(id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:  # noqa: A002
+    """Forget a response, and the run behind it with all that it holds."""
+    run_id = run_of(id, "response_id")
+    await _forget(run_id, service, visitor)
+    return {"id": response_id(run_id), "object": "response", "deleted": True}
+
+
+def _feedback_document(given: Feedback) -> dict[str, Any]:
+    return {"object": "feedback", **asdict(given)}
+
+
+async def _seen(run_id: str, service: Service, visitor: Visitor) -> Run:
+    visitor.require("runs:read")
+    return await service.answering.run(run_id, visitor)
+
+
+async def _forget(run_id: str, service: Service, visitor: Visitor) -> None:
+    visitor.require("runs:delete")
+    run = await service.answering.run(run_id, visitor)
+    if await _is_performed(run, service):
+        raise Refusal("conflict", f"{run.id} still goes on; delete it when it has ended")
+    await service.keeper.delete(run.id)
+
+
+async def _is_performed(run: Run, service: Service) -> bool:
+    """Whether any process is at work on the run, this one or another."""
+    if service.answering.broadcast.goes_on(run.id):
+        return True
+    return run.status == "running" and await service.keeper.is_performed(run.id)
+
+
+async def _told(run_id: str, service: Service, visitor: Visitor) -> AsyncIterator[bytes]:
+    """The events as bytes, with signs of life where nothing happens for a while."""
+
+    async def load() -> Run:
+        return await service.answering.run(run_id, visitor)
+
+    async def is_performed() -> bool:
+        return await service.keeper.is_performed(run_id)
+
+    happening = aiter(service.answering.broadcast.watch(run_id, load, is_performed))
+    seconds = service.settings.keep_alive_seconds
+    upcoming = asyncio.ensure_future(anext(happening, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({upcoming}, timeout=seconds)
+            if not done:
+                yield b": alive\n\n"
+                continue
+            try:
+                event = upcoming.result()
+            except Refusal:  # it was deleted meanwhile
+                return
+            if event is None:
+                return
+            yield b"event: %s\ndata: %s\n\n" % (event.name.encode(), written(event.document))
+            upcoming = asyncio.ensure_future(anext(happening, None))
+    finally:
+        upcoming.cancel()

@@ -1,0 +1,1 @@
+"""From settings to a process that listens: start-up, the address, models that load first."""

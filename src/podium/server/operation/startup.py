@@ -1,0 +1,231 @@
+"""From settings to a server that listens.
+
+With several processes each makes its application by itself (`from_environment`), told by a
+variable which files to read; nothing but their names passes between them.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from socket import socket
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
+
+from podium.api import AsyncPodium
+from podium.config import ServerSettings, Settings, current_settings
+from podium.errors import ConfigError, PodiumError, installing
+from podium.local.addresses import is_loopback
+from podium.server.access import Door, Gatekeeper, OpenDoor
+from podium.server.access.sessions import Sessions, new_secret
+from podium.server.app import create_app
+from podium.server.dialects.base import Dialect
+from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.operation.listener import AnnouncedServer, announce
+from podium.server.records.keeper import Keeper
+from podium.server.records.logs import LOGGER, form_here, log_to_standard_error
+from podium.server.records.tally import Tally
+from podium.server.service import Service, opened
+from podium.store import keys_in, open_store
+
+if TYPE_CHECKING:
+    from podium.server.records.traces import Traces
+
+DIALECTS: Final = MappingProxyType[str, Dialect](
+    {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
+)
+
+Find = Callable[[], Awaitable[Settings]]
+"""Finds the settings as a server starts."""
+
+TOLD: Final = "PODIUM_SERVE"
+"""The variable that tells the processes of a server what to serve."""
+
+TALLIES: Final = "PODIUM_TALLIES"
+"""The variable that tells them where each writes down what it has counted."""
+
+SESSIONS: Final = "PODIUM_SESSION_SECRET"
+"""The variable with what sessions of browsers are signed with; whoever runs several servers at one
+address sets it for all of them."""
+
+BACKLOG: Final = 2048
+"""Connections that the system holds until they are accepted."""
+
+MOST_CONNECTIONS: Final = 65_536
+"""Connections and files that a process may have open, where the system lets it."""
+
+YOUNG_OBJECTS: Final = 10_000
+"""So many new ones before the collector looks at them. Most are of requests that are answered by
+then; with the usual 700 it takes a sixth of the CPU time of a plain call."""
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""How long an idle connection stays open: longer than clients keep theirs, so that it is they
+who close it, and no request meets a closed door."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What the command line says: which files, and what goes before their table `[server]`."""
+
+    config: str | None = None
+    pool: str | None = None
+    server: dict[str, Any]
+
+    async def settings(self) -> Settings:
+        """The settings in force, with what was chosen."""
+        settings = await current_settings(
+            os.environ,
+            config=Path(self.config) if self.config else None,
+            pool=Path(self.pool) if self.pool else None,
+        )
+        return replace(settings, server=replace(settings.server, **self.server))
+
+
+def application(find: Find) -> FastAPI:
+    """The application that serves the settings which `find` finds as it starts."""
+
+    async def opening(stack: AsyncExitStack) -> Service:
+        try:
+            return await _opened(find, stack)
+        except PodiumError as error:
+            LOGGER.error("cannot start: %s", error)
+            raise
+
+    return create_app(opening, DIALECTS)
+
+
+async def _opened(find: Find, stack: AsyncExitStack) -> Service:
+    """The service over the settings that are found, with all that it works with."""
+    settings = await find()
+    store = await open_store(settings.store.url or settings.store.path)
+    shared = settings.server.workers > 1 or bool(settings.store.url)
+    keeper = Keeper(store, shared=shared)
+    stack.push_async_callback(keeper.close)
+    door: Door = OpenDoor()
+    if settings.server.keys:
+        door = Gatekeeper(
+            keys_in(store),
+            settings.pool,
+            processes=settings.server.workers,
+            sessions=Sessions(os.environ.get(SESSIONS, "")),
+        )
+    stack.push_async_callback(door.close)
+    traces = _traces() if settings.server.traces else None
+    if traces is not None:
+        stack.push_async_callback(traces.close)
+    podium = AsyncPodium(settings=settings, store=keeper)
+    stack.push_async_callback(podium.close)
+    service = await opened(podium, keeper, door, settings.server, traces, settings)
+    stack.push_async_callback(service.loading.stop)
+    planner = getattr(await podium.conductor(), "worker", None)
+    service.loading.begin((*await podium.workers(), planner))
+    return _with_tally(service, stack)
+
+
+def _with_tally(service: Service, stack: AsyncExitStack) -> Service:
+    """The service with what the other processes count, where there are others."""
+    if TALLIES not in os.environ:
+        return service
+    tally = Tally(service.metrics, Path(os.environ[TALLIES]))
+    tally.start()
+    stack.push_async_callback(tally.close)
+    return replace(service, tally=tally)
+
+
+def from_environment() -> FastAPI:
+    """The application of one process among several."""
+    chosen = Chosen(**json.loads(os.environ[TOLD]))
+    log_to_standard_error(chosen.server["log"])
+    _spare_the_collector()
+    return application(chosen.settings)
+
+
+def listen(chosen: Chosen, server: ServerSettings, bound: socket) -> None:
+    """Serve on the socket until told to stop. What is going on then may end first."""
+    form = server.log or form_here()
+    log_to_standard_error(form)
+    _spare_the_collector()
+    _allow_many_connections()
+    if server.workers == 1:
+        AnnouncedServer(_configuration(application(chosen.settings), server)).run([bound])
+        return
+    told = replace(chosen, server={**chosen.server, "log": form})
+    os.environ[TOLD] = json.dumps(asdict(told))
+    os.environ.setdefault(SESSIONS, new_secret())
+    configuration = _configuration(
+        "podium.server.operation.startup:from_environment",
+        server,
+        factory=True,
+        workers=server.workers,
+    )
+    with TemporaryDirectory(prefix="podium-") as directory:
+        os.environ[TALLIES] = directory
+        announce(bound)
+        Multiprocess(configuration, [bound]).run()
+
+
+def is_public(host: str) -> bool:
+    """Whether others than this machine can reach a server that listens there."""
+    return not is_loopback(f"http://{f'[{host}]' if ':' in host else host}")
+
+
+def _traces() -> Traces:
+    try:
+        from podium.server.records.traces import exported
+    except ImportError as error:
+        raise ConfigError(
+            f"server.traces needs the extra otel; install it: {installing('otel')}"
+        ) from error
+    return exported()
+
+
+def _configuration(app: Any, server: ServerSettings, **more: Any) -> uvicorn.Config:
+    fast_loop = "uvloop" if find_spec("uvloop") is not None else "asyncio"
+    return uvicorn.Config(
+        app,
+        host=server.host,
+        port=server.port,
+        loop=fast_loop,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=max(1, round(server.drain_seconds)),
+        **more,
+    )
+
+
+def _spare_the_collector() -> None:
+    """What is there before the first request stays to the end, and need not be looked at again."""
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
+
+
+def _allow_many_connections() -> None:
+    """A request in flight is two connections, the client's and the worker's; the usual limit of a
+    shell is a thousand or less."""
+    try:
+        import resource
+    except ImportError:  # where there is no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_CONNECTIONS if hard == resource.RLIM_INFINITY else min(hard, MOST_CONNECTIONS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

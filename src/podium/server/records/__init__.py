@@ -1,0 +1,1 @@
+"""What is kept and told of what happened: runs, their live events, figures, the log, traces."""

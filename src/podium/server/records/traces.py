@@ -1,0 +1,251 @@
+"""Traces in OpenTelemetry's conventions for generative AI, for those who collect them.
+
+A request is a span; in it a run (`invoke_agent`), its steps, and every call to a model (`chat`),
+with tokens, cost and how it ended. A request that names the trace it belongs to becomes part of
+that. No words of questions, answers or errors are in a span: the run's id is, and leads to them.
+
+This module needs the extra `otel`, and is imported only where the settings ask for traces. Where
+they go is said by OpenTelemetry's own variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and its kin).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from podium._version import __version__
+from podium.events import Event, RunDone, RunStarted, StepDone, StepStarted
+from podium.pool import Pool
+from podium.request import ToolCall
+from podium.run import Attempt, Run, StepRecord
+from podium.server.answers.tiers import Bill
+from podium.server.endpoints.exchange import Exchange
+from podium.server.names import NAME_OF, Target
+from podium.usage import Usage
+
+PROVIDER: Final = "podium"
+"""What stands as the provider of spans that are no call to a model."""
+
+_MILLISECOND: Final = 1_000_000
+_SECOND: Final = 1_000_000_000
+
+Place = tuple[int, int]
+"""A step of a run: its round and its index."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A run that goes on: its span, when its times begin, and what was told before."""
+
+    span: Span
+    origin: int
+    pool: Pool
+    rounds_before: int
+    attempts_before: Mapping[Place, int]
+    steps: dict[Place, Span] = field(default_factory=dict)
+
+
+class Traces:
+    """Makes spans of what a server does. It takes the events of all runs."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("podium", __version__)
+        self._incoming = TraceContextTextMapPropagator()
+        self._running: dict[str, _Running] = {}
+
+    async def close(self) -> None:
+        """Send what is not sent yet."""
+        await asyncio.to_thread(self._provider.shutdown)
+
+    @contextmanager
+    def request(self, path: str, exchange: Exchange) -> Iterator[None]:
+        """The span of one request, around all that is done for it."""
+        carrier = {
+            name: value
+            for name in ("traceparent", "tracestate")
+            if (value := exchange.get(name)) is not None
+        }
+        with self._tracer.start_as_current_span(
+            f"POST {path}",
+            context=self._incoming.extract(carrier),
+            kind=SpanKind.SERVER,
+            attributes={"http.request.method": "POST", "http.route": path},
+        ) as span:
+            try:
+                yield
+            finally:
+                span.set_attribute("http.response.status_code", exchange.status)
+                if exchange.status >= 500:
+                    span.set_status(StatusCode.ERROR)
+
+    def settled(self, target: Target, bill: Bill) -> None:
+        """Note on the request what it has come to. Where it was one call to a worker, it is the
+        span of that call as well."""
+        span = trace.get_current_span()
+        span.set_attribute("gen_ai.request.model", target.name)
+        if target.worker is not None:
+            span.set_attribute("gen_ai.operation.name", "chat")
+            span.set_attribute("gen_ai.provider.name", target.worker.profile.provider)
+            span.set_attributes(_used(bill.usage))
+        span.set_attributes(_total(bill.usage, bill.cost_usd))
+
+    def __call__(self, event: Event) -> None:
+        """Take the next event of any run."""
+        match event:
+            case RunStarted():
+                self._begin(event)
+            case StepStarted():
+                self._begin_step(event)
+            case StepDone():
+                self._end_step(event)
+            case RunDone():
+                self._end(event.run)
+
+    def _begin(self, event: RunStarted) -> None:
+        run = event.run
+        context, origin = None, time.time_ns() - int(run.spent.seconds * _SECOND)
+        if event.parent is not None and event.parent[0] in self._running:
+            parent = self._running[event.parent[0]]
+            context, origin = _within(_step_of(parent, event.parent[1])), parent.origin
+        name = NAME_OF[run.tier]
+        span = self._tracer.start_span(
+            f"invoke_agent {name}",
+            context=context,
+            attributes={
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.provider.name": PROVIDER,
+                "gen_ai.agent.name": name,
+                "podium.run.id": run.id,
+                "podium.conductor": run.conductor,
+            },
+        )
+        self._running[run.id] = _Running(
+            span,
+            origin,
+            pool=run.pool,
+            rounds_before=len(run.rounds),
+            attempts_before={(s.round, s.index): len(s.attempts) for s in run.steps},
+        )
+
+    def _begin_step(self, event: StepStarted) -> None:
+        running = self._running.get(event.run_id)
+        if running is None:
+            return
+        running.steps[event.round, event.index] = self._tracer.start_span(
+            f"step {event.index} {event.worker}",
+            context=_within(running.span),
+            attributes={
+                "podium.run.id": event.run_id,
+                "podium.round": event.round,
+                "podium.step": event.index,
+                "podium.worker": event.worker,
+            },
+        )
+
+    def _end_step(self, event: StepDone) -> None:
+        running, step = self._running.get(event.run_id), event.step
+        span = running.steps.pop((step.round, step.index), None) if running is not None else None
+        if running is None or span is None:
+            return
+        known = running.attempts_before.get((step.round, step.index), 0)
+        for attempt in step.attempts[known:]:
+            self._call(attempt, running, span)
+        span.set_attribute("podium.step.status", step.status)
+        tools = _tools_of(step)
+        if tools:
+            span.set_attribute("podium.tools", tools)
+        if step.status == "failed":
+            span.set_status(StatusCode.ERROR)
+        span.end()
+
+    def _end(self, run: Run) -> None:
+        running = self._running.pop(run.id, None)
+        if running is None:
+            return
+        for round_ in run.rounds[running.rounds_before :]:
+            for attempt in round_.planning:
+                self._call(attempt, running, running.span)
+        for step in running.steps.values():
+            step.end()
+        running.span.set_attribute("podium.run.status", run.status)
+        running.span.set_attribute("podium.rounds", len(run.rounds))
+        running.span.set_attributes(_total(run.usage, run.cost_usd))
+        if run.answer is None and run.status not in ("waiting", "interrupted"):
+            running.span.set_status(StatusCode.ERROR)
+        running.span.end()
+
+    def _call(self, attempt: Attempt, running: _Running, parent: Span) -> None:
+        """The span of a call to a model, which has ended. Only these have tokens by the
+        conventions' names, so that adding them up counts nothing twice."""
+        profile = next((p for p in running.pool if p.name == attempt.worker), None)
+        model = profile.model if profile is not None and profile.model else attempt.worker
+        span = self._tracer.start_span(
+            f"chat {model}",
+            context=_within(parent),
+            kind=SpanKind.CLIENT,
+            start_time=running.origin + int(attempt.started_ms * _MILLISECOND),
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": (profile.provider if profile else "") or PROVIDER,
+                "gen_ai.request.model": model,
+                "podium.worker": attempt.worker,
+                **_used(attempt.usage),
+            },
+        )
+        if attempt.cost_usd is not None:
+            span.set_attribute("podium.cost_usd", attempt.cost_usd)
+        if attempt.error is not None:
+            span.set_attribute("error.type", "_OTHER")
+            span.set_status(StatusCode.ERROR)
+        span.end(running.origin + int(attempt.finished_ms * _MILLISECOND))
+
+
+def exported() -> Traces:
+    """Traces that are sent where OpenTelemetry's variables say."""
+    named = Resource({"service.name": "podium", "service.version": __version__})
+    provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Traces(provider)
+
+
+def _within(span: Span) -> Context:
+    return trace.set_span_in_context(span, Context())
+
+
+def _step_of(running: _Running, index: int) -> Span:
+    """The span of that step in the round that goes on."""
+    return next((s for (_, i), s in reversed(running.steps.items()) if i == index), running.span)
+
+
+def _used(usage: Usage) -> dict[str, int]:
+    """What is known of the tokens of a call."""
+    counts = {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_input_tokens,
+    }
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def _total(usage: Usage, cost_usd: float | None) -> dict[str, float]:
+    """What is known of all calls together."""
+    sums = {"podium.total_tokens": usage.total_tokens, "podium.cost_usd": cost_usd}
+    return {name: value for name, value in sums.items() if value is not None}
+
+
+def _tools_of(step: StepRecord) -> list[str]:
+    return [part.name for turn in step.turns for part in turn.parts if isinstance(part, ToolCall)]

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.config import ServerSettings
+from podium.pool import WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.request import Image, Message, ToolResult, user
+from podium.server.access.pictures import check_pictures, is_public
+from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.refusal import Refusal
+from support.serving import application, serving
+
+METADATA = "http://169.254.169.254/latest/meta-data"
+REAL = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        METADATA,
+        "http://localhost/a.png",
+        "https://LOCALHOST:8080/a.png",
+        "http://localhost./a.png",
+        "http://127.0.0.1/a.png",
+        "http://127.1/a.png",
+        "http://2130706433/a.png",
+        "http://0x7f000001/a.png",
+        "http://0177.0.0.1/a.png",
+        "http://0.0.0.0/a.png",
+        "http://10.0.0.7/a.png",
+        "http://172.16.3.4/a.png",
+        "http://192.168.0.1/a.png",
+        "http://100.64.0.1/a.png",
+        "http://224.0.0.1/a.png",
+        "http://[::1]/a.png",
+        "http://[fe80::1]/a.png",
+        "http://[fd00::1]/a.png",
+        "http://[::ffff:127.0.0.1]/a.png",
+        "http://[64:ff9b::7f00:1]/a.png",
+        "http://[2002:7f00:1::]/a.png",
+        "http://\uff11\uff12\uff17.0.0.1/a.png",
+        "http://redis/a.png",
+        "http://printer.local/a.png",
+        "http://metadata.google.internal/computeMetadata/v1",
+        "http://router.lan/a.png",
+        "http://public.example@127.0.0.1/a.png",
+        "http://127.0.0.1\\@public.example/a.png",
+        "http://127.0.0.1%2f@x/a.png",
+        "http://[not an address]/a.png",
+    ],
+)
+def test_an_address_within_a_network_is_not_public(url: str) -> None:
+    assert not is_public(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.org/a.png",
+        "http://example.org:8080/a.png?x=127.0.0.1",
+        "https://localhost.example.org/a.png",
+        "https://b\u00fccher.example.org/a.png",
+        "https://1.1.1.1/a.png",
+        "https://[2606:4700:4700::1111]/a.png",
+        "https://user@example.org/a.png",
+    ],
+)
+def test_an_address_on_the_internet_is_public(url: str) -> None:
+    assert is_public(url)
+
+
+def test_pictures_that_tools_showed_are_looked_at_as_well() -> None:
+    shown = ToolResult("c1", "see", images=(Image(url=METADATA),))
+    with pytest.raises(Refusal, match="169.254.169.254.* is not at a public address"):
+        check_pictures([user("Look."), Message("tool", (shown,))], private=False)
+
+
+def test_a_picture_in_the_message_itself_is_nowhere_to_be_looked_up() -> None:
+    picture = Image(media_type="image/png", data="aGk=")
+    check_pictures([Message("user", (picture,))], private=False)
+
+
+@pytest.mark.parametrize(("allowed", "status"), [(False, 400), (True, 200)])
+@pytest.mark.parametrize("model", ["podium", "seer"])
+@pytest.mark.parametrize("path", [*REAL, "/v1/plan"])
+async def test_no_worker_is_sent_to_a_private_address_unless_the_settings_say_so(
+    path: str, model: str, allowed: bool, status: int
+) -> None:
+    profile = WorkerProfile(name="seer", capabilities=frozenset({"vision"}))
+    seer = ScriptedWorker(profile, "a cat")
+    body = {"model": "podium" if path == "/v1/plan" else model, **_body(path)}
+    app = application([seer], dialects=REAL, settings=ServerSettings(private_images=allowed))
+    async with serving(app) as served:
+        response = await served.client.post(path, json=body)
+    assert response.status_code == status, response.text
+    assert bool(seer.calls) == (allowed and path != "/v1/plan")
+
+
+def _body(path: str) -> dict[str, object]:
+    """A picture at a private address, as that API has it."""
+    if path == "/v1/responses":
+        picture = {"type": "input_image", "image_url": METADATA, "detail": "auto"}
+        return {"input": [{"role": "user", "content": [picture]}]}
+    if path == "/v1/messages":
+        shown = {"type": "image", "source": {"type": "url", "url": METADATA}}
+        return {"messages": [{"role": "user", "content": [shown]}], "max_tokens": 99}
+    part = {"type": "image_url", "image_url": {"url": METADATA}}
+    words = {"type": "text", "text": "What is it?"}
+    return {"messages": [{"role": "user", "content": [words, part]}]}

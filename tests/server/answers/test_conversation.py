@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.request import Image, Message, Text, ToolCall, ToolResult, assistant, system, user
+from podium.server.answers.conversation import SEE_THE_PICTURE, inside, outside, turn_of
+from podium.server.refusal import Refusal
+
+RUN = "run_0123456789abcdef"
+CALL = ToolCall("toolu_1", "look", "{}")
+SEEN = outside(RUN, (CALL,))[0]
+PICTURE = Image(media_type="image/png", data="aaaa")
+
+
+def results(*parts: ToolResult | Text | Image) -> Message:
+    return Message("user", parts)
+
+
+def test_the_last_turn_is_the_question_and_all_before_is_history() -> None:
+    before = (system("Be brief."), user("Hello"), assistant("Hi"))
+    turn = turn_of((*before, Message("user", (PICTURE, Text("What is this?")))))
+    assert turn.history == before
+    assert (turn.question, turn.images) == ("What is this?", (PICTURE,))
+
+
+def test_of_several_last_messages_the_last_of_the_user_is_the_question() -> None:
+    turn = turn_of((user("Context."), user("Question?"), system("Be brief.")))
+    assert turn.question == "Question?"
+    assert turn.history == (user("Context."), system("Be brief."))
+
+
+def test_a_picture_without_a_word_is_to_be_looked_at() -> None:
+    assert turn_of((Message("user", (PICTURE,)),)).question == SEE_THE_PICTURE
+
+
+@pytest.mark.parametrize("messages", [(user("Hi"), assistant("Hello")), (user("  "),)])
+def test_a_conversation_that_asks_nothing_is_refused(messages: tuple[Message, ...]) -> None:
+    with pytest.raises(Refusal) as refused:
+        turn_of(messages)
+    assert refused.value.field == "messages"
+
+
+def test_the_ids_of_calls_name_the_run_outside_and_not_inside() -> None:
+    assert SEEN.id == "call_0123456789abcdef_toolu_1"
+    spoken = Message("assistant", (SEEN,))
+    answered = results(ToolResult(SEEN.id, "red"))
+    assert inside((spoken, answered)) == (
+        Message("assistant", (CALL,)),
+        results(ToolResult("toolu_1", "red")),
+    )
+
+
+def test_results_of_tools_go_on_with_the_run_that_waits_for_them() -> None:
+    turn = turn_of(
+        (user("Look!"), Message("assistant", (SEEN,)), results(ToolResult(SEEN.id, "red")))
+    )
+    assert turn.waiting == RUN
+    assert turn.results == (ToolResult("toolu_1", "red"),)
+
+
+def test_words_beside_results_reach_the_worker_with_the_last_of_them() -> None:
+    turn = turn_of((results(ToolResult(SEEN.id, "red"), Text("Hurry.")),))
+    assert turn.results == (ToolResult("toolu_1", "red\n\nHurry."),)
+
+
+def test_instructions_beside_results_are_no_part_of_them() -> None:
+    turn = turn_of((system("You are a pirate."), results(ToolResult(SEEN.id, "red"))))
+    assert turn.results == (ToolResult("toolu_1", "red"),)
+    assert turn.history == (system("You are a pirate."),)
+    assert turn.afresh is None
+
+
+def test_pictures_of_and_beside_results_reach_the_worker() -> None:
+    beside = Image(url="https://example.org/b.png")
+    shown = ToolResult(SEEN.id, "red", images=(PICTURE,))
+    assert turn_of((results(shown),)).results == (replace(shown, call_id="toolu_1"),)
+    turn = turn_of((results(shown, beside),))
+    assert turn.results == (ToolResult("toolu_1", "red", images=(PICTURE, beside)),)
+    assert turn.afresh is not None
+    assert (turn.afresh.question, turn.afresh.images) == (SEE_THE_PICTURE, (beside,))
+
+
+def test_words_beside_results_can_be_asked_afresh() -> None:
+    spoken = Message("assistant", (SEEN,))
+    turn = turn_of((user("Look!"), spoken, results(ToolResult(SEEN.id, "red"), Text("And now?"))))
+    assert turn.afresh is not None
+    assert turn.afresh.question == "And now?"
+    assert turn.afresh.history == (
+        user("Look!"),
+        Message("assistant", (CALL,)),
+        results(ToolResult("toolu_1", "red")),
+    )
+    assert turn_of((user("Look!"), spoken, results(ToolResult(SEEN.id, "red")))).afresh is None
+
+
+@pytest.mark.parametrize("ids", [["call_of_somebody"], [SEEN.id, "call_ffffffffffffffff_x"]])
+def test_results_that_no_one_run_waits_for_are_refused(ids: list[str]) -> None:
+    with pytest.raises(Refusal, match="no run here waits for") as refused:
+        turn_of((results(*(ToolResult(id_, "red") for id_ in ids)),))
+    assert refused.value.field == "messages"

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.request import Effort
+from podium.runner import Options
+from podium.server.answers.effort import Extent, effort_of_thinking, extent
+
+USUAL = Options(max_steps=5, rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("effort", "expected"),
+    [
+        ("none", Extent(1, 1)),
+        ("minimal", Extent(1, 1)),
+        ("low", Extent(2, 1)),
+        ("medium", Extent(5, 1)),
+        (None, Extent(5, 1)),
+        ("high", Extent(5, 2)),
+    ],
+)
+def test_more_effort_is_more_steps_and_rounds(effort: Effort | None, expected: Extent) -> None:
+    assert extent(effort, USUAL) == expected
+
+
+def test_no_effort_goes_beyond_the_steps_that_the_settings_allow() -> None:
+    assert extent("low", Options(max_steps=1)).max_steps == 1
+    assert extent("high", Options(max_steps=3, rounds=4)) == Extent(3, 5)
+
+
+def test_a_budget_for_thinking_is_an_effort() -> None:
+    assert effort_of_thinking(None) is None
+    assert [effort_of_thinking(tokens) for tokens in (1024, 8000, 32_000)] == [
+        "low",
+        "medium",
+        "high",
+    ]

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from podium.events import (
+    Event,
+    Planned,
+    RunDone,
+    RunStarted,
+    StepDelta,
+    StepDone,
+    StepRetried,
+    StepStarted,
+)
+from podium.pool import Pool, WorkerProfile
+from podium.run import Round, Run, StepRecord
+from podium.server.answers.watch import Watch
+from podium.workflow import Step, Workflow
+
+RUN = Run(
+    id="run_1",
+    question="Why?",
+    status="running",
+    pool=Pool((WorkerProfile(name="solo"),)),
+    conductor="rules",
+    created_at="2026-01-01T00:00:00.000+00:00",
+)
+NESTED = replace(RUN, id="run_2", depth=1)
+ONE = Workflow((Step("solo", "Why?"),))
+TWO = Workflow((Step("solo", "Think " * 100), Step("duo", "Answer.", (0,))))
+
+
+class Told:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[Any, ...]] = []
+
+    def opened(self, run: str, *, kept: bool) -> None:
+        self.said.append(("opened", run, kept))
+
+    def progress(self, line: str) -> None:
+        self.said.append(("progress", line))
+
+    def thinking(self, text: str) -> None:
+        self.said.append(("thinking", text))
+
+    def text(self, text: str) -> None:
+        self.said.append(("text", text))
+
+    def anew(self) -> None:
+        self.said.append(("anew",))
+
+    def of(self, *kinds: str) -> list[tuple[Any, ...]]:
+        return [each for each in self.said if each[0] in kinds]
+
+
+def told(*events: Event) -> Told:
+    teller = Told()
+    watch = Watch(teller)
+    for event in events:
+        watch(event)
+    return teller
+
+
+def retried(kept: int) -> StepRetried:
+    return StepRetried("run_1", 0, 0, "solo", "broken off", 0.5, kept)
+
+
+def test_words_and_thinking_of_the_last_round_are_told() -> None:
+    said = told(
+        RunStarted(RUN),
+        Planned("run_1", Round(0, ONE)),
+        StepDelta("run_1", 0, 0, "hmm", thinking=True),
+        StepDelta("run_1", 0, 0, "yes"),
+    )
+    assert said.said[0] == ("opened", "run_1", True)
+    assert said.of("thinking", "text") == [("thinking", "hmm"), ("text", "yes")]
+
+
+def test_words_of_a_round_that_may_be_improved_upon_are_held_back() -> None:
+    said = told(
+        RunStarted(replace(RUN, max_rounds=2)),
+        Planned("run_1", Round(0, ONE)),
+        StepDelta("run_1", 0, 0, "perhaps"),
+        Planned("run_1", Round(1, ONE)),
+        StepDelta("run_1", 1, 0, "yes"),
+    )
+    assert said.of("text") == [("text", "yes")]
+
+
+def test_words_of_a_nested_run_are_told_when_those_of_the_run_around_it_would_be() -> None:
+    inner = (
+        RunStarted(NESTED, ("run_1", 0)),
+        Planned("run_2", Round(0, ONE)),
+        StepDelta("run_2", 0, 0, "yes"),
+    )
+    last = told(RunStarted(RUN), Planned("run_1", Round(0, ONE)), *inner)
+    assert last.of("text") == [("text", "yes")]
+    first = told(RunStarted(replace(RUN, max_rounds=2)), Planned("run_1", Round(0, ONE)), *inner)
+    assert first.of("text") == []
+
+
+def test_an_answer_begins_anew_where_another_speaks_or_nothing_was_kept() -> None:
+    begun = (RunStarted(RUN), Planned("run_1", Round(0, ONE)), StepDelta("run_1", 0, 0, "ye"))
+    again = StepDelta("run_1", 0, 0, "s")
+    assert len(told(*begun, retried(kept=2), again).of("anew")) == 1, "the first word is new"
+    assert len(told(*begun, retried(kept=0), again).of("anew")) == 2
+    nested = (RunStarted(NESTED, ("run_1", 0)), Planned("run_2", Round(0, ONE)))
+    other = StepDelta("run_2", 0, 0, "no")
+    assert len(told(*begun, *nested, other).of("anew")) == 2
+
+
+def test_what_is_done_is_reported_in_a_line_each() -> None:
+    step = StepRecord(0, 0, "solo", "Think", (), "done", "hm", None, 0.0, 1.0, answered_by="trio")
+    said = told(
+        RunStarted(RUN),
+        Planned("run_1", Round(0, TWO)),
+        StepStarted("run_1", 0, 0, "solo", "the prompt"),
+        retried(kept=0),
+        StepDone("run_1", step),
+        StepDone("run_1", replace(step, status="failed", answered_by="")),
+        RunStarted(NESTED, ("run_1", 1)),
+        Planned("run_2", Round(0, ONE)),
+        Planned("run_1", Round(1, None, accepted=True)),
+        RunDone(RUN),
+    )
+    plan, *others = [line for _, line in said.of("progress")]
+    head, first, second = plan.split("\n")
+    assert (head, second) == ("Planned 2 steps for solo, duo.", "2. duo: Answer.")
+    assert first.startswith("1. solo: Think Think")
+    assert first.endswith(" …")
+    assert len(first) < 200
+    assert others == [
+        "Step 1: solo is asked.",
+        "Step 1: a call failed; solo is asked again.",
+        "Step 1: trio is done.",
+        "Step 1: solo ended: failed.",
+        "The answer was accepted.",
+    ]
+    assert "the prompt" not in str(said.said)
+
+
+def test_the_run_is_there_when_it_has_ended_and_a_nested_one_is_not_it() -> None:
+    watch = Watch()
+    watch(RunStarted(RUN))
+    watch(RunDone(NESTED))
+    assert watch.run is None
+    watch(RunDone(RUN))
+    assert watch.run is RUN
+
+
+def test_whoever_is_to_know_of_a_run_that_begins_is_told_first() -> None:
+    begun: list[Run] = []
+    watch = Watch(begun=begun.append)
+    watch(RunStarted(RUN))
+    watch(RunStarted(NESTED, ("run_1", 0)))
+    assert begun == [RUN]

@@ -1,0 +1,345 @@
+"""Conversations in Messages bodies."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from podium.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
+from podium.server.dialects.fields import BIGGEST_IMAGE
+from podium.server.dialects.messages.thinking import thinking_block
+from support.messages_sdk import asked, refusal, said
+
+PNG = base64.b64encode(b"\x89PNG").decode()
+CALL = {"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Rome"}}
+RESULT = {"type": "tool_result", "tool_use_id": "call_1", "content": "sunny"}
+HELLO = {"role": "user", "content": "Hello"}
+
+
+def after_call(*blocks: dict[str, Any], calls: int = 1) -> dict[str, Any]:
+    """The `messages` of a body that answers the calls of an assistant."""
+    asked_for = [CALL | {"id": f"call_{number}"} for number in range(1, calls + 1)]
+    return {
+        "messages": [
+            HELLO,
+            {"role": "assistant", "content": asked_for},
+            {"role": "user", "content": list(blocks)},
+        ]
+    }
+
+
+def test_words_may_come_as_text_or_as_blocks() -> None:
+    assert asked(**said("Hello")).messages == (user("Hello"),)
+    assert asked(**said([{"type": "text", "text": "Hello"}])).messages == (user("Hello"),)
+
+
+def test_several_text_blocks_stay_apart() -> None:
+    blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert asked(**said(blocks)).messages[0].parts == (Text("a"), Text("b"))
+
+
+def test_the_system_prompt_comes_first() -> None:
+    assert asked(system="Be brief.").messages == (system("Be brief."), user("Hello"))
+
+
+def test_blocks_of_the_system_prompt_are_one_text() -> None:
+    hinted = {"cache_control": {"type": "ephemeral", "ttl": "1h", "scope": "global"}}
+    blocks = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"} | hinted]
+    assert asked(system=blocks).messages[0] == system("a\n\nb")
+
+
+def test_a_note_to_anthropics_billing_reaches_no_worker() -> None:
+    note = "x-anthropic-billing-header: cc_version=2.1.165.0d9; cc_entrypoint=cli; cch=fa690;"
+    blocks = [{"type": "text", "text": note}, {"type": "text", "text": "You are Claude Code."}]
+    assert asked(system=blocks).messages[0] == system("You are Claude Code.")
+
+
+def test_system_messages_stay_where_they_are_in_the_conversation() -> None:
+    note = {"role": "system", "content": [{"type": "text", "text": "The plan changed."}]}
+    read = asked(messages=[HELLO, note]).messages
+    assert read == (user("Hello"), system("The plan changed."))
+
+
+def test_an_image_may_come_as_base64() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": PNG}
+    read = asked(**said([{"type": "image", "source": source}])).messages[0]
+    assert read.parts == (Image(media_type="image/png", data=PNG),)
+
+
+def test_an_image_may_come_by_its_address() -> None:
+    source = {"type": "url", "url": "https://example.org/cat.png"}
+    read = asked(**said([{"type": "image", "source": source}])).messages[0]
+    assert read.parts == (Image(url="https://example.org/cat.png"),)
+
+
+@pytest.mark.parametrize(
+    ("source", "field", "words"),
+    [
+        ({"type": "file", "file_id": "f"}, "type", "base64 or url"),
+        ({"type": "base64", "media_type": "image/png", "data": "#"}, "", "base64"),
+        ({"type": "base64", "media_type": "image/bmp", "data": PNG}, "", "image/png"),
+        ({"type": "base64", "media_type": "image/png"}, "data", "required"),
+        ({"type": "url", "url": "file:///etc/passwd"}, "url", "https"),
+        ({"type": "telepathy"}, "type", "base64"),
+    ],
+)
+def test_an_image_that_cannot_be_read_is_refused(
+    source: dict[str, str], field: str, words: str
+) -> None:
+    refused = refusal(**said([{"type": "image", "source": source}]))
+    path = "messages.0.content.0.source"
+    assert refused.field == (f"{path}.{field}" if field else path)
+    assert words in str(refused)
+
+
+def test_an_image_that_is_too_large_is_refused_as_such() -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": "A" * (BIGGEST_IMAGE * 3 // 2)}
+    assert refusal(**said([{"type": "image", "source": source}])).status == 413
+
+
+def test_an_image_must_not_be_demanded_at_its_own_size() -> None:
+    image = {"type": "image", "source": {"type": "url", "url": "https://example.org/cat.png"}}
+    assert asked(**said([image | {"transformations": {"oversized_image": "downsize"}}]))
+    refused = refusal(**said([image | {"transformations": {"oversized_image": "error"}}]))
+    assert refused.field == "messages.0.content.0.transformations.oversized_image"
+
+
+@pytest.mark.parametrize(
+    ("kind", "instead"),
+    [
+        ("document", "pages as images"),
+        ("search_result", "as text"),
+        ("container_upload", "as text"),
+        ("web_search_tool_result", "Anthropic's own tools"),
+        ("server_tool_use", "Anthropic's own tools"),
+        ("compaction", "send the messages"),
+        ("nonsense", "leave out"),
+    ],
+)
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_a_block_that_is_not_served_is_refused_with_what_to_send_instead(
+    role: str, kind: str, instead: str
+) -> None:
+    refused = refusal(**said([{"type": kind}], role))
+    assert refused.field == f"messages.{0 if role == 'user' else 1}.content.0.type"
+    assert instead in str(refused)
+
+
+def test_a_document_in_a_result_is_refused_too() -> None:
+    refused = refusal(**after_call(RESULT | {"content": [{"type": "document"}]}))
+    assert refused.field == "messages.2.content.0.content.0.type"
+    assert "pages as images" in str(refused)
+
+
+def test_a_reference_to_a_tool_names_the_setting_of_claude_code() -> None:
+    content = [{"type": "tool_reference", "tool_name": "x"}]
+    assert "ENABLE_TOOL_SEARCH=false" in str(refusal(**after_call(RESULT | {"content": content})))
+
+
+@pytest.mark.parametrize(
+    ("role", "block"), [("user", CALL), ("assistant", RESULT), ("assistant", {"type": "image"})]
+)
+def test_a_block_in_the_wrong_role_is_refused(role: str, block: dict[str, Any]) -> None:
+    assert "message" in str(refusal(**said([block], role)))
+
+
+def test_calls_and_results_are_read() -> None:
+    read = asked(**after_call(RESULT)).messages
+    assert read[1] == Message("assistant", (ToolCall("call_1", "weather", '{"city": "Rome"}'),))
+    assert read[2] == Message("tool", (ToolResult("call_1", "sunny"),))
+
+
+def test_fields_that_the_sdk_adds_to_calls_are_taken() -> None:
+    added = CALL | {"caller": {"type": "direct"}, "toolset_name": None}
+    turns = [
+        HELLO,
+        {"role": "assistant", "content": [added]},
+        {"role": "user", "content": [RESULT]},
+    ]
+    assert asked(messages=turns).messages[1].parts[0] == ToolCall(
+        "call_1", "weather", '{"city": "Rome"}'
+    )
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [{"caller": {"type": "code_execution_20250825"}}, {"toolset_name": "browser"}],
+)
+def test_calls_of_anthropics_own_tools_are_refused(strange: dict[str, Any]) -> None:
+    refused = refusal(**said([CALL | strange], "assistant"))
+    assert refused.field is not None
+    assert refused.field.startswith(f"messages.1.content.0.{next(iter(strange))}")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, ""),
+        ("sunny", "sunny"),
+        ([], ""),
+        ([{"type": "text", "text": "sunny"}], "sunny"),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "a\nb"),
+    ],
+)
+def test_a_result_may_be_nothing_or_text_or_blocks(content: Any, words: str) -> None:
+    read = asked(**after_call(RESULT | {"content": content})).messages[2]
+    assert read.parts == (ToolResult("call_1", words),)
+
+
+def test_a_failed_tool_says_so() -> None:
+    read = asked(**after_call(RESULT | {"is_error": True})).messages[2]
+    assert read.parts == (ToolResult("call_1", "sunny", is_error=True),)
+
+
+def test_pictures_of_a_result_are_its_own() -> None:
+    picture = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    content = [{"type": "text", "text": "See"}, picture]
+    read = asked(**after_call(RESULT | {"content": content})).messages[2]
+    shown = (Image(url="https://example.org/a.png"),)
+    assert read.parts == (ToolResult("call_1", "See", images=shown),)
+
+
+def test_results_come_before_the_words_beside_them() -> None:
+    words = {"type": "text", "text": "Go on."}
+    read = asked(**after_call(words, RESULT)).messages[2]
+    assert read == Message("tool", (ToolResult("call_1", "sunny"), Text("Go on.")))
+
+
+def test_results_of_parallel_calls_may_come_in_any_order_and_in_two_messages() -> None:
+    second = RESULT | {"tool_use_id": "call_2"}
+    body = after_call(second, calls=2)
+    body["messages"].append({"role": "user", "content": [RESULT]})
+    read = asked(**body).messages
+    assert [
+        part.call_id for turn in read[2:] for part in turn.parts if isinstance(part, ToolResult)
+    ] == ["call_2", "call_1"]
+
+
+def test_a_result_for_an_unknown_call_is_refused() -> None:
+    refused = refusal(**said([RESULT]))
+    assert refused.field == "messages.0.content.0.tool_use_id"
+    assert "not known" in str(refused)
+
+
+def test_a_call_is_answered_once() -> None:
+    refused = refusal(**after_call(RESULT, RESULT))
+    assert refused.field == "messages.2.content.1.tool_use_id"
+    assert "answered before" in str(refused)
+
+
+def test_a_call_without_a_result_is_refused_at_the_end() -> None:
+    refused = refusal(**after_call(RESULT, calls=2))
+    assert refused.field == "messages.1.content.1"
+    assert "call_2" in str(refused)
+
+
+def test_a_call_without_a_result_is_refused_in_the_middle() -> None:
+    later = [{"role": "assistant", "content": "Hm"}, HELLO]
+    body = after_call({"type": "text", "text": "Never mind"})
+    assert refusal(messages=body["messages"] + later).field == "messages.1.content.0"
+
+
+def test_two_calls_of_one_id_are_refused() -> None:
+    assert "two tool_use" in str(refusal(**said([CALL, CALL], "assistant")))
+
+
+@pytest.mark.parametrize("content", ["", [], [{"type": "text", "text": ""}]])
+def test_a_turn_with_nothing_in_it_is_left_out(content: Any) -> None:
+    assert asked(**said(content, "assistant")).messages == (user("Hello"), user("Hello"))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [HELLO, {"role": "assistant", "content": "The answer is ("}],
+        [HELLO, {"role": "assistant", "content": "Hm"}, {"role": "system", "content": "Go on."}],
+        [{"role": "user", "content": ""}],
+        [{"role": "system", "content": "Be brief."}],
+    ],
+)
+def test_the_last_turn_must_be_the_users(messages: Any) -> None:
+    refused = refusal(messages=messages)
+    assert refused.field == "messages"
+    assert "prefill" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("messages", "field"),
+    [
+        ([], "messages"),
+        ("Hello", "messages"),
+        ([7], "messages.0"),
+        ([{"content": "Hello"}], "messages.0.role"),
+        ([{"role": "tool", "content": "Hello"}], "messages.0.role"),
+        ([{"role": "user"}], "messages.0.content"),
+        ([{"role": "user", "content": 7}], "messages.0.content"),
+        ([{"role": "user", "content": ["Hello"]}], "messages.0.content.0"),
+        ([{"role": "user", "content": "Hello", "name": "Eve"}], "messages.0.name"),
+        ([{"role": "user", "content": [{"text": "Hello"}]}], "messages.0.content.0.type"),
+        ([{"role": "user", "content": [{"type": "text"}]}], "messages.0.content.0.text"),
+        ([{"role": "user", "content": "\ud83d"}], "messages.0.content"),
+    ],
+)
+def test_a_malformed_conversation_is_refused_with_its_field(messages: Any, field: str) -> None:
+    assert refusal(messages=messages).field == field
+
+
+def test_hints_on_caching_are_taken_everywhere() -> None:
+    hinted = {"cache_control": {"type": "ephemeral"}}
+    body = after_call(RESULT | hinted, {"type": "text", "text": "So?"} | hinted)
+    body["messages"][1]["content"][0] |= hinted
+    assert asked(**body).messages[2].text == "So?"
+
+
+def test_a_hint_on_caching_that_is_no_object_is_refused() -> None:
+    block = {"type": "text", "text": "Hello", "cache_control": "please"}
+    assert refusal(**said([block])).field == "messages.0.content.0.cache_control"
+
+
+def turns_with_thinking() -> list[dict[str, Any]]:
+    """Two turns of an assistant that thinks, the second of them with a call in between."""
+
+    def thought(words: str) -> dict[str, Any]:
+        return thinking_block((Thinking(words, "", "opus"),), in_words=True)
+
+    return [
+        HELLO,
+        {"role": "assistant", "content": [thought("one"), {"type": "text", "text": "Hi"}]},
+        HELLO,
+        {"role": "assistant", "content": [thought("two"), CALL]},
+        {"role": "user", "content": [RESULT]},
+        {"role": "assistant", "content": [thought("three")]},
+        HELLO,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("edit", "kept"),
+    [
+        ({"keep": "all"}, ["one", "two", "three"]),
+        ({"keep": {"type": "all"}}, ["one", "two", "three"]),
+        ({"keep": {"type": "thinking_turns", "value": 2}}, ["one", "two", "three"]),
+        ({"keep": {"type": "thinking_turns", "value": 1}}, ["two", "three"]),
+        ({}, ["two", "three"]),
+    ],
+)
+def test_thinking_is_cleared_from_all_but_the_latest_turns(
+    edit: dict[str, Any], kept: list[str]
+) -> None:
+    edits = [{"type": "clear_thinking_20251015"} | edit]
+    read = asked(messages=turns_with_thinking(), context_management={"edits": edits}).messages
+    thoughts = [part.text for turn in read for part in turn.parts if isinstance(part, Thinking)]
+    assert thoughts == kept
+    assert [turn.role for turn in read if turn.role != "assistant"] == [
+        "user",
+        "user",
+        "tool",
+        "user",
+    ]
+
+
+def test_without_edits_all_thinking_is_kept() -> None:
+    read = asked(messages=turns_with_thinking()).messages
+    assert sum(isinstance(part, Thinking) for turn in read for part in turn.parts) == 3

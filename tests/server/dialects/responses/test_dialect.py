@@ -1,0 +1,367 @@
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.request import Terms, system
+from podium.server.dialects.base import Asked
+from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.refusal import Refusal
+
+SCHEMA: Final = {
+    "type": "object",
+    "properties": {"answer": {"type": "integer"}},
+    "required": ["answer"],
+}
+
+CODEX: Final[dict[str, Any]] = {
+    "model": "podium",
+    "instructions": "You are a coding agent.",
+    "input": [
+        {
+            "type": "message",
+            "role": "developer",
+            "content": [{"type": "input_text", "text": "The sandbox is read-only."}],
+        },
+        {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Fix the bug."}],
+        },
+        {
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": "**Looking**"}],
+            "content": None,
+            "encrypted_content": "gAAAAAB0",
+        },
+        {
+            "type": "function_call",
+            "name": "shell",
+            "arguments": '{"command":["ls"]}',
+            "call_id": "call_1",
+            "internal_chat_message_metadata_passthrough": {"turn_id": "t1"},
+        },
+        {"type": "function_call_output", "call_id": "call_1", "output": "main.py"},
+    ],
+    "tools": [
+        {
+            "type": "function",
+            "name": "shell",
+            "description": "Runs a shell command.",
+            "strict": False,
+            "parameters": {
+                "type": "object",
+                "properties": {"command": {"type": "array", "items": {"type": "string"}}},
+                "required": ["command"],
+                "additionalProperties": False,
+            },
+        },
+        {
+            "type": "custom",
+            "name": "apply_patch",
+            "description": "Edits files.",
+            "format": {"type": "grammar", "syntax": "lark", "definition": "start: begin_patch"},
+        },
+    ],
+    "tool_choice": "auto",
+    "parallel_tool_calls": False,
+    "reasoning": {"effort": "medium", "summary": "auto"},
+    "store": False,
+    "stream": True,
+    "stream_options": {"reasoning_summary_delivery": "sequential_cutoff"},
+    "include": ["reasoning.encrypted_content"],
+    "prompt_cache_key": "0199a213-81c0-7800-8aa1-bbab2a035a53",
+    "client_metadata": {"x-codex-installation-id": "7d1c"},
+    "text": {"verbosity": "medium"},
+}
+
+
+def asked(**wishes: Any) -> Asked:
+    return RESPONSES.read({"model": "podium", "input": "hello", **wishes})
+
+
+def refused(**wishes: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        asked(**wishes)
+    assert caught.value.reason == "invalid"
+    return caught.value
+
+
+def test_a_plain_question_demands_nothing() -> None:
+    plain = asked()
+    assert plain.terms == Terms()
+    assert (plain.stream, plain.store, plain.shows_reasoning) == (False, True, False)
+
+
+def test_what_codex_sends_is_understood() -> None:
+    read = RESPONSES.read(CODEX)
+    roles = [message.role for message in read.messages]
+    assert roles == ["system", "system", "user", "assistant", "tool"]
+    assert [tool.name for tool in read.terms.tools] == ["shell", "apply_patch"]
+    assert (read.stream, read.store, read.shows_reasoning) == (True, False, True)
+    assert read.terms.effort == "medium"
+
+
+def test_limits_and_sampling_are_terms() -> None:
+    terms = asked(max_output_tokens=100, temperature=0, top_p=0.5).terms
+    assert (terms.max_tokens, terms.temperature, terms.top_p) == (100, 0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("effort", "meant"),
+    [
+        ("none", "none"),
+        ("minimal", "minimal"),
+        ("high", "high"),
+        ("xhigh", "high"),
+        ("max", "high"),
+    ],
+)
+def test_effort_is_a_term(effort: str, meant: str) -> None:
+    assert asked(reasoning={"effort": effort}).terms.effort == meant
+
+
+@pytest.mark.parametrize("name", ["summary", "generate_summary"])
+def test_a_summary_shows_reasoning(name: str) -> None:
+    assert asked(reasoning={name: "concise"}).shows_reasoning
+
+
+def test_effort_alone_shows_no_reasoning() -> None:
+    assert not asked(reasoning={"effort": "high", "summary": None}).shows_reasoning
+
+
+def test_a_schema_is_a_term_with_its_name_as_title() -> None:
+    form = {"type": "json_schema", "name": "verdict", "strict": True, "schema": SCHEMA}
+    schema = asked(text={"format": form}).terms.schema
+    assert schema == {"title": "verdict", **SCHEMA}
+
+
+def test_json_mode_asks_for_an_object() -> None:
+    assert asked(text={"format": {"type": "json_object"}}).terms.schema == {"type": "object"}
+
+
+def test_plain_text_has_no_schema() -> None:
+    assert asked(text={"format": {"type": "text"}}).terms.schema is None
+
+
+def test_verbosity_is_told_in_words() -> None:
+    read = asked(instructions="Be kind.", text={"verbosity": "low"})
+    assert read.messages[:2] == (system("Be kind."), system("Keep your answer short."))
+    assert len(asked(text={"verbosity": "medium"}).messages) == 1
+
+
+def test_one_call_at_a_time_is_a_term_where_there_are_tools() -> None:
+    tools = [{"type": "function", "name": "f"}]
+    read = asked(tools=tools, parallel_tool_calls=False)
+    assert (read.terms.parallel_tools, len(read.messages)) == (False, 1)
+    assert asked(parallel_tool_calls=False).terms == Terms()
+    assert asked(tools=tools, parallel_tool_calls=True).terms.parallel_tools
+
+
+def test_the_previous_response_is_its_run() -> None:
+    assert asked(previous_response_id="resp_0123456789abcdef").previous == "run_0123456789abcdef"
+
+
+def test_wishes_of_podiums_own_are_read() -> None:
+    wished = asked(podium={"max_steps": 3, "budget": {"usd": 0.5}}).wished
+    assert (wished.max_steps, wished.budget) == (3, {"usd": 0.5})
+
+
+def test_the_body_is_kept_for_what_is_told_back() -> None:
+    assert asked(metadata={"case": "7"}).body["metadata"] == {"case": "7"}
+
+
+def test_null_is_as_good_as_nothing() -> None:
+    names = (
+        *("instructions", "previous_response_id", "store", "metadata", "stream", "stream_options"),
+        *("include", "background", "truncation", "service_tier", "max_output_tokens"),
+        *("temperature", "top_p", "text", "reasoning", "tools", "tool_choice", "prompt"),
+        *("parallel_tool_calls", "conversation", "max_tool_calls", "top_logprobs", "user"),
+    )
+    empty = RESPONSES.read({"model": "podium", "input": "hello", **dict.fromkeys(names)})
+    assert empty.terms == Terms()
+    assert empty.store
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"user": "u1"},
+        {"safety_identifier": "u1"},
+        {"prompt_cache_retention": "24h"},
+        {"prompt_cache_options": {"mode": "explicit", "ttl": "30m"}},
+        {"client_metadata": {"a": "b"}},
+        {"service_tier": "auto"},
+        {"truncation": "auto"},
+        {"background": False},
+        {"top_logprobs": 0},
+        {"parallel_tool_calls": True},
+        {"include": ["web_search_call.results", "message.input_image.image_url"]},
+        {"stream": True, "stream_options": {"include_obfuscation": False}},
+        {"reasoning": {"mode": "standard", "context": "auto"}},
+    ],
+)
+def test_a_hint_changes_nothing_of_what_is_asked(wishes: Any) -> None:
+    assert asked(**wishes).terms == Terms()
+
+
+@pytest.mark.parametrize(
+    ("wishes", "field"),
+    [
+        ({"model": None}, "model"),
+        ({"model": ""}, "model"),
+        ({"model": 7}, "model"),
+        ({"instructions": ["Be kind."]}, "instructions"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"prompt": {"id": "pmpt_1"}}, "prompt"),
+        ({"max_tool_calls": 3}, "max_tool_calls"),
+        ({"moderation": {"model": "m"}}, "moderation"),
+        ({"context_management": [{"type": "compaction"}]}, "context_management"),
+        ({"access_programs": {}}, "access_programs"),
+        ({"image": {}}, "image"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"top_logprobs": False}, "top_logprobs"),
+        ({"background": True}, "background"),
+        ({"truncation": "disabled"}, "truncation"),
+        ({"service_tier": "priority"}, "service_tier"),
+        ({"include": ["message.output_text.logprobs"]}, "include.0"),
+        ({"include": ["everything"]}, "include.0"),
+        ({"stream": "yes"}, "stream"),
+        ({"stream_options": {}}, "stream_options"),
+        (
+            {"stream": True, "stream_options": {"include_obfuscation": True}},
+            "stream_options.include_obfuscation",
+        ),
+        ({"stream": True, "stream_options": {"colour": 1}}, "stream_options.colour"),
+        ({"store": "no"}, "store"),
+        ({"previous_response_id": "chatcmpl-1"}, "previous_response_id"),
+        ({"metadata": {"a": 1}}, "metadata.a"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"temperature": 3}, "temperature"),
+        ({"top_p": -1}, "top_p"),
+        ({"reasoning": {"effort": "huge"}}, "reasoning.effort"),
+        ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
+        ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
+        ({"reasoning": {"depth": 3}}, "reasoning.depth"),
+        ({"text": {"verbosity": "loud"}}, "text.verbosity"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema", "schema": SCHEMA}}}, "text.format.name"),
+        ({"text": {"format": {"type": "json_schema", "name": "v"}}}, "text.format.schema"),
+        ({"text": {"tone": "warm"}}, "text.tone"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
+        ({"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options.prewarm"),
+        ({"podium": {"speed": 3}}, "podium.speed"),
+        ({"messages": []}, "messages"),
+        ({"max_tokens": 5}, "max_tokens"),
+        ({"stop": ["x"]}, "stop"),
+        ({"seed": 1}, "seed"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(wishes: Any, field: str) -> None:
+    refusal = refused(**wishes)
+    assert refusal.field == field
+    assert field in str(refusal)
+
+
+def test_a_schema_that_is_no_schema_is_refused() -> None:
+    form = {"type": "json_schema", "name": "v", "schema": {"type": "banana"}}
+    field = refused(text={"format": form}).field
+    assert field is not None
+    assert field.startswith("text.format.schema")
+
+
+def test_codex_is_told_which_setting_to_change() -> None:
+    assert "config.toml" in str(refused(service_tier="priority"))
+    assert "config.toml" in str(refused(tools=[{"type": "web_search"}]))
+
+
+@pytest.mark.parametrize("value", [None, 7, "hello", [], [["model", "podium"]]])
+def test_a_body_that_is_no_object_is_refused(value: Any) -> None:
+    with pytest.raises(Refusal, match="expected an object"):
+        RESPONSES.read(value)
+
+
+KEYS = st.sampled_from(
+    (
+        *CODEX,
+        *("previous_response_id", "podium", "type", "role", "content", "call_id", "name", "output"),
+        *("arguments", "format", "schema", "summary", "encrypted_content", "id", "namespace"),
+        *("definition", "mode", "image_url", "max_output_tokens", "truncation"),
+    )
+)
+WORDS = st.sampled_from(
+    (
+        *("message", "function", "custom", "namespace", "function_call", "function_call_output"),
+        *("reasoning", "user", "assistant", "input_text", "input_image", "json_schema", "auto"),
+        *("grammar", "allowed_tools", "podium.seal.W10=", "resp_1", "data:image/png;base64,"),
+    )
+)
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | WORDS
+    | st.sampled_from(["\ud800", "\x00"])
+)
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.text(max_size=4), inner, max_size=5)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(VALUES)
+def test_any_json_is_read_or_refused(value: Any) -> None:
+    assert_read_or_refused(value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(CODEX)), VALUES, max_size=3))
+def test_any_change_to_a_body_is_read_or_refused(changes: dict[str, Any]) -> None:
+    assert_read_or_refused(CODEX | changes)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_change_within_a_body_is_read_or_refused(data: st.DataObject) -> None:
+    assert_read_or_refused(changed(CODEX, data))
+
+
+def assert_read_or_refused(body: Any) -> None:
+    match outcome(body):
+        case Asked() as read:
+            assert read.messages[-1].role in ("user", "tool")
+        case Refusal() as refusal:
+            assert refusal.status in (400, 413)
+            assert str(refusal).encode()
+
+
+def outcome(body: Any) -> Asked | Refusal:
+    try:
+        return RESPONSES.read(body)
+    except Refusal as refusal:
+        return refusal
+
+
+def changed(value: Any, data: st.DataObject) -> Any:
+    """The value with something in it put in another's place."""
+    if not data.draw(st.booleans()):
+        if isinstance(value, dict) and value:
+            key = data.draw(st.sampled_from(sorted(value)))
+            return {**value, key: changed(value[key], data)}
+        if isinstance(value, list) and value:
+            place = data.draw(st.integers(0, len(value) - 1))
+            return [*value[:place], changed(value[place], data), *value[place + 1 :]]
+    return data.draw(VALUES)
+
+
+def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
+    assert asked(prompt_cache_key="mine").terms == Terms(cache_key="mine")

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from podium.request import Thinking, ToolCall
+from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.responses.output import response_id, run_id, usage_of
+from podium.server.refusal import STATUS, Refusal
+from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from support.responses_sdk import valid_response
+
+USED: Final = Usage(30, 12, 4, 2, 3)
+PLANNED: Final = Usage(10, 5, 1, 0, 0)
+THOUGHT: Final = Thinking("Let me see.", opaque="signed", model="claude")
+SEALED: Final = {"include": ["reasoning.encrypted_content"]}
+
+
+def whole(ended: dict[str, Any] | None = None, **wishes: Any) -> dict[str, Any]:
+    asked = RESPONSES.read({"model": "podium", "input": "hello", **wishes})
+    parts = {"usage": USED, "orchestration": PLANNED, **(ended or {"text": "Hello"})}
+    return RESPONSES.whole(asked, Answer(id="run_1f", model="podium", created=17, **parts))
+
+
+def test_a_response_has_the_id_of_its_run_and_back() -> None:
+    assert response_id("run_0123456789abcdef") == "resp_0123456789abcdef"
+    assert run_id("resp_0123456789abcdef") == "run_0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "odd", ["", "run_1f", "resp_", "resp_../x", "resp_1 ", "resp_" + "f" * 200]
+)
+def test_what_cannot_be_the_id_of_a_response_is_refused(odd: str) -> None:
+    with pytest.raises(Refusal, match="expected the id of a response"):
+        run_id(odd)
+
+
+def test_an_answer_is_a_response_that_the_sdk_knows() -> None:
+    found = valid_response(whole())
+    assert (found.id, found.status, found.output_text) == ("resp_1f", "completed", "Hello")
+    assert found.created_at == 17
+    assert found.error is None
+    assert found.incomplete_details is None
+
+
+def test_usage_sums_every_call_with_planning_in_the_details() -> None:
+    usage = whole()["usage"]
+    assert usage == {
+        "input_tokens": 30,
+        "input_tokens_details": {
+            "cached_tokens": 4,
+            "cache_write_tokens": 3,
+            "orchestration_input_tokens": 10,
+            "orchestration_input_cached_tokens": 1,
+        },
+        "output_tokens": 12,
+        "output_tokens_details": {"reasoning_tokens": 2, "orchestration_output_tokens": 5},
+        "total_tokens": 42,
+    }
+
+
+def test_where_nothing_was_planned_there_are_no_details_of_it() -> None:
+    usage = usage_of(USED, NO_USAGE)
+    assert usage is not None
+    assert usage["output_tokens_details"] == {"reasoning_tokens": 2}
+
+
+def test_usage_with_an_unknown_total_is_null() -> None:
+    assert usage_of(Usage(5, None), NO_USAGE) is None
+    assert usage_of(UNKNOWN_USAGE, UNKNOWN_USAGE) is None
+
+
+def test_a_response_tells_back_what_was_asked() -> None:
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+    wishes: dict[str, Any] = {
+        "instructions": "Be kind.",
+        "metadata": {"case": "7"},
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "max_output_tokens": 100,
+        "tools": tools,
+        "tool_choice": "required",
+        "reasoning": {"effort": "high", "summary": "auto"},
+        "text": {"verbosity": "low"},
+        "store": False,
+        "user": "u1",
+        "prompt_cache_key": "k",
+        "previous_response_id": "resp_2a",
+    }
+    document = whole(**wishes)
+    valid_response(document)
+    same = ("instructions", "metadata", "temperature", "top_p", "max_output_tokens", "tools")
+    more = ("tool_choice", "store", "user", "prompt_cache_key", "previous_response_id")
+    assert {name: document[name] for name in (*same, *more)} == {
+        name: wishes[name] for name in (*same, *more)
+    }
+    assert document["reasoning"] == {"effort": "high", "summary": "auto"}
+    assert document["text"] == {"format": {"type": "text"}, "verbosity": "low"}
+
+
+def test_tool_calls_are_items_of_their_own() -> None:
+    calls = (ToolCall("call_1", "f", '{"a":1}'), ToolCall("call_2", "f", "{}"))
+    found = valid_response(whole({"text": "Wait.", "tool_calls": calls, "finish": "tool"}))
+    assert [item.type for item in found.output] == ["message", "function_call", "function_call"]
+    assert found.status == "completed"
+
+
+def test_a_tool_of_a_namespace_is_called_by_the_names_that_the_client_gave() -> None:
+    inner = {"type": "function", "name": "search", "parameters": {"type": "object"}}
+    group = {"type": "namespace", "name": "mcp__docs__", "description": "Docs", "tools": [inner]}
+    call = ToolCall("call_1", "mcp__docs__search", "{}")
+    document = whole({"tool_calls": (call,), "finish": "tool"}, tools=[group])
+    valid_response(document)
+    item = document["output"][0]
+    assert (item["namespace"], item["name"]) == ("mcp__docs__", "search")
+
+
+@pytest.mark.parametrize("arguments", ["*** Begin", '{"inp', '["x"]', '{"input": 5}'])
+def test_what_a_worker_wrote_instead_of_a_custom_tools_input_is_passed_on(arguments: str) -> None:
+    call = ToolCall("call_1", "patch", arguments)
+    tools = [{"type": "custom", "name": "patch"}]
+    item = whole({"tool_calls": (call,), "finish": "tool"}, tools=tools)["output"][0]
+    assert item["input"] == arguments
+
+
+def test_thinking_is_shown_only_to_those_who_asked_for_it() -> None:
+    ended = {"text": "Hi", "thinking": (THOUGHT,)}
+    assert [item["type"] for item in whole(ended)["output"]] == ["message"]
+    shown = whole(ended, reasoning={"summary": "auto"})
+    valid_response(shown)
+    assert shown["output"][0]["summary"] == [{"type": "summary_text", "text": "Let me see."}]
+    assert "encrypted_content" not in shown["output"][0]
+
+
+def test_thinking_is_sealed_where_the_client_keeps_it() -> None:
+    document = whole({"text": "Hi", "thinking": (THOUGHT,)}, **SEALED)
+    valid_response(document)
+    reasoning = document["output"][0]
+    assert reasoning["summary"] == []
+    assert "claude" not in reasoning["encrypted_content"]
+
+
+def test_thinking_without_any_models_state_is_not_sealed() -> None:
+    document = whole({"text": "Hi", "thinking": (Thinking("Hm.", model="llama"),)}, **SEALED)
+    assert [item["type"] for item in document["output"]] == ["message"]
+
+
+def test_sealed_thinking_comes_back_as_it_was() -> None:
+    document = whole({"text": "Hi", "thinking": (THOUGHT,)}, **SEALED)
+    again = [*document["output"], {"role": "user", "content": "And now?"}]
+    asked = RESPONSES.read({"model": "podium", "input": again})
+    assert asked.messages[0].parts[0] == THOUGHT
+    assert asked.messages[0].text == "Hi"
+
+
+def test_an_answer_that_was_cut_off_is_incomplete() -> None:
+    found = valid_response(whole({"text": "Hel", "finish": "length"}))
+    assert found.status == "incomplete"
+    assert found.incomplete_details is not None
+    assert found.incomplete_details.reason == "max_output_tokens"
+
+
+def test_a_refusal_is_told_as_one() -> None:
+    found = valid_response(whole({"text": "I will not.", "finish": "refused"}))
+    item = found.output[0]
+    assert item.type == "message"
+    assert item.content[0].type == "refusal"
+    assert found.output_text == ""
+
+
+def test_a_refusal_without_a_word_is_incomplete_for_its_content() -> None:
+    found = valid_response(whole({"text": "", "finish": "refused"}))
+    assert found.status == "incomplete"
+    assert found.incomplete_details is not None
+    assert found.incomplete_details.reason == "content_filter"
+
+
+def test_items_of_several_responses_of_one_run_have_ids_of_their_own() -> None:
+    called = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
+    first = whole()["output"][0]["id"]
+    second = whole(input=[{"role": "user", "content": "?"}, called, result])["output"][0]["id"]
+    assert first == "msg_1f"
+    assert second != first
+    assert second.startswith("msg_1f_")
+
+
+def test_the_same_answer_has_the_same_ids() -> None:
+    assert whole() == whole()
+
+
+@pytest.mark.parametrize("reason", STATUS)
+def test_every_refusal_has_a_body_in_openais_shape(reason: Any) -> None:
+    body = RESPONSES.refused(Refusal(reason, "not like this", field="input"))
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert (body["error"]["message"], body["error"]["param"]) == ("not like this", "input")
+
+
+def test_what_the_server_calls_messages_is_input_here() -> None:
+    refusal = Refusal("invalid", "ask something", field="messages")
+    assert RESPONSES.refused(refusal)["error"]["param"] == "input"
+
+
+def test_a_response_to_go_on_from_that_is_not_there_has_a_code_of_its_own() -> None:
+    refusal = Refusal("not_found", "it was deleted", field="previous_response_id")
+    assert RESPONSES.refused(refusal)["error"]["code"] == "previous_response_not_found"
+
+
+def test_a_response_can_be_told_again_without_its_request() -> None:
+    asked = Asked(model="podium", messages=())
+    again = RESPONSES.whole(asked, Answer(id="run_1f", model="podium", created=17, text="Hello"))
+    assert valid_response(again).output_text == "Hello"
+    assert again["output"] == whole()["output"]

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from podium.request import Terms, Tool
+from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.dialects.responses.tools import flat_name, spoken_names
+from podium.server.refusal import Refusal
+
+FORM: Final = {"type": "object", "properties": {"city": {"type": "string"}}}
+WEATHER: Final = {"type": "function", "name": "weather", "description": "It.", "parameters": FORM}
+PATCH: Final = {"type": "custom", "name": "patch", "description": "Changes files."}
+
+
+def terms(*tools: Any, **wishes: Any) -> Terms:
+    body = {"model": "podium", "input": "hello", "tools": list(tools), **wishes}
+    return RESPONSES.read(body).terms
+
+
+def refused(*tools: Any, **wishes: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        terms(*tools, **wishes)
+    assert caught.value.reason == "invalid"
+    return caught.value
+
+
+def test_a_function_is_a_tool() -> None:
+    assert terms(WEATHER).tools == (Tool("weather", "It.", FORM),)
+
+
+def test_a_function_as_codex_sends_it_is_a_tool() -> None:
+    shell = {"type": "function", "name": "shell", "description": "Runs.", "strict": False}
+    assert terms(shell | {"parameters": FORM, "defer_loading": None}).tools[0].name == "shell"
+
+
+def test_a_function_without_parameters_takes_none() -> None:
+    assert terms({"type": "function", "name": "now"}).tools[0].parameters == {
+        "type": "object",
+        "properties": {},
+    }
+
+
+def test_a_custom_tool_is_a_function_of_one_text() -> None:
+    (tool,) = terms(PATCH).tools
+    assert tool.parameters["required"] == ["input"]
+    assert tool.description == "Changes files."
+
+
+def test_the_grammar_of_a_custom_tool_is_told_to_the_worker() -> None:
+    grammar = {"type": "grammar", "syntax": "lark", "definition": "start: begin_patch"}
+    (tool,) = terms(PATCH | {"format": grammar}).tools
+    assert "Changes files." in tool.description
+    assert "start: begin_patch" in tool.description
+
+
+def test_the_tools_of_a_namespace_are_functions_with_its_name() -> None:
+    group = {"type": "namespace", "name": "mcp__docs", "description": "Docs", "tools": [WEATHER]}
+    assert [tool.name for tool in terms(group, WEATHER).tools] == ["mcp__docs__weather", "weather"]
+
+
+def test_names_of_workers_lead_back_to_the_clients() -> None:
+    group = {"type": "namespace", "name": "n_", "description": "", "tools": [WEATHER, PATCH]}
+    spoken = spoken_names({"tools": [WEATHER, PATCH, group]})
+    assert set(spoken) == {"patch", "n_weather", "n_patch"}
+    assert (spoken["n_patch"].namespace, spoken["n_patch"].is_custom) == ("n_", True)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "flat"), [(None, "f"), ("", "f"), ("a__", "a__f"), ("a", "a__f")]
+)
+def test_the_name_of_a_namespace_is_set_apart(namespace: str | None, flat: str) -> None:
+    assert flat_name(namespace, "f") == flat
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("web_search", 'web_search = "disabled"'),
+        ("web_search_preview", 'web_search = "disabled"'),
+        ("image_generation", "image_generation = false"),
+        ("tool_search", "tool_search = false"),
+        ("local_shell", "set model to a name of this server's"),
+        ("shell", "offer a function"),
+        ("apply_patch", "offer a function"),
+        ("mcp", "podium.toml"),
+        ("file_search", "expected 'function', 'custom' or 'namespace'"),
+        ("code_interpreter", "expected 'function', 'custom' or 'namespace'"),
+        ("oven", "expected 'function', 'custom' or 'namespace'"),
+    ],
+)
+def test_a_tool_that_is_not_here_is_refused_with_what_to_do(kind: str, words: str) -> None:
+    refusal = refused(WEATHER, {"type": kind})
+    assert refusal.field == "tools.1.type"
+    assert words in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [
+        ("weather", "tools.0"),
+        ({}, "tools.0.type"),
+        ({"type": "function"}, "tools.0.name"),
+        ({"type": "function", "name": "a b"}, "tools.0.name"),
+        (WEATHER | {"parameters": 7}, "tools.0.parameters"),
+        (WEATHER | {"strict": "yes"}, "tools.0.strict"),
+        (WEATHER | {"defer_loading": True}, "tools.0.defer_loading"),
+        (WEATHER | {"async": True}, "tools.0.async"),
+        (WEATHER | {"allowed_callers": ["programmatic"]}, "tools.0.allowed_callers.0"),
+        (WEATHER | {"colour": "blue"}, "tools.0.colour"),
+        (PATCH | {"format": {"type": "song"}}, "tools.0.format.type"),
+        (PATCH | {"format": {"type": "grammar", "syntax": "ebnf"}}, "tools.0.format.syntax"),
+        ({"type": "namespace", "name": "n", "tools": [{"type": "mcp"}]}, "tools.0.tools.0.type"),
+        ({"type": "namespace", "name": "n"}, "tools.0.tools"),
+    ],
+)
+def test_what_is_wrong_with_a_tool_is_named(tool: Any, field: str) -> None:
+    assert refused(tool).field == field
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    assert refused(WEATHER, WEATHER).field == "tools.1"
+
+
+def test_too_many_tools_in_namespaces_are_refused() -> None:
+    inner = [{"type": "function", "name": f"f{place}"} for place in range(100)]
+    groups = [{"type": "namespace", "name": f"n{place}", "tools": inner} for place in range(2)]
+    assert refused(*groups).field == "tools"
+
+
+@pytest.mark.parametrize("choice", ["auto", "none", "required"])
+def test_a_choice_in_a_word_is_kept(choice: str) -> None:
+    assert terms(WEATHER, tool_choice=choice).tool_choice == choice
+
+
+@pytest.mark.parametrize(
+    ("choice", "demanded"),
+    [
+        ({"type": "function", "name": "weather"}, "weather"),
+        ({"type": "custom", "name": "patch"}, "patch"),
+        (None, ""),
+    ],
+)
+def test_a_tool_may_be_demanded(choice: Any, demanded: str) -> None:
+    assert terms(WEATHER, PATCH, tool_choice=choice).tool_choice == demanded
+
+
+def test_tools_that_are_not_allowed_are_left_out() -> None:
+    allowed = [{"type": "function", "name": "weather"}]
+    choice = {"type": "allowed_tools", "mode": "required", "tools": allowed}
+    found = terms(PATCH, WEATHER, tool_choice=choice)
+    assert [tool.name for tool in found.tools] == ["weather"]
+    assert found.tool_choice == "required"
+
+
+@pytest.mark.parametrize(
+    ("choice", "field"),
+    [
+        ("any", "tool_choice"),
+        (7, "tool_choice"),
+        ({}, "tool_choice.type"),
+        ({"type": "web_search"}, "tool_choice.type"),
+        ({"type": "function"}, "tool_choice.name"),
+        ({"type": "function", "name": "oven"}, "tool_choice.name"),
+        ({"type": "allowed_tools", "mode": "auto", "tools": []}, "tool_choice.tools"),
+        (
+            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "mcp"}]},
+            "tool_choice.tools.0.type",
+        ),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(choice: Any, field: str) -> None:
+    assert refused(WEATHER, tool_choice=choice).field == field
+
+
+def test_a_tool_cannot_be_required_where_there_is_none() -> None:
+    assert refused(tool_choice="required").field == "tool_choice"
+
+
+def test_a_tool_named_like_a_choice_cannot_be_demanded() -> None:
+    auto = {"type": "function", "name": "auto"}
+    assert refused(auto, tool_choice=auto).field == "tool_choice.name"

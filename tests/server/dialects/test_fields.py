@@ -1,0 +1,302 @@
+"""Readers of untrusted JSON: what they take, what they refuse, and that the field is named."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podium.request import Image
+from podium.server.dialects import fields as reading
+from podium.server.dialects.base import Wished
+from podium.server.dialects.fields import Reader
+from podium.server.refusal import Refusal
+
+PICTURE = base64.b64encode(b"\x89PNG and some more").decode()
+
+
+def refusal(reader: Reader[Any], value: object, path: str = "field") -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        reader(value, path)
+    return caught.value
+
+
+def test_a_missing_field_is_named() -> None:
+    with pytest.raises(Refusal, match=r"a\.model is required, and it is missing") as caught:
+        reading.opened({}, "a").required("model", reading.text)
+    assert caught.value.field == "a.model"
+
+
+def test_a_null_field_that_is_required_is_told_from_a_missing_one() -> None:
+    with pytest.raises(Refusal, match="it is null"):
+        reading.opened({"model": None}).required("model", reading.text)
+
+
+def test_an_optional_field_may_be_null() -> None:
+    assert reading.opened({"model": None}).optional("model", reading.text) is None
+
+
+def test_an_unknown_field_is_refused_with_the_nearest_known_one() -> None:
+    with pytest.raises(Refusal, match="did you mean 'temperature'") as caught:
+        reading.opened({"temprature": 1}, "deep").only({"temperature", "top_p"})
+    assert caught.value.field == "deep.temprature"
+
+
+def test_a_very_long_unknown_field_is_cut_in_the_message() -> None:
+    with pytest.raises(Refusal) as caught:
+        reading.opened({"x" * 100_000: 1}).only({"model"})
+    assert len(str(caught.value)) < 500
+
+
+def test_an_unknown_field_with_half_a_character_can_be_written_in_a_response() -> None:
+    with pytest.raises(Refusal) as caught:
+        reading.opened({"\ud800": 1}).only({"model"})
+    assert str(caught.value).encode()
+    assert (caught.value.field or "").encode()
+
+
+@pytest.mark.parametrize("body", [None, [], "text", 1, True])
+def test_a_body_that_is_no_object_is_refused(body: object) -> None:
+    with pytest.raises(Refusal, match="the body: expected an object"):
+        reading.opened(body)
+
+
+@pytest.mark.parametrize("value", [None, 1, ["a"], {}])
+def test_a_text_is_nothing_else(value: object) -> None:
+    assert "expected a text" in str(refusal(reading.text, value))
+
+
+def test_half_a_surrogate_pair_is_no_text() -> None:
+    assert "surrogate" in str(refusal(reading.text, "a\ud83d"))
+
+
+def test_a_whole_character_outside_the_first_plane_is_a_text() -> None:
+    assert reading.text("😀", "field") == "😀"
+
+
+def test_a_long_text_is_not_repeated_in_a_message() -> None:
+    said = str(refusal(reading.number(0, 1), "secret " * 100))
+    assert "secret" not in said
+    assert "700 characters" in said
+
+
+@pytest.mark.parametrize(
+    "value", [-0.1, 2.1, float("nan"), float("inf"), 10**400, True, "1", None, [1]]
+)
+def test_a_number_out_of_its_range_is_refused(value: object) -> None:
+    assert "expected a number from 0 to 2" in str(refusal(reading.number(0, 2), value))
+
+
+@pytest.mark.parametrize("value", [0, 3, 1.5, float("inf"), False, "2", 10**400])
+def test_a_whole_number_out_of_its_range_is_refused(value: object) -> None:
+    assert "expected a whole number from 1 to 2" in str(refusal(reading.whole(1, 2), value))
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    assert reading.whole(1)(5.0, "field") == 5
+
+
+@pytest.mark.parametrize("value", [0, 1, "true", None])
+def test_a_flag_is_true_or_false_and_nothing_else(value: object) -> None:
+    assert "true or false" in str(refusal(reading.flag, value))
+
+
+@pytest.mark.parametrize("value", ["c", [], {}, 1, None])
+def test_a_choice_is_one_of_its_words(value: object) -> None:
+    assert "expected 'a' or 'b'" in str(refusal(reading.choice(("a", "b")), value))
+
+
+def test_the_place_in_a_list_is_in_the_path() -> None:
+    assert refusal(reading.listed(reading.text, most=3), ["a", 1], "stop").field == "stop.1"
+
+
+@pytest.mark.parametrize("value", [[], ["a"] * 4, "abc", {"a": 1}])
+def test_a_list_has_bounds(value: object) -> None:
+    assert "a list of 1 to 3" in str(refusal(reading.listed(reading.text, 3, 1), value))
+
+
+def test_a_document_that_is_too_deep_is_refused() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(10_000):
+        deep = {"inner": deep}
+    assert "deep" in str(refusal(reading.document, deep))
+
+
+def test_a_document_with_too_many_values_is_refused() -> None:
+    assert "at most" in str(refusal(reading.document, {"all": list(range(100_000))}))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), 10**400, "\udc00", {"\udc00": 1}])
+def test_a_document_holds_only_what_can_be_passed_on(value: object) -> None:
+    assert refusal(reading.document, {"a": [value]}).reason == "invalid"
+
+
+def test_an_image_may_be_an_address() -> None:
+    assert reading.image("https://example.org/a.png", "f") == Image(url="https://example.org/a.png")
+
+
+def test_an_image_may_be_a_data_address() -> None:
+    words = f"data:image/PNG;base64,{PICTURE}"
+    assert reading.image(words, "f") == Image(media_type="image/png", data=PICTURE)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "ftp://example.org/a.png",
+        "file:///etc/passwd",
+        "http://",
+        "https://[broken",
+        "https://example.org/a b",
+        "https://example.org/\n",
+        f"https://example.org/{'a' * 10_000}",
+        "data:image/png,raw",
+        "data:image/png;base64",
+        "data:image/png;base64,",
+        "data:image/png;base64,!!!!",
+        "data:image/png;base64,QUJ",
+        f"data:image/tiff;base64,{PICTURE}",
+        f"data:text/html;base64,{PICTURE}",
+    ],
+)
+def test_an_image_that_is_none_is_refused(words: str) -> None:
+    found = refusal(reading.image, words, "image_url.url")
+    assert found.reason == "invalid"
+    assert found.field == "image_url.url"
+
+
+def test_an_oversized_image_is_too_large_and_says_the_bound() -> None:
+    words = "data:image/png;base64," + "A" * (28 * 1024 * 1024)
+    found = refusal(reading.image, words)
+    assert found.status == 413
+    assert "20 MiB" in str(found)
+
+
+def test_an_image_of_just_the_bound_is_taken() -> None:
+    data = base64.b64encode(bytes(reading.BIGGEST_IMAGE)).decode()
+    assert reading.image_bytes("image/webp", data, "f").media_type == "image/webp"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "a" * 129, None, 1])
+def test_a_tool_has_a_name_that_every_provider_takes(name: object) -> None:
+    with pytest.raises(Refusal) as caught:
+        reading.tool(name, None, None, "tools.0")
+    assert caught.value.field == "tools.0.name"
+
+
+def test_a_tool_without_parameters_takes_none() -> None:
+    found = reading.tool("look", None, None, "tools.0")
+    assert found.parameters == {"type": "object", "properties": {}}
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    one = reading.tool("look", None, None, "tools.0")
+    with pytest.raises(Refusal, match="two tools are named 'look'"):
+        reading.distinct((one, one), "tools")
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": 1}, {"a" * 65: ""}, {"a": "b" * 513}, {str(i): "" for i in range(17)}, []]
+)
+def test_metadata_are_at_most_16_short_pairs(value: object) -> None:
+    assert refusal(reading.metadata, value, "metadata").reason == "invalid"
+
+
+def test_the_most_effort_that_clients_can_ask_for_is_high() -> None:
+    assert reading.effort("xhigh", "f") == "high"
+    assert reading.effort("minimal", "f") == "minimal"
+
+
+def test_the_podium_object_becomes_what_is_wished() -> None:
+    value = {
+        "budget": {"usd": 0.5, "calls": 3},
+        "exclude": ["openai"],
+        "max_steps": 2,
+        "rounds": 1,
+        "workflow": {"steps": []},
+    }
+    assert reading.wished(value, "podium") == Wished(
+        budget={"usd": 0.5, "calls": 3},
+        exclude=frozenset({"openai"}),
+        max_steps=2,
+        rounds=1,
+        workflow={"steps": []},
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"budget": {"usd": -1}}, "podium.budget.usd"),
+        ({"budget": {"dollars": 1}}, "podium.budget.dollars"),
+        ({"budget": {"calls": 1.5}}, "podium.budget.calls"),
+        ({"exclude": "openai"}, "podium.exclude"),
+        ({"exclude": [1]}, "podium.exclude.0"),
+        ({"max_steps": 0}, "podium.max_steps"),
+        ({"rounds": "2"}, "podium.rounds"),
+        ({"workflow": []}, "podium.workflow"),
+        ({"plan": {}}, "podium.plan"),
+    ],
+)
+def test_what_is_wrong_in_the_podium_object_is_named(value: object, field: str) -> None:
+    assert refusal(reading.wished, value, "podium").field == field
+
+
+ANY_TEXT = st.text(st.characters(exclude_categories=()))
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | ANY_TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ANY_TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+READERS: list[Reader[Any]] = [
+    reading.text,
+    reading.text_of(1, 5),
+    reading.flag,
+    reading.number(0, 2),
+    reading.whole(0, 9),
+    reading.choice(("a", "b")),
+    reading.listed(reading.text, most=3),
+    reading.document,
+    reading.schema,
+    reading.address,
+    reading.image,
+    reading.effort,
+    reading.metadata,
+    reading.wished,
+]
+
+
+def refused(reader: Reader[Any], value: object) -> Refusal | None:
+    try:
+        reader(value, "field")
+    except Refusal as found:
+        return found
+    return None
+
+
+@given(st.sampled_from(READERS), ANY_JSON)
+def test_a_reader_reads_or_refuses_and_does_nothing_else(reader: Reader[Any], value: Any) -> None:
+    if found := refused(reader, value):
+        assert found.field
+        assert json.dumps([str(found), found.field], ensure_ascii=False).encode()
+
+
+def test_reading_stays_quick_when_a_body_is_made_to_be_slow() -> None:
+    hostile: list[object] = [
+        "a" * 2_000_000,
+        "data:" + ";base64" * 300_000,
+        "https://" + "[" * 1_000_000,
+        [[[]]] * 200_000,
+        {"data:" * 200_000: ";" * 200_000},
+    ]
+    started = time.process_time()
+    for reader in READERS:
+        for value in hostile:
+            refused(reader, value)
+    assert time.process_time() - started < 2

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podium.server.dialects.wishes import with_headers
+from podium.server.refusal import Refusal
+
+
+def test_headers_say_what_the_podium_object_says() -> None:
+    headers = {
+        "x-podium-budget": "usd=0.50, calls=12",
+        "x-podium-exclude": "one, two",
+        "x-podium-max-steps": "3",
+        "x-podium-rounds": "2",
+        "x-podium-workflow": '{"steps": []}',
+    }
+    assert with_headers({"model": "podium"}, headers) == {
+        "model": "podium",
+        "podium": {
+            "budget": {"usd": 0.5, "calls": 12},
+            "exclude": ["one", "two"],
+            "max_steps": 3,
+            "rounds": 2,
+            "workflow": {"steps": []},
+        },
+    }
+
+
+def test_a_body_without_such_headers_is_left_as_it_is() -> None:
+    body = {"model": "podium"}
+    assert with_headers(body, {"accept": "*/*"}) is body
+
+
+def test_the_body_and_the_headers_may_each_say_a_part() -> None:
+    body: dict[str, Any] = {"podium": {"rounds": 2}}
+    both = with_headers(body, {"x-podium-max-steps": "3"})
+    assert both["podium"] == {"rounds": 2, "max_steps": 3}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "field"),
+    [
+        ({"podium": {"rounds": 2}}, {"x-podium-rounds": "3"}, "podium.rounds"),
+        ({}, {"x-podium-rounds": "many"}, "podium.rounds"),
+        ({}, {"x-podium-budget": "usd"}, "podium.budget"),
+        ({}, {"x-podium-workflow": "{"}, "podium.workflow"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(
+    body: dict[str, Any], headers: dict[str, str], field: str
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        with_headers(body, headers)
+    assert refused.value.field == field
+
+
+def test_a_podium_object_that_is_none_is_left_to_the_dialect() -> None:
+    body = {"podium": "much"}
+    assert with_headers(body, {"x-podium-rounds": "3"}) is body

@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai.types.responses import Response
+
+from podium.config import ServerSettings
+from podium.pool import Pool, WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.request import Reply, Request
+from podium.run import Run, new_run_id, timestamp
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
+from podium.server.records import broadcast, retention
+from podium.store import keys_in, open_store
+from podium.store.keys import Rules, Scope
+from support.serving import PLAIN, Served, application, serving
+
+
+@asynccontextmanager
+async def with_runs(
+    directory: Path, worker: ScriptedWorker | None = None, **settings: Any
+) -> AsyncIterator[Served]:
+    store = await open_store(directory / "runs.db")
+    app = application(
+        [worker or ScriptedWorker("solo", "yes")],
+        store=store,
+        settings=ServerSettings(**settings),
+    )
+    async with serving(app) as served:
+        yield served
+
+
+def events_in(text: str) -> list[tuple[str, dict[str, Any]]]:
+    found = []
+    for block in text.strip().split("\n\n"):
+        name, data = block.split("\n")
+        found.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+def everything_in(directory: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in directory.iterdir())
+
+
+async def test_runs_are_listed_newest_first_in_pages(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        ids = [(await served.ask(f"Question {n}?")).headers["x-podium-run"] for n in range(3)]
+        page = (await served.client.get("/v1/runs", params={"limit": 2})).json()
+        assert [run["run_id"] for run in page["data"]] == ids[:0:-1]
+        assert page["has_more"]
+        rest = await served.client.get("/v1/runs", params={"before": ids[1]})
+        assert [run["run_id"] for run in rest.json()["data"]] == ids[:1]
+        assert not rest.json()["has_more"]
+        found = await served.client.get("/v1/runs", params={"text": "question 1"})
+        assert [run["run_id"] for run in found.json()["data"]] == [ids[1]]
+        assert not (await served.client.get("/v1/runs?status=failed")).json()["data"]
+
+
+async def test_a_row_says_what_a_page_of_runs_shows(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        await served.ask("Compare!", model="podium-ultra")
+        (row,) = (await served.client.get("/v1/runs")).json()["data"]
+    assert (row["question"], row["status"], row["tier"]) == ("Compare!", "answered", "ultra")
+    assert (row["workers"], row["steps"], row["rounds"], row["owner"]) == (["solo"], 3, 1, "")
+    assert {"run_id", "created_at", "updated_at", "answer", "cost_usd", "seconds"} <= row.keys()
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [
+        ("worker=solo", 1),
+        ("worker=other", 0),
+        ("tier=ultra", 1),
+        ("tier=mini", 0),
+        ("cost_from=0.001", 0),
+        ("since=2020-01-01", 1),
+        ("until=2020-01-01T00:00:00Z", 0),
+        ("owner=", 1),
+        ("owner=key_other", 0),
+        ("worker=solo&tier=ultra&status=answered&text=COMPARE&since=2020-01-01T00:00", 1),
+    ],
+)
+async def test_runs_are_found_by_what_is_known_of_them(
+    query: str, count: int, tmp_path: Path
+) -> None:
+    async with with_runs(tmp_path) as served:
+        await served.ask("Compare!", model="podium-ultra")
+        found = await served.client.get(f"/v1/runs?{query}")
+    assert len(found.json()["data"]) == count
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=x",
+        "status=odd",
+        "before=run_none",
+        "tier=x",
+        "cost_to=nan",
+        "since=then",
+        "since=0001-01-01T00:00:00%2B14:00",
+    ],
+)
+async def test_a_list_that_cannot_be_is_refused(query: str, tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        response = await served.client.get(f"/v1/runs?{query}")
+        assert response.status_code in (400, 404)
+        assert response.json()["refused"] in ("invalid", "not_found")
+
+
+async def test_a_run_is_shown_with_its_steps_and_forgotten_when_deleted(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask(model="podium-ultra")).headers["x-podium-run"]
+        shown = (await served.client.get(f"/v1/runs/{run_id}")).json()
+        assert shown["steps"][0]["reply"] == "yes"
+        assert (await served.client.delete(f"/v1/runs/{run_id}")).status_code == 204
+        for method in ("GET", "DELETE"):
+            gone = await served.client.request(method, f"/v1/runs/{run_id}")
+            assert (gone.status_code, gone.json()["refused"]) == (404, "not_found")
+
+
+async def test_the_beginning_of_an_id_is_not_enough(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask()).headers["x-podium-run"]
+        for short in (run_id[:-2], "last"):
+            assert (await served.client.get(f"/v1/runs/{short}")).status_code == 404
+
+
+async def test_the_events_of_a_run_that_has_ended_are_told_from_its_record(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask("Compare!")).headers["x-podium-run"]
+        response = await served.client.get(f"/v1/runs/{run_id}/events")
+    told = events_in(response.text)
+    assert [name for name, _ in told] == [
+        "run_started",
+        "planned",
+        *["step_done"] * 3,
+        "run_done",
+    ]
+    assert told[-1][1]["answer"] == "yes"
+
+
+async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path: Path) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedWorker):
+        async def reply(self, request: Request) -> Reply:
+            begun.set()
+            await go_on.wait()
+            return await super().reply(request)
+
+    async with with_runs(tmp_path, Slow("solo", "yes")) as served:
+        asking = asyncio.create_task(served.ask(model="podium-ultra", stream=True))
+        await begun.wait()
+        (run_id,) = served.service.answering.broadcast._told
+        shown = await served.client.get(f"/v1/runs/{run_id}")
+        assert shown.json()["status"] == "running"
+        refused = await served.client.delete(f"/v1/runs/{run_id}")
+        assert refused.status_code == 409
+        watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
+        await asyncio.sleep(0.01)
+        go_on.set()
+        told = events_in((await watching).text)
+        await asking
+        assert not served.service.answering.broadcast._told, "what has ended is not held"
+        assert not served.service.answering.broadcast._root_of
+    names = [name for name, _ in told]
+    assert names[:3] == ["run_started", "planned", "step_started"]
+    assert names[-3:] == ["step_done", "round_done", "run_done"]
+    assert ("step_delta", "yes") in [(name, event.get("text")) for name, event in told]
+
+
+async def running(directory: Path, process: str, owner: str = "") -> str:
+    """A run that says it is running there; its id."""
+    store = await open_store(directory / "runs.db")
+    run = Run(
+        id=new_run_id(),
+        question="Why?",
+        status="running",
+        pool=Pool((WorkerProfile(name="solo"),)),
+        conductor="rules",
+        created_at=timestamp(),
+        process=process,
+        owner=owner,
+    )
+    await store.begin(run)
+    await store.close()
+    return run.id
+
+
+async def test_a_run_whose_process_is_gone_is_not_watched_for_ever(tmp_path: Path) -> None:
+    run_id = await running(tmp_path, "")
+    async with with_runs(tmp_path) as served:
+        shown = (await served.client.get(f"/v1/runs/{run_id}")).json()
+        assert (shown["status"], shown["is_performed"]) == ("running", False)
+        watched = await served.client.get(f"/v1/runs/{run_id}/events")
+        assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_lost"]
+        assert (await served.client.delete(f"/v1/runs/{run_id}")).status_code == 204
+
+
+async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.001)
+    run_id = await running(tmp_path, "another-machine:1")
+    async with with_runs(tmp_path) as served:
+        refused = await served.client.delete(f"/v1/runs/{run_id}")
+        assert (refused.status_code, refused.json()["refused"]) == (409, "conflict")
+        assert (await served.client.get(f"/v1/runs/{run_id}")).json()["is_performed"]
+        watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
+        await asyncio.sleep(0.01)
+        keeper = served.service.keeper
+        await keeper.finish(replace(await keeper.load(run_id), status="answered", answer="so"))
+        watched = await watching
+    assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_done"]
+
+
+async def test_watching_a_run_ends_when_it_is_deleted_at_another_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.001)
+    run_id = await running(tmp_path, "another-machine:1")
+    async with with_runs(tmp_path) as served:
+        keeper = served.service.keeper
+        looked: list[str] = []
+
+        async def is_performed(run_id: str) -> bool:
+            looked.append(run_id)
+            return True
+
+        monkeypatch.setattr(keeper, "is_performed", is_performed)
+        watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
+        while len(looked) < 2:
+            await asyncio.sleep(0)
+        await keeper.delete(run_id)
+        watched = await watching
+    assert [name for name, _ in events_in(watched.text)] == ["run_started"]
+
+
+async def test_somebody_elses_run_looks_as_if_there_were_none(tmp_path: Path) -> None:
+    theirs = await running(tmp_path, "another-machine:1", owner="key_theirs")
+    store = await open_store(tmp_path / "runs.db")
+    made = make_key("ada", Rules(scopes=frozenset({"ask", "runs:read", "runs:delete"})))
+    await keys_in(store).add(made.key)
+    worker = ScriptedWorker("solo", "yes")
+    door = Gatekeeper(keys_in(store), Pool((worker.profile,)))
+    headers = {"authorization": f"Bearer {made.token}"}
+    unknown = new_run_id()
+    async with serving(application([worker], store=store, door=door)) as served:
+        for method, path in (
+            ("GET", "/v1/runs/{}"),
+            ("GET", "/v1/runs/{}/events"),
+            ("GET", "/v1/runs/{}/feedback"),
+            ("DELETE", "/v1/runs/{}"),
+            ("GET", "/v1/runs?before={}"),
+        ):
+            told = [
+                await served.client.request(method, path.format(run_id), headers=headers)
+                for run_id in (theirs, unknown)
+            ]
+            assert [each.status_code for each in told] == [404, 404], path
+            words = [each.text.replace(theirs, unknown) for each in told]
+            assert words[0] == words[1], path
+
+
+async def test_a_run_of_which_nothing_is_to_be_kept_is_nowhere(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        response = await served.ask(store=False)
+        assert response.json()["text"] == "yes"
+        assert "x-podium-run" not in response.headers
+        assert not (await served.client.get("/v1/runs")).json()["data"]
+    assert b"Why?" not in everything_in(tmp_path)
+
+
+async def test_a_response_is_told_again_and_forgotten(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask()).headers["x-podium-run"]
+        id_ = run_id.replace("run_", "resp_")
+        again = (await served.client.get(f"/v1/responses/{id_}")).json()
+        assert again["id"] == id_
+        assert again["output"][0]["content"][0]["text"] == "yes"
+        deleted = await served.client.delete(f"/v1/responses/{id_}")
+        assert deleted.json() == {"id": id_, "object": "response", "deleted": True}
+        assert (await served.client.get(f"/v1/responses/{id_}")).status_code == 404
+        assert (await served.client.get("/v1/responses/what")).status_code == 400
+
+
+async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: Path) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    scopes: dict[str, tuple[Scope, ...]] = {
+        "ada": ("ask", "runs:read"),
+        "bob": ("ask", "runs:read", "runs:delete"),
+        "eve": ("ask",),
+        "root": ("admin",),
+    }
+    keys = {name: make_key(name, Rules(scopes=frozenset(each))) for name, each in scopes.items()}
+    for made in keys.values():
+        await keys_in(store).add(made.key)
+    worker = ScriptedWorker("solo", "yes")
+    door = Gatekeeper(keys_in(store), Pool((worker.profile,)))
+    async with serving(application([worker], store=store, door=door)) as served:
+
+        async def ask(name: str, method: str, path: str, **more: Any) -> Any:
+            headers = {"authorization": f"Bearer {keys[name].token}"}
+            return await served.client.request(method, path, headers=headers, **more)
+
+        run_id = (await ask("ada", "POST", PLAIN, json={"ask": "Why?"})).headers["x-podium-run"]
+        path = f"/v1/runs/{run_id}"
+        assert (await ask("ada", "GET", path)).status_code == 200
+        assert (await ask("root", "GET", path)).status_code == 200
+        assert (await ask("bob", "GET", path)).status_code == 404
+        assert (await ask("bob", "GET", f"{path}/events")).status_code == 404
+        assert (await ask("bob", "DELETE", path)).status_code == 404
+        assert (await ask("eve", "GET", path)).status_code == 403
+        assert (await ask("ada", "DELETE", path)).status_code == 403
+        assert len((await ask("ada", "GET", "/v1/runs")).json()["data"]) == 1
+        assert not (await ask("bob", "GET", "/v1/runs")).json()["data"]
+        assert len((await ask("root", "GET", "/v1/runs")).json()["data"]) == 1
+
+
+async def test_old_runs_are_forgotten(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        await served.ask()
+        await retention.forget_runs_of(served.service.keeper, datetime.now(UTC) - timedelta(1))
+        assert len((await served.client.get("/v1/runs")).json()["data"]) == 1
+        await retention.forget_runs_of(served.service.keeper, datetime.now(UTC) + timedelta(1))
+        assert not (await served.client.get("/v1/runs")).json()["data"]
+
+
+async def test_a_server_forgets_old_runs_by_itself(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        await served.ask()
+        assert (await served.client.get("/v1/runs")).json()["data"]
+    async with with_runs(tmp_path, keep_days=1e-9) as served, asyncio.timeout(5):
+        while (await served.client.get("/v1/runs")).json()["data"]:
+            await asyncio.sleep(0.001)
+
+
+async def test_a_server_forgets_what_was_only_held_before_it_started(tmp_path: Path) -> None:
+    run_id = await running(tmp_path, "")
+    store = await open_store(tmp_path / "runs.db")
+    waiting = replace(await store.load(run_id), status="waiting")
+    await store.hold(waiting, timestamp())
+    await store.close()
+    async with with_runs(tmp_path) as served, asyncio.timeout(5):
+        while (await served.client.get("/v1/runs")).json()["data"]:
+            await asyncio.sleep(0.001)
+
+
+async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        path = f"/v1/runs/{(await served.ask()).headers['x-podium-run']}/feedback"
+        assert (await served.client.get(path)).status_code == 404
+        for score in (0.25, 1):
+            given = await served.client.post(path, json={"score": score, "comment": "Hm."})
+            assert given.status_code == 200
+        kept = (await served.client.get(path)).json()
+        assert (kept["score"], kept["comment"]) == (1, "Hm.")
+        for wrong, field in (
+            ({"score": 2}, "score"),
+            ({"score": 1, "stars": 5}, "stars"),
+            ({}, "score"),
+        ):
+            refused = await served.client.post(path, json=wrong)
+            assert (refused.status_code, refused.json()["field"]) == (400, field)
+        nowhere = await served.client.post("/v1/runs/run_none/feedback", json={"score": 1})
+        assert nowhere.status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "error"),
+    [
+        ({"status": "running", "answer": None}, "in_progress", None),
+        ({"status": "interrupted", "answer": "half"}, "incomplete", None),
+        ({"status": "interrupted", "answer": None}, "incomplete", None),
+        ({"status": "failed", "answer": None, "error": "solo is away"}, "failed", "solo is away"),
+        ({"status": "exhausted", "answer": None, "error": "spent"}, "failed", "spent"),
+    ],
+)
+async def test_a_response_that_is_told_again_says_how_its_run_stands(
+    tmp_path: Path, changes: dict[str, Any], status: str, error: str | None
+) -> None:
+    run_id = await running(tmp_path, "")
+    async with with_runs(tmp_path) as served:
+        run = await served.service.keeper.load(run_id)
+        await served.service.keeper.finish(replace(run, **changes))
+        told = await served.client.get(f"/v1/responses/{run_id.replace('run_', 'resp_')}")
+    response = Response.model_validate(told.json(), strict=True)
+    assert (response.status, response.output_text) == (status, changes["answer"] or "")
+    assert (response.error and response.error.message) == error
+    assert (response.usage is None) == (status in ("in_progress", "failed"))

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from podium.request import user
+from podium.server.answers.tiers import Answered
+from podium.server.dialects.base import Answer, Asked
+from podium.server.endpoints.exchange import Exchange
+from podium.server.endpoints.stream import Stream
+from podium.server.refusal import Refusal
+from support.plain_dialect import PlainDialect, lines
+
+
+class Client:
+    """Somebody who reads a stream."""
+
+    def __init__(self, *, keep_alive_seconds: float = 60, **asked: Any) -> None:
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self._body = b""
+        exchange = Exchange({"headers": []}, asyncio.Event().wait, self._take)  # type: ignore[arg-type]
+        wanted = Asked(model="podium", messages=(user("Why?"),), stream=True, **asked)
+        self.stream = Stream(exchange, PlainDialect(), wanted, keep_alive_seconds)
+
+    async def _take(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], dict(message["headers"])
+        self._body += message.get("body", b"")
+
+    @property
+    def got(self) -> list[list[Any]]:
+        return lines(self._body)
+
+    @property
+    def text(self) -> str:
+        return "".join(each[1] for each in self.got if each[0] == "text")
+
+    async def reads(self, tell: Callable[[Stream], str | Refusal]) -> None:
+        """Carry what `tell` tells; what it returns is the whole answer in the end."""
+
+        async def work() -> Answered:
+            self.stream.opened("run_1", kept=True)
+            outcome = tell(self.stream)
+            if isinstance(outcome, Refusal):
+                raise outcome
+            await asyncio.sleep(0)
+            return Answered(answer=Answer(id="run_1", model="podium", created=0, text=outcome))
+
+        await self.stream.carry(work())
+
+
+async def test_pieces_are_sent_and_what_was_not_told_in_pieces_at_the_end() -> None:
+    def tell(stream: Stream) -> str:
+        stream.text("forty")
+        return "forty two"
+
+    client = Client()
+    await client.reads(tell)
+    assert client.got == [
+        ["begin", "run_1"],
+        ["text", "forty"],
+        ["text", " two"],
+        ["end", "stop", 0],
+    ]
+    assert client.headers[b"x-podium-run"] == b"run_1"
+
+
+async def test_a_failure_before_the_first_piece_leaves_the_response_unsent() -> None:
+    client = Client()
+    with pytest.raises(Refusal):
+        await client.reads(lambda stream: Refusal("upstream", "no"))
+    assert client.status == 0
+
+
+async def test_a_failure_after_it_is_told_in_the_stream() -> None:
+    def tell(stream: Stream) -> Refusal:
+        stream.text("forty")
+        return Refusal("upstream", "no")
+
+    client = Client()
+    # The piece and the failure come in the same moment: the piece is sent first all the same.
+    with pytest.raises(Refusal):
+        await client.reads(tell)
+    assert client.status == 200
+    assert client.got[1:] == [["text", "forty"], ["fail", "upstream"]]
+
+
+async def test_a_fault_of_our_own_after_it_is_told_in_the_stream_as_well() -> None:
+    def tell(stream: Stream) -> str:
+        stream.text("forty")
+        raise ZeroDivisionError("nothing for the client's eyes")
+
+    client = Client()
+    with pytest.raises(ZeroDivisionError):
+        await client.reads(tell)
+    assert client.got[1:] == [["text", "forty"], ["fail", "failed"]]
+
+
+async def test_an_answer_that_begins_again_goes_on_where_the_client_is() -> None:
+    def tell(stream: Stream) -> str:
+        stream.text("for")
+        stream.text("ty")
+        stream.anew()
+        stream.text("f")
+        stream.text("orty tw")
+        stream.text("o")
+        return "forty two"
+
+    client = Client()
+    await client.reads(tell)
+    assert client.text == "forty two"
+    assert client.got[-1][0] == "end"
+
+
+async def test_an_answer_that_begins_again_with_other_words_is_an_error() -> None:
+    def tell(stream: Stream) -> str:
+        stream.text("forty")
+        stream.anew()
+        stream.text("four")
+        stream.text("teen")
+        return "fourteen"
+
+    client = Client()
+    with pytest.raises(Refusal, match="does not go on from there"):
+        await client.reads(tell)
+    assert client.text == "forty"
+    assert client.got[-1] == ["fail", "upstream"]
+
+
+async def test_an_answer_that_is_not_what_was_told_is_an_error() -> None:
+    def tell(stream: Stream) -> str:
+        stream.text("forty")
+        return "fifty"
+
+    client = Client()
+    with pytest.raises(Refusal):
+        await client.reads(tell)
+    assert client.got[-1] == ["fail", "upstream"]
+
+
+async def test_progress_and_thinking_come_before_the_answer_and_only_where_they_are_shown() -> None:
+    def tell(stream: Stream) -> str:
+        stream.progress("planning")
+        stream.thinking("hmm")
+        stream.text("yes")
+        stream.progress("too late")
+        return "yes"
+
+    shown, silent = Client(shows_reasoning=True), Client()
+    await shown.reads(tell)
+    await silent.reads(tell)
+    assert shown.got[1:3] == [["progress", "planning"], ["thinking", "hmm"]]
+    assert [each[0] for each in silent.got] == ["begin", "text", "end"]
+    assert "too late" not in str(shown.got)
+
+
+async def test_a_silent_stream_shows_that_it_lives() -> None:
+    client = Client(keep_alive_seconds=0.001)
+
+    async def work() -> Answered:
+        client.stream.opened("run_1", kept=False)
+        async with asyncio.timeout(5):
+            while len(client.got) < 3:
+                await asyncio.sleep(0.001)
+        return Answered(answer=Answer(id="run_1", model="podium", created=0, text="yes"))
+
+    await client.stream.carry(work())
+    assert client.got[:3] == [["begin", "run_1"], ["alive"], ["alive"]]
+    assert client.got[-2:] == [["text", "yes"], ["end", "stop", 0]]
+    assert b"x-podium-run" not in client.headers
+
+
+async def test_a_reader_who_leaves_stops_the_work() -> None:
+    client = Client()
+    stopped = asyncio.Event()
+
+    async def work() -> Answered:
+        client.stream.opened("run_1", kept=False)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        raise AssertionError("nobody waits")
+
+    carrying = asyncio.create_task(client.stream.carry(work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    carrying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await carrying
+    assert stopped.is_set()

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from podium.server.access.keys import make_key
+from podium.server.operation.startup import is_public
+from podium.store import keys_in, open_store
+from podium.store.keys import Rules
+from support.serve_process import SlowUpstream, podium_serve_over
+
+POOL = """
+[conductor]
+kind = "router"
+
+[store]
+path = "runs.db"
+
+[[worker]]
+name = "echo"
+provider = "scripted"
+options = { reply = "forty two" }
+"""
+
+
+@dataclass
+class Process:
+    process: asyncio.subprocess.Process
+    address: str
+    log: list[str]
+
+
+@asynccontextmanager
+async def podium_serve(directory: Path, *options: str) -> AsyncIterator[Process]:
+    """`podium serve` as a person starts it, on a free port, ready to be asked."""
+    (directory / "podium.toml").write_text(POOL, "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "podium", "serve", "--port", "0", *options),
+        cwd=directory,
+        env={**os.environ, "PODIUM_CONFIG": ""},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    log: list[str] = []
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(60):
+            address = ""
+            while not address or "startup complete" not in "".join(log):
+                line = (await process.stderr.readline()).decode()
+                assert line, "".join(log)
+                log.append(line)
+                found = re.search(r"running on (http://[\d.]+:\d+)", line)
+                address = found[1] if found else address
+        yield Process(process, address, log)
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(30):
+                log.append((await process.stderr.read()).decode())
+                await process.wait()
+
+
+async def test_what_keeps_it_from_starting_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "runs.db").mkdir()
+    (tmp_path / "podium.toml").write_text(POOL, "utf-8")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "podium", "serve", "--port", "0", "--log", "text"),
+        cwd=tmp_path,
+        env={**os.environ, "PODIUM_CONFIG": ""},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        _, said = await process.communicate()
+    assert process.returncode == 1
+    first, *rest = said.decode().splitlines()
+    assert "ERROR  cannot start: cannot use the store" in first
+    assert len(rest) == 1
+    assert "Traceback" not in said.decode()
+
+
+async def is_answering(address: str) -> bool:
+    async with httpx.AsyncClient() as client:
+        try:
+            return (await client.get(f"{address}/healthz")).status_code == 200
+        except httpx.ConnectError:
+            return False
+
+
+async def test_podium_serve_answers_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    async with (
+        podium_serve(tmp_path) as serving,
+        httpx.AsyncClient(base_url=serving.address) as client,
+    ):
+        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        body = {"model": "podium-mini", "messages": [{"role": "user", "content": "Why?"}]}
+        response = await client.post("/v1/chat/completions", json=body)
+        assert response.json()["choices"][0]["message"]["content"] == "forty two"
+        run = response.headers["x-podium-run"]
+    assert serving.process.returncode in (0, -signal.SIGTERM)
+    lines = [json.loads(line) for line in "".join(serving.log).splitlines()]
+    request = next(line for line in lines if line["message"] == "request")
+    assert (request["status"], request["run"]) == (200, run)
+    assert "Why?" not in "".join(serving.log)
+
+
+async def test_several_processes_answer_on_one_port_and_share_the_runs(tmp_path: Path) -> None:
+    async with podium_serve(tmp_path, "--workers", "2") as serving:
+        body = {"model": "podium-mini", "messages": [{"role": "user", "content": "Why?"}]}
+        ids = set[str]()
+        for _ in range(4):  # each on a connection of its own, so that both processes have a turn
+            async with httpx.AsyncClient(base_url=serving.address, timeout=30) as client:
+                response = await client.post("/v1/chat/completions", json=body)
+                ids.add(response.headers["x-podium-run"])
+        async with httpx.AsyncClient(base_url=serving.address) as client, asyncio.timeout(20):
+            listed = set[str]()
+            while listed != ids:
+                listed = {run["run_id"] for run in (await client.get("/v1/runs")).json()["data"]}
+            while 'runs_total{status="answered"} 4' not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.05)
+
+
+async def test_who_signed_in_with_one_process_is_known_to_all(tmp_path: Path) -> None:
+    made = make_key("Ada", Rules())
+    store = await open_store(tmp_path / "runs.db")
+    await keys_in(store).add(made.key)
+    await store.close()
+    async with podium_serve(tmp_path, "--workers", "2", "--keys") as serving:
+        async with httpx.AsyncClient(base_url=serving.address, timeout=30) as client:
+            signed_in = await client.post("/session", json={"key": made.token})
+            cookies = dict(client.cookies)
+        assert signed_in.status_code == 200
+        for _ in range(8):  # each on a connection of its own, so that both processes have a turn
+            async with httpx.AsyncClient(
+                base_url=serving.address, cookies=cookies, timeout=30
+            ) as client:
+                assert (await client.get("/v1/runs")).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_this_machine_alone_is_not_the_public(host: str) -> None:
+    assert not is_public(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "podium.example"])
+def test_any_other_address_is_public(host: str) -> None:
+    assert is_public(host)
+
+
+async def test_a_server_that_is_to_stop_ends_what_goes_on_and_takes_nothing_new(
+    tmp_path: Path,
+) -> None:
+    upstream = SlowUpstream(expected=1)
+    async with podium_serve_over(upstream, tmp_path) as serving:
+        body = {"model": "slow", "messages": [{"role": "user", "content": "Why?"}]}
+        address = f"{serving.address}/v1/chat/completions"
+        async with httpx.AsyncClient(timeout=60) as client:
+            asking = asyncio.create_task(client.post(address, json=body))
+            await upstream.all_there.wait()
+            serving.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(30):
+                while await is_answering(serving.address):
+                    pass
+            upstream.may_answer.set()
+            response = await asking
+        assert response.status_code == 200
+        assert "at last" in response.text
+        assert await serving.end() in (0, -signal.SIGTERM)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.pool import Pool, WorkerProfile
+from podium.run import Round, Run, StepRecord
+from podium.server.records import broadcast
+from podium.server.records.broadcast import Broadcast
+from podium.workflow import Step, Workflow
+
+TWO = Workflow((Step("solo", "Look"), Step("solo", "Look again")))
+
+
+def step(index: int) -> StepRecord:
+    return StepRecord(0, index, "solo", "Look", (), "done", "seen", None, 0.0, 1.0)
+
+
+def run(*done: int, ended: bool = False) -> Run:
+    """A run elsewhere, of which these steps are on record."""
+    return Run(
+        id="run_1",
+        question="Why?",
+        status="answered" if ended else "running",
+        pool=Pool((WorkerProfile(name="solo"),)),
+        conductor="rules",
+        created_at="2026-01-01T00:00:00.000+00:00",
+        rounds=(Round(0, TWO, tuple(step(index) for index in done)),),
+    )
+
+
+async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(broadcast, "LOOK_AGAIN_SECONDS", 0.0)
+    records = iter([run(1), run(0, 1), run(0, 1, ended=True)])
+
+    async def load() -> Run:
+        return next(records)
+
+    async def is_performed() -> bool:
+        return True
+
+    told = [event async for event in Broadcast().watch("run_1", load, is_performed)]
+    assert [event.name for event in told] == [
+        "run_started", "planned", "step_done", "step_done", "run_done",
+    ]  # fmt: skip
+    assert [event.document["index"] for event in told[2:4]] == [1, 0]

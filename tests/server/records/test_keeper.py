@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podium.errors import Conflict, NotFound, StoreError
+from podium.pool import Pool, WorkerProfile
+from podium.run import Round, Run, StepRecord
+from podium.server.records import keeper as keeping
+from podium.server.records.keeper import Keeper
+from podium.store import NullStore, open_store
+from podium.workflow import Step, Workflow
+
+WORKFLOW = Workflow((Step("solo", "answer"),))
+STEP = StepRecord(0, 0, "solo", "answer", (), "done", "yes", None, 0.0, 1.0)
+
+
+def a_run(id_: str = "run_1") -> Run:
+    return Run(
+        id=id_,
+        question="Why?",
+        status="running",
+        pool=Pool((WorkerProfile(name="solo"),)),
+        conductor="rules",
+        created_at="2026-01-01T00:00:00.000+00:00",
+    )
+
+
+def ended(id_: str = "run_1") -> Run:
+    return replace(a_run(id_), status="answered", answer="yes")
+
+
+class Written(NullStore):
+    """Remembers what it was given; `finish` waits for the gate and may fail."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[str, ...]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.fails: set[str] = set()
+
+    async def begin(self, run: Run) -> None:
+        self.writes.append(("begin", run.id))
+
+    async def plan(self, run_id: str, round_: Round) -> None:
+        self.writes.append(("plan", run_id))
+
+    async def step(self, run_id: str, step: StepRecord) -> None:
+        self.writes.append(("step", run_id))
+
+    async def finish(self, *runs: Run) -> None:
+        await self.gate.wait()
+        if self.fails & {run.id for run in runs}:
+            raise StoreError("the disk is full")
+        self.writes.append(("finish", *(run.id for run in runs)))
+
+    async def delete(self, run_id: str) -> None:
+        self.writes.append(("delete", run_id))
+
+
+async def test_a_run_that_ends_soon_is_written_once() -> None:
+    store = Written()
+    keeper = Keeper(store)
+    await keeper.begin(a_run())
+    await keeper.plan("run_1", Round(0, WORKFLOW))
+    await keeper.step("run_1", STEP)
+    await keeper.finish(ended())
+    await keeper.close()
+    assert store.writes == [("finish", "run_1")]
+
+
+async def test_runs_that_end_while_another_is_written_are_written_together() -> None:
+    store = Written()
+    store.gate.clear()
+    keeper = Keeper(store)
+    await keeper.finish(ended("run_1"))
+    await asyncio.sleep(0)
+    await keeper.finish(ended("run_2"))
+    await keeper.finish(ended("run_3"))
+    store.gate.set()
+    await keeper.close()
+    assert store.writes == [("finish", "run_1"), ("finish", "run_2", "run_3")]
+
+
+async def test_a_run_that_goes_on_is_written_as_it_happens() -> None:
+    store = Written()
+    keeper = Keeper(store, patience=0)
+    await keeper.begin(a_run())
+    await keeper.plan("run_1", Round(0, WORKFLOW))
+    async with asyncio.timeout(5):
+        while len(store.writes) < 2:
+            await asyncio.sleep(0)
+    assert store.writes == [("begin", "run_1"), ("plan", "run_1")]
+    await keeper.step("run_1", STEP)
+    assert store.writes[-1] == ("step", "run_1")
+    await keeper.finish(ended())
+    await keeper.close()
+    assert store.writes[-1] == ("finish", "run_1")
+
+
+async def test_what_has_begun_is_written_when_the_server_ends() -> None:
+    store = Written()
+    keeper = Keeper(store)
+    await keeper.begin(a_run())
+    await keeper.close()
+    assert store.writes == [("begin", "run_1")]
+
+
+async def test_a_run_is_found_before_it_is_written() -> None:
+    store = Written()
+    store.gate.clear()
+    keeper = Keeper(store)
+    await keeper.finish(ended())
+    assert (await keeper.load("run_1")).answer == "yes"
+    await asyncio.sleep(0)
+    assert (await keeper.load("run_1")).answer == "yes", "also while it is being written"
+    store.gate.set()
+
+
+async def test_of_a_run_that_is_left_out_nothing_is_kept() -> None:
+    store = Written()
+    keeper = Keeper(store)
+    keeper.leave_out(a_run())
+    await keeper.begin(a_run())
+    await keeper.step("run_1", STEP)
+    await keeper.finish(ended())
+    with pytest.raises(NotFound):
+        await keeper.load("run_1")
+    await keeper.close()
+    assert store.writes == []
+
+
+async def test_a_run_that_is_left_out_is_held_while_it_waits_for_tools(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = Written()
+    keeper = Keeper(store)
+    waiting = replace(a_run(), status="waiting")
+    keeper.leave_out(waiting)
+    await keeper.finish(waiting)
+    assert await keeper.load("run_1") == waiting
+    await keeper.begin(a_run())
+    await keeper.finish(ended())
+    assert store.writes == [], "resumed, it is still not to be kept"
+    keeper.leave_out(waiting)
+    monkeypatch.setattr(keeping, "HELD_SECONDS", -1)
+    await keeper.finish(waiting)
+    with pytest.raises(NotFound):
+        await keeper.load("run_1")
+
+
+async def test_a_held_run_can_be_deleted() -> None:
+    keeper = Keeper(Written())
+    waiting = replace(a_run(), status="waiting")
+    keeper.leave_out(waiting)
+    await keeper.finish(waiting)
+    await keeper.delete("run_1")
+    with pytest.raises(NotFound):
+        await keeper.load("run_1")
+
+
+async def test_deleting_waits_for_what_is_still_to_be_written() -> None:
+    store = Written()
+    keeper = Keeper(store)
+    await keeper.finish(ended())
+    await keeper.delete("run_1")
+    assert store.writes == [("finish", "run_1"), ("delete", "run_1")]
+
+
+async def test_one_run_that_cannot_be_stored_costs_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Written()
+    store.fails = {"run_2"}
+    store.gate.clear()
+    keeper = Keeper(store)
+    await keeper.finish(ended("run_1"))
+    await asyncio.sleep(0)
+    await keeper.finish(ended("run_2"))
+    await keeper.finish(ended("run_3"))
+    with caplog.at_level(logging.WARNING):
+        store.gate.set()
+        await keeper.close()
+    assert store.writes == [("finish", "run_1"), ("finish", "run_3")]
+    assert "run_2 was not stored: the disk is full" in caplog.text
+
+
+async def test_where_others_share_the_store_a_run_is_written_before_it_has_ended() -> None:
+    store = Written()
+    store.gate.clear()
+    keeper = Keeper(store, shared=True)
+    ending = [asyncio.create_task(keeper.finish(ended(f"run_{n}"))) for n in range(3)]
+    await asyncio.sleep(0.001)
+    assert not any(task.done() for task in ending)
+    store.gate.set()
+    await asyncio.wait_for(asyncio.gather(*ending), 5)
+    assert sorted(run for _, *runs in store.writes for run in runs) == ["run_0", "run_1", "run_2"]
+
+
+async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    here, there = Keeper(store, shared=True), Keeper(store, shared=True)
+    waiting = replace(a_run(), status="waiting")
+    here.leave_out(waiting)
+    await here.finish(waiting)
+    assert (await there.load("run_1")).status == "waiting"
+    there.leave_out(waiting)
+    await there.begin(a_run())
+    await there.finish(ended())
+    assert await store.list() == []
+    monkeypatch.setattr(keeping, "HELD_SECONDS", -1)
+    here.leave_out(waiting)
+    await here.finish(waiting)
+    await here.close()
+    restarted = await open_store(tmp_path / "runs.db")
+    assert len(await restarted.list()) == 1
+    assert await restarted.delete_held() == 1
+    assert await restarted.list() == []
+    await restarted.close()
+
+
+async def test_a_run_that_is_held_is_taken_up_once() -> None:
+    keeper = Keeper(Written())
+    waiting = replace(a_run(), status="waiting")
+    keeper.leave_out(waiting)
+    await keeper.finish(waiting)
+    assert await keeper.claim("run_1", "here:1") == waiting
+    assert await keeper.is_performed("run_1")
+    with pytest.raises(Conflict):
+        await keeper.claim("run_1", "here:1")
+    await keeper.finish(waiting)
+    assert not await keeper.is_performed("run_1")
+    assert await keeper.claim("run_1", "here:1") == waiting, "it was let go"
+
+
+async def test_a_run_is_performed_before_its_beginning_is_written() -> None:
+    store = Written()
+    keeper = Keeper(store)
+    await keeper.begin(a_run())
+    assert await keeper.is_performed("run_1")
+    assert await keeper.load("run_1") == a_run()
+    with pytest.raises(Conflict):
+        await keeper.claim("run_1", "here:1")
+    await keeper.finish(ended())
+    assert not await keeper.is_performed("run_1")
+
+
+async def test_a_run_is_taken_up_as_it_ended_though_that_is_still_to_be_written(
+    tmp_path: Path,
+) -> None:
+    store = await open_store(tmp_path / "runs.db")
+    keeper = Keeper(store)
+    waiting = replace(a_run(), status="waiting")
+    await keeper.finish(waiting)
+    assert await keeper.claim("run_1", "another-machine:1") == waiting
+    assert await store.is_performed("run_1")
+    await keeper.close()
+
+
+async def test_only_runs_that_are_written_get_a_beat() -> None:
+    class Hearing(Written):
+        async def beat(self, run_ids: Sequence[str]) -> None:
+            self.writes.append(("beat", *run_ids))
+
+    store = Hearing()
+    keeper = Keeper(store)
+    await keeper.begin(a_run("run_1"))
+    await keeper.beat(["run_1"])
+    await keeper.beat(["run_1", "run_2"])
+    assert store.writes == [("beat", "run_2")]
+    await keeper.finish(ended("run_1"))
+    await keeper.close()

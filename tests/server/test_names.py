@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+
+import pytest
+
+from podium.budget import Budget
+from podium.conductor import Conductor, FixedConductor, ModelConductor, RulesConductor
+from podium.config import ConductorSettings, Settings, WorkerSettings
+from podium.config.mcp import McpSettings
+from podium.pool import Pool, WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.run import Tier
+from podium.runner import ConductorWorker, Options
+from podium.server.names import Names, fingerprint
+from podium.server.refusal import Refusal
+from podium.usage import Price
+from podium.workflow import Step, Workflow
+
+WORKERS = (ScriptedWorker("one", "1"), ScriptedWorker("two", "2"))
+POOL = Pool(tuple(worker.profile for worker in WORKERS))
+
+
+def names() -> Names:
+    return Names((*WORKERS, ConductorWorker()), POOL, RulesConductor(), Options())
+
+
+def test_tiers_and_workers_are_found_by_name() -> None:
+    assert names().find("podium").tier == "podium"
+    assert names().find("podium-mini").tier == "mini"
+    assert names().find("two").worker is WORKERS[1]
+
+
+def test_a_pinned_alias_is_the_tier_as_it_is_now() -> None:
+    pinned = names().pins["podium-ultra"]
+    assert pinned.startswith("podium-ultra@")
+    assert names().find(pinned).tier == "ultra"
+    assert names().find(pinned).name == "podium-ultra"
+
+
+def test_a_pin_of_something_else_is_refused_and_told_what_it_is_now() -> None:
+    with pytest.raises(Refusal, match=names().pins["podium-ultra"]) as refused:
+        names().find("podium-ultra@000000000000")
+    assert (refused.value.status, refused.value.field) == (404, "model")
+
+
+def test_a_conductor_in_the_pool_is_no_model_by_itself() -> None:
+    assert "conductor" not in [listed.name for listed in names()]
+    with pytest.raises(Refusal):
+        names().find("conductor")
+
+
+def test_the_fingerprint_changes_with_everything_that_shapes_an_answer() -> None:
+    def of(
+        pool: Pool = POOL,
+        conductor: Conductor | None = None,
+        options: Options | None = None,
+    ) -> str:
+        return fingerprint("ultra", pool, conductor or RulesConductor(), options or Options())
+
+    def planner(model: str) -> ModelConductor:
+        profile = WorkerProfile(name="planner", provider="openai", model=model)
+        return ModelConductor(ScriptedWorker(profile, ""))
+
+    def fixed(subtask: str) -> FixedConductor:
+        return FixedConductor(Workflow((Step("one", subtask),)))
+
+    dearer = replace(POOL.workers[0], price=Price(input=1, output=2))
+    others = {
+        of(),
+        of(pool=Pool((dearer, POOL.workers[1]))),
+        of(pool=replace(POOL, share_question=False)),
+        of(conductor=ModelConductor(WORKERS[0])),
+        of(conductor=ModelConductor(WORKERS[0], prompt="compact")),
+        of(options=Options(max_steps=3)),
+        of(options=Options(rounds=2)),
+        of(options=Options(budget=Budget(calls=3))),
+        of(conductor=planner("small")),
+        of(conductor=planner("large")),
+        of(conductor=fixed("Answer.")),
+        of(conductor=fixed("Answer briefly.")),
+        fingerprint("mini", POOL, RulesConductor(), Options()),
+    }
+    assert len(others) == 13
+    assert of() == of()
+
+
+CONFIGURED = Settings(
+    source="podium.toml",
+    workers=tuple(WorkerSettings(profile=worker.profile) for worker in WORKERS),
+    conductor=ConductorSettings(worker=WorkerSettings(profile=WORKERS[0].profile)),
+    mcp=(McpSettings(name="files", command="files", tools=("read",)),),
+)
+
+
+def pin(configured: Settings, tier: Tier = "ultra") -> str:
+    return fingerprint(tier, POOL, ModelConductor(WORKERS[0]), Options(), configured)
+
+
+def test_the_fingerprint_changes_with_how_workers_are_called_and_with_the_tools_they_have() -> None:
+    first, second = CONFIGURED.workers
+    (files,) = CONFIGURED.mcp
+    odd = {"when": date(2027, 1, 31), "kinds": {"b", "a"}}
+    others = {
+        pin(CONFIGURED),
+        pin(replace(CONFIGURED, mcp=())),
+        pin(replace(CONFIGURED, mcp=(replace(files, tools=("read", "write")),))),
+        pin(replace(CONFIGURED, workers=(replace(first, base_url="http://a.example"), second))),
+        pin(replace(CONFIGURED, workers=(replace(first, options={"top_k": 3}), second))),
+        pin(replace(CONFIGURED, workers=(replace(first, options=odd), second))),
+        pin(replace(CONFIGURED, conductor=replace(CONFIGURED.conductor, temperature=1.0))),
+    }
+    assert len(others) == 7
+    assert pin(CONFIGURED) == pin(replace(CONFIGURED, source="elsewhere"))
+
+
+def test_who_plans_is_nothing_to_the_tier_that_has_nothing_planned() -> None:
+    other = replace(CONFIGURED, conductor=ConductorSettings(kind="rules"))
+    assert pin(CONFIGURED, "mini") == pin(other, "mini")
+    assert pin(CONFIGURED, "podium") != pin(other, "podium")
