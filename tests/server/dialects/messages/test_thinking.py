@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from podium.request import Text, Thinking
-from podium.server.dialects.messages.thinking import SHOWN, sealed_block, thinking_block
+from podium.server.dialects.messages.thinking import (
+    SHOWN,
+    effort_of_thinking,
+    sealed_block,
+    thinking_block,
+)
 from podium.server.dialects.seals import seal
 from support.messages_sdk import asked, refusal, said
 
@@ -71,3 +76,12 @@ def test_a_seal_that_was_changed_is_refused_with_its_field(change: Any) -> None:
 def test_thinking_without_a_signature_is_refused() -> None:
     refused = refusal(**said([{"type": "thinking", "thinking": "Hm"}], "assistant"))
     assert refused.field == "messages.1.content.0.signature"
+
+
+def test_a_budget_for_thinking_is_an_effort() -> None:
+    assert effort_of_thinking(None) is None
+    assert [effort_of_thinking(tokens) for tokens in (1024, 8000, 32_000)] == [
+        "low",
+        "medium",
+        "high",
+    ]

@@ -6,18 +6,24 @@ Podium's progress as well; they are not read again.
 
 A stream has to close its block of thinking before the text begins, when nothing can be sealed
 yet. Such a block is signed `SHOWN`, and the seal follows in a block of its own.
+
+How much thinking is asked for comes in tokens, and is an effort to everybody else.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from podium.request import Thinking
+from podium.request import Effort, Thinking
 from podium.server.dialects.fields import Fields, text
 from podium.server.dialects.seals import seal, unsealed
 
 SHOWN: Final = "podium.shown"
 """Signs a block with nothing sealed in it: some clients drop thinking without a signature."""
+
+LOW_THINKING: Final = 4_096
+HIGH_THINKING: Final = 16_384
+"""Tokens: a budget for thinking below the first is low effort, from the second on high."""
 
 
 def thinking_block(thinking: tuple[Thinking, ...], *, in_words: bool) -> dict[str, Any]:
@@ -39,3 +45,12 @@ def thinking_of(block: Fields) -> tuple[Thinking, ...]:
         return unsealed(block.required("signature", text), block.at("signature"))
     block.only(("type", "data"))
     return unsealed(block.required("data", text), block.at("data"))
+
+
+def effort_of_thinking(tokens: int | None) -> Effort | None:
+    """The effort that a budget for thinking stands for."""
+    if tokens is None:
+        return None
+    if tokens < LOW_THINKING:
+        return "low"
+    return "medium" if tokens < HIGH_THINKING else "high"
