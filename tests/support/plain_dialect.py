@@ -8,7 +8,7 @@ from typing import Any
 
 from podium.request import Terms, user
 from podium.server.dialects.base import Answer, Asked, Json
-from podium.server.dialects.fields import wished
+from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from typing import Any
@@ -11,19 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.request import Image
 from podium.server.dialects import fields as reading
-from podium.server.dialects.base import Wished
+from podium.server.dialects import openai, pictures, tools, wishes
 from podium.server.dialects.fields import Reader
 from podium.server.refusal import Refusal
-
-PICTURE = base64.b64encode(b"\x89PNG and some more").decode()
-
-
-def refusal(reader: Reader[Any], value: object, path: str = "field") -> Refusal:
-    with pytest.raises(Refusal) as caught:
-        reader(value, path)
-    return caught.value
+from support.readers import refusal
 
 
 def test_a_missing_field_is_named() -> None:
@@ -136,116 +127,9 @@ def test_a_document_holds_only_what_can_be_passed_on(value: object) -> None:
     assert refusal(reading.document, {"a": [value]}).reason == "invalid"
 
 
-def test_an_image_may_be_an_address() -> None:
-    assert reading.image("https://example.org/a.png", "f") == Image(url="https://example.org/a.png")
-
-
-def test_an_image_may_be_a_data_address() -> None:
-    words = f"data:image/PNG;base64,{PICTURE}"
-    assert reading.image(words, "f") == Image(media_type="image/png", data=PICTURE)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "",
-        "ftp://example.org/a.png",
-        "file:///etc/passwd",
-        "http://",
-        "https://[broken",
-        "https://example.org/a b",
-        "https://example.org/\n",
-        f"https://example.org/{'a' * 10_000}",
-        "data:image/png,raw",
-        "data:image/png;base64",
-        "data:image/png;base64,",
-        "data:image/png;base64,!!!!",
-        "data:image/png;base64,QUJ",
-        f"data:image/tiff;base64,{PICTURE}",
-        f"data:text/html;base64,{PICTURE}",
-    ],
-)
-def test_an_image_that_is_none_is_refused(words: str) -> None:
-    found = refusal(reading.image, words, "image_url.url")
-    assert found.reason == "invalid"
-    assert found.field == "image_url.url"
-
-
-def test_an_oversized_image_is_too_large_and_says_the_bound() -> None:
-    words = "data:image/png;base64," + "A" * (28 * 1024 * 1024)
-    found = refusal(reading.image, words)
-    assert found.status == 413
-    assert "20 MiB" in str(found)
-
-
-def test_an_image_of_just_the_bound_is_taken() -> None:
-    data = base64.b64encode(bytes(reading.BIGGEST_IMAGE)).decode()
-    assert reading.image_bytes("image/webp", data, "f").media_type == "image/webp"
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "a" * 129, None, 1])
-def test_a_tool_has_a_name_that_every_provider_takes(name: object) -> None:
-    with pytest.raises(Refusal) as caught:
-        reading.tool(name, None, None, "tools.0")
-    assert caught.value.field == "tools.0.name"
-
-
-def test_a_tool_without_parameters_takes_none() -> None:
-    found = reading.tool("look", None, None, "tools.0")
-    assert found.parameters == {"type": "object", "properties": {}}
-
-
-def test_two_tools_of_one_name_are_refused() -> None:
-    one = reading.tool("look", None, None, "tools.0")
-    with pytest.raises(Refusal, match="two tools are named 'look'"):
-        reading.distinct((one, one), "tools")
-
-
-@pytest.mark.parametrize(
-    "value", [{"a": 1}, {"a" * 65: ""}, {"a": "b" * 513}, {str(i): "" for i in range(17)}, []]
-)
-def test_metadata_are_at_most_16_short_pairs(value: object) -> None:
-    assert refusal(reading.metadata, value, "metadata").reason == "invalid"
-
-
 def test_the_most_effort_that_clients_can_ask_for_is_high() -> None:
     assert reading.effort("xhigh", "f") == "high"
     assert reading.effort("minimal", "f") == "minimal"
-
-
-def test_the_podium_object_becomes_what_is_wished() -> None:
-    value = {
-        "budget": {"usd": 0.5, "calls": 3},
-        "exclude": ["openai"],
-        "max_steps": 2,
-        "rounds": 1,
-        "workflow": {"steps": []},
-    }
-    assert reading.wished(value, "podium") == Wished(
-        budget={"usd": 0.5, "calls": 3},
-        exclude=frozenset({"openai"}),
-        max_steps=2,
-        rounds=1,
-        workflow={"steps": []},
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "field"),
-    [
-        ({"budget": {"usd": -1}}, "podium.budget.usd"),
-        ({"budget": {"dollars": 1}}, "podium.budget.dollars"),
-        ({"budget": {"calls": 1.5}}, "podium.budget.calls"),
-        ({"exclude": "openai"}, "podium.exclude"),
-        ({"exclude": [1]}, "podium.exclude.0"),
-        ({"max_steps": 0}, "podium.max_steps"),
-        ({"rounds": "2"}, "podium.rounds"),
-        ({"workflow": []}, "podium.workflow"),
-        ({"plan": {}}, "podium.plan"),
-    ],
-)
-def test_what_is_wrong_in_the_podium_object_is_named(value: object, field: str) -> None:
-    assert refusal(reading.wished, value, "podium").field == field
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
@@ -263,12 +147,12 @@ READERS: list[Reader[Any]] = [
     reading.choice(("a", "b")),
     reading.listed(reading.text, most=3),
     reading.document,
-    reading.schema,
-    reading.address,
-    reading.image,
+    tools.schema,
+    pictures.address,
+    pictures.image,
     reading.effort,
-    reading.metadata,
-    reading.wished,
+    openai.metadata,
+    wishes.wished,
 ]
 
 

@@ -4,8 +4,45 @@ from typing import Any
 
 import pytest
 
-from podium.server.dialects.wishes import with_headers
+from podium.server.dialects.base import Wished
+from podium.server.dialects.wishes import wished, with_headers
 from podium.server.refusal import Refusal
+from support.readers import refusal
+
+
+def test_the_podium_object_becomes_what_is_wished() -> None:
+    value = {
+        "budget": {"usd": 0.5, "calls": 3},
+        "exclude": ["openai"],
+        "max_steps": 2,
+        "rounds": 1,
+        "workflow": {"steps": []},
+    }
+    assert wished(value, "podium") == Wished(
+        budget={"usd": 0.5, "calls": 3},
+        exclude=frozenset({"openai"}),
+        max_steps=2,
+        rounds=1,
+        workflow={"steps": []},
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"budget": {"usd": -1}}, "podium.budget.usd"),
+        ({"budget": {"dollars": 1}}, "podium.budget.dollars"),
+        ({"budget": {"calls": 1.5}}, "podium.budget.calls"),
+        ({"exclude": "openai"}, "podium.exclude"),
+        ({"exclude": [1]}, "podium.exclude.0"),
+        ({"max_steps": 0}, "podium.max_steps"),
+        ({"rounds": "2"}, "podium.rounds"),
+        ({"workflow": []}, "podium.workflow"),
+        ({"plan": {}}, "podium.plan"),
+    ],
+)
+def test_what_is_wrong_in_the_podium_object_is_named(value: object, field: str) -> None:
+    assert refusal(wished, value, "podium").field == field
 
 
 def test_headers_say_what_the_podium_object_says() -> None:

@@ -9,22 +9,19 @@ with that path. Readers are small and combine:
     stops = body.optional("stop", listed(text, most=4))
 
 All of them run in time linear in the body, raise nothing but `Refusal`, and never repeat a long
-text in a message. What only one dialect has is read in its own file.
+text in a message. Pictures are read in `pictures`, tools and schemas in `tools`, what OpenAI's two
+dialects share in `openai`, and what only one dialect has in its own folder.
 """
 
 from __future__ import annotations
 
-import binascii
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, Final, TypeVar
 
 from podium.config.problems import nearest
-from podium.request import Detail, Effort, Image, Tool
-from podium.server.dialects.base import Json, Wished
-from podium.server.dialects.schemas import flaw
+from podium.request import Effort
+from podium.server.dialects.base import Json
 from podium.server.refusal import Refusal, invalid
 
 Value = TypeVar("Value")
@@ -44,22 +41,6 @@ MOST_VALUES: Final = 20_000
 BIGGEST_NUMBER: Final = 2**64
 """Beyond it, JSON readers disagree on what a whole number is."""
 
-BIGGEST_IMAGE: Final = 20 * 1024 * 1024
-"""In bytes, when decoded."""
-
-LONGEST_ADDRESS: Final = 8192
-
-MOST_TOOLS: Final = 128
-LONGEST_TOOL_NAME: Final = 128
-
-ImageType = Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
-IMAGE_TYPES: Final[tuple[ImageType, ...]] = ("image/png", "image/jpeg", "image/gif", "image/webp")
-
-DETAILS: Final[tuple[Detail, ...]] = ("auto", "low", "high", "original")
-
-BUDGET_CAPS: Final = ("calls", "tokens", "usd", "seconds", "depth")
-WISHES: Final = frozenset({"budget", "exclude", "max_steps", "rounds", "workflow"})
-
 EFFORTS: Final[Mapping[str, Effort]] = {
     "none": "none",
     "minimal": "minimal",
@@ -70,16 +51,6 @@ EFFORTS: Final[Mapping[str, Effort]] = {
     "max": "high",
 }
 """What clients write, and what it comes to: `high` is the most that there is here."""
-
-VERBOSITY: Final[Mapping[str, str]] = {
-    "low": "Keep your answer short.",
-    "medium": "",
-    "high": "Answer at length and in detail.",
-}
-"""How long an answer should be, as OpenAI's clients say it, in words that any worker follows."""
-
-_TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
-_ADDRESS: Final = re.compile(r"[!-~]+")
 
 
 def joined(path: str, name: str | int) -> str:
@@ -283,131 +254,6 @@ def _inside(value: object, path: str) -> Collection[Any]:
     return ()
 
 
-def schema(value: object, path: str) -> dict[str, Any]:
-    """A JSON Schema."""
-    read = document(value, path)
-    if found := flaw(read):
-        at = joined(path, found.path) if found.path else path
-        raise invalid(at, f"{at}: {found.reason}")
-    return read
-
-
-def address(value: object, path: str) -> str:
-    """An http or https address."""
-    words = text(value, path)
-    try:
-        parts = urlsplit(words) if len(words) <= LONGEST_ADDRESS else None
-    except ValueError:
-        parts = None
-    sound = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
-    if not sound or not _ADDRESS.fullmatch(words):
-        raise wrong(path, "an http or https address", value)
-    return words
-
-
-def image(value: object, path: str) -> Image:
-    """A picture by its address: `https://…`, or `data:image/png;base64,…`."""
-    words = text(value, path)
-    if words[:5].lower() != "data:":
-        return Image(url=address(words, path))
-    head, comma, data = words[5:].partition(",")
-    media_type, *parameters = head[:256].lower().split(";")
-    if not comma or "base64" not in parameters:
-        raise invalid(path, f"{path}: expected data:image/png;base64,… or an https address")
-    return image_bytes(media_type, data, path)
-
-
-def detail(value: object, path: str) -> Detail:
-    """How closely to look at a picture, in OpenAI's words."""
-    return choice(DETAILS)(value, path)
-
-
-def image_bytes(media_type: object, data: object, path: str) -> Image:
-    """A picture by its bytes in base64."""
-    kind = choice(IMAGE_TYPES)(media_type, path)
-    if not isinstance(data, str):
-        raise wrong(path, "a picture in base64", data)
-    if len(data) * 3 // 4 > BIGGEST_IMAGE + 2:
-        raise Refusal(
-            "too_large",
-            f"{path}: the picture is over {BIGGEST_IMAGE // 2**20} MiB; send a smaller one",
-            field=path,
-        )
-    try:
-        whole_picture = binascii.a2b_base64(data, strict_mode=True)
-    except ValueError as error:
-        raise invalid(path, f"{path}: the picture is not in base64: {error}") from None
-    if not whole_picture:
-        raise invalid(path, f"{path}: the picture is empty")
-    return Image(media_type=kind, data=data)
-
-
 def effort(value: object, path: str) -> Effort:
     """How hard to think, in OpenAI's words."""
     return EFFORTS[choice(tuple(EFFORTS))(value, path)]
-
-
-def verbosity(value: object, path: str) -> str:
-    """How long the answer should be, in words for the workers; empty where it is as usual."""
-    return VERBOSITY[choice(tuple(VERBOSITY))(value, path)]
-
-
-def tool(
-    name: object,
-    description: str | None,
-    parameters: object,
-    path: str,
-    called: str = "parameters",
-) -> Tool:
-    """A client's tool; without parameters, one that takes none. `path` is that of the tool, and
-    `called` what the dialect calls the parameters."""
-    words = text(name, joined(path, "name"))
-    if not _TOOL_NAME.fullmatch(words):
-        expected = f"1 to {LONGEST_TOOL_NAME} letters, digits, '_' or '-'"
-        raise wrong(joined(path, "name"), expected, name)
-    none = {"type": "object", "properties": {}}
-    form = none if parameters is None else schema(parameters, joined(path, called))
-    return Tool(words, description or "", form)
-
-
-def distinct(tools: tuple[Tool, ...], path: str) -> tuple[Tool, ...]:
-    """The tools, refused if two have one name."""
-    seen: set[str] = set()
-    for index, one in enumerate(tools):
-        if one.name in seen:
-            raise invalid(joined(path, index), f"{path}: two tools are named {one.name!r}")
-        seen.add(one.name)
-    return tools
-
-
-def metadata(value: object, path: str) -> dict[str, str]:
-    """OpenAI's notes of the client's own: at most 16 pairs of texts."""
-    pairs = opened(value, path).values
-    if len(pairs) > 16:
-        raise invalid(path, f"{path}: expected at most 16 pairs, got {len(pairs)}")
-    for key in pairs:
-        text_of(1, 64)(key, path)
-    return {key: text_of(0, 512)(pairs[key], joined(path, key)) for key in pairs}
-
-
-def wished(value: object, path: str) -> Wished:
-    """The `podium` object: what only Podium understands."""
-    fields = opened(value, path).only(WISHES)
-    exclude = fields.optional("exclude", listed(text_of(1, 200), most=1000))
-    return Wished(
-        budget=fields.optional("budget", _caps) or {},
-        exclude=frozenset(exclude or ()),
-        max_steps=fields.optional("max_steps", whole(1, 100)),
-        rounds=fields.optional("rounds", whole(1, 100)),
-        workflow=fields.optional("workflow", document),
-    )
-
-
-def _caps(value: object, path: str) -> dict[str, float]:
-    fields = opened(value, path).only(BUDGET_CAPS)
-    caps: dict[str, float] = {}
-    for name in BUDGET_CAPS:
-        read: Reader[float] = number(0, 1e12) if name in ("usd", "seconds") else whole(0)
-        if (cap := fields.optional(name, read)) is not None:
-            caps[name] = cap
-    return caps

@@ -1,4 +1,5 @@
-"""The `podium` object of a body, said in headers: for clients whose body is not theirs to shape.
+"""The `podium` object of a body: what only Podium understands. It may be said in headers, for
+clients whose body is not theirs to shape.
 
     X-Podium-Budget: usd=0.50, calls=12
     X-Podium-Exclude: deepseek, gpt-5
@@ -19,9 +20,14 @@ from typing import Any, Final, Protocol
 
 from podium.errors import ConfigError
 from podium.exclusion import check_excluded
+from podium.server.dialects.base import Wished
+from podium.server.dialects.fields import Reader, document, listed, number, opened, text_of, whole
 from podium.server.refusal import invalid
 
 FIELD: Final = "podium"
+
+BUDGET_CAPS: Final = ("calls", "tokens", "usd", "seconds", "depth")
+WISHES: Final = frozenset({"budget", "exclude", "max_steps", "rounds", "workflow"})
 
 
 class Headers(Protocol):
@@ -32,24 +38,47 @@ class Headers(Protocol):
         ...
 
 
+def wished(value: object, path: str) -> Wished:
+    """The `podium` object, read."""
+    fields = opened(value, path).only(WISHES)
+    exclude = fields.optional("exclude", listed(text_of(1, 200), most=1000))
+    return Wished(
+        budget=fields.optional("budget", _budget) or {},
+        exclude=frozenset(exclude or ()),
+        max_steps=fields.optional("max_steps", whole(1, 100)),
+        rounds=fields.optional("rounds", whole(1, 100)),
+        workflow=fields.optional("workflow", document),
+    )
+
+
+def _budget(value: object, path: str) -> dict[str, float]:
+    fields = opened(value, path).only(BUDGET_CAPS)
+    caps: dict[str, float] = {}
+    for name in BUDGET_CAPS:
+        read: Reader[float] = number(0, 1e12) if name in ("usd", "seconds") else whole(0)
+        if (cap := fields.optional(name, read)) is not None:
+            caps[name] = cap
+    return caps
+
+
 def with_headers(body: dict[str, Any], headers: Headers) -> dict[str, Any]:
     """The body with what the headers wish for in its `podium` object."""
-    wished: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     for name, read in _READERS.items():
         value = headers.get(f"x-podium-{name.replace('_', '-')}")
         if value is not None:
-            wished[name] = read(value, name)
-    if not wished:
+            said[name] = read(value, name)
+    if not said:
         return body
     own = body.get(FIELD) or {}
     if not isinstance(own, dict):
         return body  # the dialect says what is wrong with it
-    for name in wished:
+    for name in said:
         if own.get(name) is not None:
             raise invalid(
                 f"{FIELD}.{name}", f"{FIELD}.{name} is in the body and in a header; send one"
             )
-    return {**body, FIELD: {**own, **wished}}
+    return {**body, FIELD: {**own, **said}}
 
 
 def excluded(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:

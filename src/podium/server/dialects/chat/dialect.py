@@ -31,25 +31,21 @@ from podium.server.dialects.chat.answer import completion, error
 from podium.server.dialects.chat.messages import conversation
 from podium.server.dialects.chat.stream import ChatWriter
 from podium.server.dialects.fields import (
-    MOST_TOOLS,
     Fields,
     choice,
-    distinct,
     effort,
     flag,
     listed,
-    metadata,
     number,
     opened,
-    schema,
     shown,
     text,
     text_of,
-    tool,
-    verbosity,
     whole,
-    wished,
 )
+from podium.server.dialects.openai import metadata, verbosity
+from podium.server.dialects.tools import MOST_TOOLS, distinct, schema, tool
+from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
 
 MOST_STOPS: Final = 4

@@ -23,8 +23,6 @@ from podium.request import Image, Message, Part, Text, Thinking, ToolCall, ToolR
 from podium.server.dialects.fields import (
     Fields,
     choice,
-    detail,
-    image,
     joined,
     listed,
     opened,
@@ -33,6 +31,8 @@ from podium.server.dialects.fields import (
     text_of,
     wrong,
 )
+from podium.server.dialects.openai import detail
+from podium.server.dialects.pictures import image
 from podium.server.refusal import invalid
 
 MOST_MESSAGES: Final = 10_000

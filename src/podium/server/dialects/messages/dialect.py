@@ -18,13 +18,14 @@ from typing import Any, Final
 
 from podium.request import Message
 from podium.server.dialects.base import Answer, Asked, Json, Wished
-from podium.server.dialects.fields import flag, opened, text_of, wished
+from podium.server.dialects.fields import flag, opened, text_of
 from podium.server.dialects.messages import answer as told
 from podium.server.dialects.messages import terms
 from podium.server.dialects.messages.cache import cache_time
 from podium.server.dialects.messages.stream import MessageWriter
 from podium.server.dialects.messages.thinking import SHOWN, thinking_block
 from podium.server.dialects.messages.turns import conversation, without_old_thinking
+from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
 
 

@@ -13,24 +13,22 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from podium.request import TOOL_CHOICES, Effort, Terms, Tool
-from podium.server.answers.effort import effort_of_thinking
 from podium.server.dialects.fields import (
     EFFORTS,
     Fields,
     choice,
-    distinct,
     document,
     flag,
     listed,
     number,
     opened,
-    schema,
     text,
     text_of,
-    tool,
     whole,
 )
+from podium.server.dialects.messages.thinking import effort_of_thinking
 from podium.server.dialects.messages.turns import hint
+from podium.server.dialects.tools import distinct, schema, tool
 from podium.server.refusal import Refusal, invalid
 
 KNOWN: Final = frozenset(

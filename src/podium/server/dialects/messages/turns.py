@@ -20,11 +20,9 @@ from podium.request import Image, Message, Part, Role, Text, Thinking, ToolCall,
 from podium.server.dialects.fields import (
     Fields,
     Reader,
-    address,
     choice,
     document,
     flag,
-    image_bytes,
     listed,
     opened,
     text,
@@ -32,6 +30,7 @@ from podium.server.dialects.fields import (
     wrong,
 )
 from podium.server.dialects.messages.thinking import thinking_of
+from podium.server.dialects.pictures import address, image_bytes
 from podium.server.refusal import Refusal, invalid
 
 MOST_MESSAGES: Final = 100_000

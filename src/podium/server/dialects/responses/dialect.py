@@ -34,17 +34,14 @@ from podium.server.dialects.fields import (
     effort,
     flag,
     listed,
-    metadata,
     number,
     opened,
-    schema,
     shown,
     text,
     text_of,
-    verbosity,
     whole,
-    wished,
 )
+from podium.server.dialects.openai import metadata, verbosity
 from podium.server.dialects.responses.input import conversation
 from podium.server.dialects.responses.output import (
     ENCRYPTED,
@@ -64,6 +61,8 @@ from podium.server.dialects.responses.output import (
 )
 from podium.server.dialects.responses.stream import ResponsesWriter
 from podium.server.dialects.responses.tools import spoken_names, tool_choice, tools
+from podium.server.dialects.tools import schema
+from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
 
 _HINTS: Final = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")

@@ -21,9 +21,7 @@ from podium.request import Image, Message, Part, Role, Text, Thinking, ToolCall,
 from podium.server.dialects.fields import (
     Fields,
     choice,
-    detail,
     document,
-    image,
     joined,
     listed,
     opened,
@@ -31,6 +29,8 @@ from podium.server.dialects.fields import (
     text,
     text_of,
 )
+from podium.server.dialects.openai import detail
+from podium.server.dialects.pictures import image
 from podium.server.dialects.responses.tools import INPUT, flat_name
 from podium.server.dialects.seals import unsealed
 from podium.server.refusal import invalid

@@ -16,10 +16,8 @@ from typing import Any, Final
 from podium.request import TOOL_CHOICES, Tool
 from podium.server.dialects.base import Json
 from podium.server.dialects.fields import (
-    MOST_TOOLS,
     Fields,
     choice,
-    distinct,
     document,
     flag,
     joined,
@@ -28,8 +26,8 @@ from podium.server.dialects.fields import (
     shown,
     text,
     text_of,
-    tool,
 )
+from podium.server.dialects.tools import MOST_TOOLS, distinct, tool
 from podium.server.refusal import Refusal, invalid
 
 INPUT: Final = "input"

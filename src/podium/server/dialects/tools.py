@@ -1,0 +1,56 @@
+"""The client's tools in a body, and the JSON Schemas of their parameters and of answers.
+
+How a tool is written down, and how one is demanded, is each dialect's own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from podium.request import Tool
+from podium.server.dialects.fields import document, joined, text, wrong
+from podium.server.dialects.schemas import flaw
+from podium.server.refusal import invalid
+
+MOST_TOOLS: Final = 128
+LONGEST_TOOL_NAME: Final = 128
+
+_TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
+
+
+def schema(value: object, path: str) -> dict[str, Any]:
+    """A JSON Schema."""
+    read = document(value, path)
+    if found := flaw(read):
+        at = joined(path, found.path) if found.path else path
+        raise invalid(at, f"{at}: {found.reason}")
+    return read
+
+
+def tool(
+    name: object,
+    description: str | None,
+    parameters: object,
+    path: str,
+    called: str = "parameters",
+) -> Tool:
+    """A client's tool; without parameters, one that takes none. `path` is that of the tool, and
+    `called` what the dialect calls the parameters."""
+    words = text(name, joined(path, "name"))
+    if not _TOOL_NAME.fullmatch(words):
+        expected = f"1 to {LONGEST_TOOL_NAME} letters, digits, '_' or '-'"
+        raise wrong(joined(path, "name"), expected, name)
+    none = {"type": "object", "properties": {}}
+    form = none if parameters is None else schema(parameters, joined(path, called))
+    return Tool(words, description or "", form)
+
+
+def distinct(tools: tuple[Tool, ...], path: str) -> tuple[Tool, ...]:
+    """The tools, refused if two have one name."""
+    seen: set[str] = set()
+    for index, one in enumerate(tools):
+        if one.name in seen:
+            raise invalid(joined(path, index), f"{path}: two tools are named {one.name!r}")
+        seen.add(one.name)
+    return tools

@@ -1,0 +1,17 @@
+"""What a reader of a body says to what it does not take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podium.server.dialects.fields import Reader
+from podium.server.refusal import Refusal
+
+
+def refusal(reader: Reader[Any], value: object, path: str = "field") -> Refusal:
+    """The refusal of a value; a reader that takes it fails the test."""
+    with pytest.raises(Refusal) as caught:
+        reader(value, path)
+    return caught.value
