@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 
 from podium.request import TOOL_CHOICES, Message, Terms, Tool, system
 from podium.server.dialects.base import Answer, Asked, Dialect, Json, Wished, Writer
-from podium.server.dialects.chat.answer import completion, error
+from podium.server.dialects.chat.answer import completion
 from podium.server.dialects.chat.messages import conversation
 from podium.server.dialects.chat.stream import ChatWriter
 from podium.server.dialects.fields import (
@@ -43,8 +43,15 @@ from podium.server.dialects.fields import (
     text_of,
     whole,
 )
-from podium.server.dialects.openai import metadata, verbosity
-from podium.server.dialects.tools import MOST_TOOLS, distinct, schema, tool
+from podium.server.dialects.openai import (
+    answer_format,
+    cache_options,
+    error,
+    metadata,
+    stream_options,
+    verbosity,
+)
+from podium.server.dialects.tools import MOST_TOOLS, distinct, tool
 from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
 
@@ -57,6 +64,8 @@ _count: Final = whole(1)
 _warmth: Final = number(0, 2)
 _share: Final = number(0, 1)
 _seed: Final = whole(-(2**63), 2**63 - 1)
+_format: Final = answer_format(nested=True)
+_cache_options: Final = cache_options("30m")
 
 
 class _Default(NamedTuple):
@@ -158,12 +167,6 @@ def _same(value: object, harmless: object) -> bool:
     return isinstance(value, bool) == isinstance(harmless, bool) and value == harmless
 
 
-def _cache_options(value: object, path: str) -> None:
-    fields = opened(value, path).only(("mode", "ttl"))
-    fields.optional("mode", choice(("implicit", "explicit")))
-    fields.optional("ttl", choice(("30m",)))
-
-
 def _messages(fields: Fields) -> tuple[Message, ...]:
     messages = fields.required("messages", conversation)
     words = fields.optional("verbosity", verbosity)
@@ -171,15 +174,9 @@ def _messages(fields: Fields) -> tuple[Message, ...]:
 
 
 def _shows_usage(fields: Fields, stream: bool) -> bool:
-    if not fields.given("stream_options"):
+    options = stream_options(fields, "include_usage", stream=stream)
+    if options is None:
         return not stream
-    if not stream:
-        raise invalid("stream_options", "stream_options needs stream: true")
-    options = opened(fields.values["stream_options"], "stream_options")
-    options.only(("include_usage", "include_obfuscation"))
-    if options.optional("include_obfuscation", flag):
-        at = options.at("include_obfuscation")
-        raise invalid(at, f"{at}: chunks are not padded here; set it to false or leave it out")
     return options.optional("include_usage", flag) or False
 
 
@@ -195,7 +192,7 @@ def _terms(fields: Fields) -> Terms:
         stop=fields.optional("stop", _stops) or (),
         tools=tools,
         tool_choice=tool_choice,
-        schema=fields.optional("response_format", _schema),
+        schema=fields.optional("response_format", _format),
         effort=fields.optional("reasoning_effort", effort),
         parallel_tools=not tools or parallel is not False,
         cache_key=fields.optional("prompt_cache_key", _hint) or "",
@@ -276,23 +273,3 @@ def _chosen(tools: tuple[Tool, ...], name: str, path: str) -> str:
     if not any(tool.name == name for tool in tools):
         raise invalid(path, f"{path}: there is no tool named {shown(name)} among the tools")
     return name
-
-
-def _schema(value: object, path: str) -> dict[str, Any] | None:
-    """The JSON Schema of a response format. Its name and description tell the workers what it is
-    for, as its title and description do."""
-    fields = opened(value, path)
-    kind = fields.required("type", choice(("text", "json_object", "json_schema")))
-    fields.only(("type", "json_schema") if kind == "json_schema" else ("type",))
-    if kind == "text":
-        return None
-    if kind == "json_object":
-        return {"type": "object"}
-    form = fields.required(kind, opened)
-    form.only(("name", "description", "schema", "strict")).optional("strict", flag)
-    words = {
-        "title": form.required("name", text_of(1, 64)),
-        "description": form.optional("description", text),
-    }
-    told = {name: said for name, said in words.items() if said is not None}
-    return told | form.required("schema", schema)

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.chat.answer import (
-    error,
     finish_reason,
     identity,
     repeated,
     tool_call,
     usage,
 )
+from podium.server.dialects.openai import error
 from podium.server.refusal import Refusal
 
 DONE: Final = b"data: [DONE]\n\n"

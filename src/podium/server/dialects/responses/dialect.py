@@ -41,7 +41,13 @@ from podium.server.dialects.fields import (
     text_of,
     whole,
 )
-from podium.server.dialects.openai import metadata, verbosity
+from podium.server.dialects.openai import (
+    answer_format,
+    cache_options,
+    metadata,
+    stream_options,
+    verbosity,
+)
 from podium.server.dialects.responses.input import conversation
 from podium.server.dialects.responses.output import (
     ENCRYPTED,
@@ -61,7 +67,6 @@ from podium.server.dialects.responses.output import (
 )
 from podium.server.dialects.responses.stream import ResponsesWriter
 from podium.server.dialects.responses.tools import spoken_names, tool_choice, tools
-from podium.server.dialects.tools import schema
 from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
 
@@ -215,23 +220,13 @@ def _read_hints(fields: Fields) -> None:
     fields.optional("prompt_cache_retention", choice(("in_memory", "24h")))
     fields.optional("metadata", metadata)
     fields.optional("client_metadata", document)
-    if cache := fields.optional("prompt_cache_options", opened):
-        cache.only(("mode", "ttl"))
-        cache.optional("mode", choice(("implicit", "explicit")))
-        cache.optional("ttl", choice(("30m", "12h")))
+    fields.optional("prompt_cache_options", cache_options("30m", "12h"))
 
 
 def _check_stream_options(fields: Fields, *, stream: bool) -> None:
-    options = fields.optional("stream_options", opened)
-    if options is None:
-        return
-    if not stream:
-        raise invalid(options.path, "stream_options goes with stream: true; leave one out")
-    options.only(("include_obfuscation", "reasoning_summary_delivery"))
-    options.optional("reasoning_summary_delivery", text)
-    if options.optional("include_obfuscation", flag):
-        at = options.at("include_obfuscation")
-        raise invalid(at, f"{at}: events are not padded here; send false, or leave it out")
+    options = stream_options(fields, "reasoning_summary_delivery", stream=stream)
+    if options is not None:
+        options.optional("reasoning_summary_delivery", text)
 
 
 def _reasoning(value: object, path: str) -> Fields:
@@ -283,24 +278,8 @@ def _terms(fields: Fields, form: Fields, reasoning: Fields) -> Terms:
         top_p=fields.optional("top_p", number(0, 1)),
         tools=offered,
         tool_choice=demanded,
-        schema=form.optional("format", _format),
+        schema=form.optional("format", answer_format(nested=False)),
         effort=reasoning.optional("effort", effort),
         parallel_tools=not offered or parallel is not False,
         cache_key=fields.optional("prompt_cache_key", text) or "",
     )
-
-
-def _format(value: object, path: str) -> dict[str, Any] | None:
-    """The schema that the answer must fit; plain text has none. Its name and description tell
-    the workers what it is for, as its title and description do."""
-    fields = opened(value, path)
-    kind = fields.required("type", choice(("text", "json_object", "json_schema")))
-    if kind != "json_schema":
-        fields.only(("type",))
-        return {"type": "object"} if kind == "json_object" else None
-    fields.only(("type", "name", "schema", "description", "strict"))
-    fields.optional("strict", flag)
-    told = {"title": fields.required("name", text_of(1, 64))}
-    if (description := fields.optional("description", text)) is not None:
-        told["description"] = description
-    return told | fields.required("schema", schema)

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from podium.request import Thinking, ToolCall, ToolResult
 from podium.server.dialects.base import Answer, Asked
-from podium.server.dialects.chat.answer import error
+from podium.server.dialects.openai import error, usage_details
 from podium.server.dialects.responses.tools import INPUT, Spoken
 from podium.server.dialects.seals import seal
 from podium.server.refusal import Reason, Refusal, invalid
@@ -210,32 +210,17 @@ def response(
 
 
 def usage_of(used: Usage, conducting: Usage) -> Item | None:
-    """The sum over every call; what planning took of it stands in the details under the names
-    that Fugu gave it, and is left out where there was none."""
+    """The sum over every call."""
     if used.input_tokens is None or used.output_tokens is None:
         return None
-    read = {
-        "cached_tokens": used.cached_input_tokens or 0,
-        "cache_write_tokens": used.cache_write_tokens or 0,
-    }
-    written = {"reasoning_tokens": used.reasoning_tokens or 0}
-    if conducting.total_tokens:
-        read |= _known(
-            orchestration_input_tokens=conducting.input_tokens,
-            orchestration_input_cached_tokens=conducting.cached_input_tokens,
-        )
-        written |= _known(orchestration_output_tokens=conducting.output_tokens)
+    details = usage_details(used, conducting)
     return {
         "input_tokens": used.input_tokens,
-        "input_tokens_details": read,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0} | details.read,
         "output_tokens": used.output_tokens,
-        "output_tokens_details": written,
+        "output_tokens_details": {"reasoning_tokens": 0} | details.written,
         "total_tokens": used.input_tokens + used.output_tokens,
     }
-
-
-def _known(**counts: int | None) -> dict[str, int]:
-    return {name: count for name, count in counts.items() if count is not None}
 
 
 def error_told(refusal: Refusal) -> Item:
