@@ -73,6 +73,31 @@ BELOW_THE_ENTRY_POINTS: Final = (
     "",
 )
 
+SERVER: Final = (
+    ("server.logs",),
+    ("server.refusal",),
+    ("server.names",),
+    ("server.dialects", "server.access"),
+    ("server.records", "server.figures", "server.learning"),
+    ("server.answers",),
+    ("server.service",),
+    ("server.endpoints",),
+    ("server.pages",),
+    ("server.app",),
+    ("server.operation",),
+)
+"""The floors of the server, from the ground up. The rooms of a floor know all those below it, and
+nothing of each other."""
+
+SERVER_ROOMS: Final = tuple(room for floor in SERVER for room in floor)
+
+
+def below(room: str) -> tuple[str, ...]:
+    """The rooms on the floors below a room of the server."""
+    floor = next(index for index, rooms in enumerate(SERVER) if room in rooms)
+    return tuple(other for rooms in SERVER[:floor] for other in rooms)
+
+
 MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(DOMAIN, DOMAIN),
     "_version": (),
@@ -113,7 +138,9 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     # Entry points know everything below, and nothing of each other; only the command line, by
     # which people reach them all, mounts the commands of the others.
     **dict.fromkeys(ENTRY_POINTS, BELOW_THE_ENTRY_POINTS),
-    "cli": (*BELOW_THE_ENTRY_POINTS, *ENTRY_POINTS, "mcp.server"),
+    "server": (),  # only what holds its rooms together: a new module needs a floor
+    **{room: (*BELOW_THE_ENTRY_POINTS, *below(room)) for room in SERVER_ROOMS},
+    "cli": (*BELOW_THE_ENTRY_POINTS, *ENTRY_POINTS, *SERVER_ROOMS, "mcp.server"),
 }
 
 LEFT_TO_THOSE_WHO_NEED_IT: Final = {
@@ -189,6 +216,7 @@ def test_a_module_belongs_to_the_most_specific_room() -> None:
     assert room_of("podium.run") == "run"
     assert room_of("podium.conductor.base") == "conductor.base"
     assert room_of("podium.conductor.rules") == "conductor"
+    assert room_of("podium.server.dialects.chat.dialect") == "server.dialects"
     assert room_of("podium.nowhere") is None
 
 

@@ -11,7 +11,7 @@ from podium.config import ServerSettings
 from podium.errors import Unavailable
 from podium.providers import ScriptedWorker
 from podium.server.dialects.base import Answer, Asked
-from podium.server.records.logs import JsonLines
+from podium.server.logs import JsonLines
 from podium.usage import Price
 from support.plain_dialect import PlainDialect, lines
 from support.serving import PLAIN, application, serving

@@ -13,7 +13,7 @@ from podium.pool import Pool, WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.run import Tier
 from podium.runner import ConductorWorker, Options
-from podium.server.names import Names, fingerprint
+from podium.server.names import Names, fingerprint, tier_of
 from podium.server.refusal import Refusal
 from podium.usage import Price
 from podium.workflow import Step, Workflow
@@ -24,6 +24,22 @@ POOL = Pool(tuple(worker.profile for worker in WORKERS))
 
 def names() -> Names:
     return Names((*WORKERS, ConductorWorker()), POOL, RulesConductor(), Options())
+
+
+@pytest.mark.parametrize(
+    ("model", "tier"),
+    [
+        ("podium", "podium"),
+        ("podium-mini", "mini"),
+        ("podium-ultra", "ultra"),
+        ("podium-ultra@0a1b", "ultra"),
+        ("mini", None),
+        ("gpt-5", None),
+        ("gpt-5@0a1b", None),
+    ],
+)
+def test_a_models_name_is_a_tiers_or_a_workers(model: str, tier: str | None) -> None:
+    assert tier_of(model) == tier
 
 
 def test_tiers_and_workers_are_found_by_name() -> None:

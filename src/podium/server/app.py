@@ -22,10 +22,10 @@ from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.endpoints import details as records
 from podium.server.endpoints import health, learning, models, pool, previews, runs, spend
-from podium.server.endpoints.dialect import Endpoint
+from podium.server.endpoints.dialect import DialectEndpoint
 from podium.server.endpoints.errors import word_refusals
 from podium.server.endpoints.openapi import with_dialects
-from podium.server.records.logs import LOGGER
+from podium.server.logs import LOGGER
 from podium.server.records.retention import forget_runs
 from podium.server.service import Holder, Service
 
@@ -39,7 +39,7 @@ class _Application(FastAPI):
     """FastAPI, with a short way in for requests to the dialects: they need nothing of what the
     framework puts around an endpoint, which would be a tenth of the cost of a plain call."""
 
-    def __init__(self, hot: Mapping[str, Endpoint], **settings: Any) -> None:
+    def __init__(self, hot: Mapping[str, DialectEndpoint], **settings: Any) -> None:
         super().__init__(**settings)
         self._hot = hot
 
@@ -70,8 +70,8 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
                     LOGGER.warning("%d requests were cut off", service.places.taken)
                 holder.service = None
 
-    hot = {path: Endpoint(holder, dialect, path) for path, dialect in dialects.items()}
-    hot[PLAN] = Endpoint(holder, CHAT, PLAN, previews.PlanVisit)
+    hot = {path: DialectEndpoint(holder, dialect, path) for path, dialect in dialects.items()}
+    hot[PLAN] = DialectEndpoint(holder, CHAT, PLAN, previews.PlanVisit)
     app = _Application(
         hot,
         title="Podium",

@@ -22,13 +22,22 @@ from podium.engine.context import prompt_hash
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.run import Tier
 from podium.runner import Options
-from podium.server.access.visitor import TIERS
 from podium.server.refusal import Refusal
 from podium.worker import Worker
+
+TIERS: Final = MappingProxyType[str, Tier](
+    {"podium-mini": "mini", "podium": "podium", "podium-ultra": "ultra"}
+)
+"""The tiers by the model names that clients ask for."""
 
 NAME_OF: Final = MappingProxyType[Tier, str]({tier: name for name, tier in TIERS.items()})
 
 PIN: Final = "@"
+
+
+def tier_of(model: str) -> Tier | None:
+    """The tier that a model name means, pinned (`podium-ultra@…`) or not; None for a worker's."""
+    return TIERS.get(model.partition(PIN)[0])
 
 
 @dataclass(frozen=True, slots=True)

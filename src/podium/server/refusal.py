@@ -1,11 +1,31 @@
 """What the server will not or cannot do, and why: one error, which every dialect words its own
-way. Nothing here knows a wire format."""
+way. Nothing here knows a wire format. `refusals` is the border where what Podium raises becomes
+one."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final, Literal
+
+from podium.errors import (
+    BudgetExhausted,
+    ConfigError,
+    Conflict,
+    NotFound,
+    PlanError,
+    PodiumError,
+    PromptTooLong,
+    RateLimited,
+    RequestRefused,
+    StoreError,
+    UnreadableRun,
+    UsageError,
+    WorkerError,
+)
+from podium.server.logs import LOGGER
 
 Reason = Literal[
     "invalid",
@@ -41,6 +61,11 @@ STATUS: Final = MappingProxyType[Reason, int](
         "failed": 500,
     }
 )
+
+NO_RECORDS: Final = (
+    "this server cannot use its records at the moment; try again later, or tell who runs it"
+)
+"""What a client is told of a store that fails; the log says how."""
 
 
 class Refusal(Exception):
@@ -81,3 +106,54 @@ def refusal_of(error: Exception) -> Refusal:
 def invalid(field: str, message: str) -> Refusal:
     """The body is at fault, in that field."""
     return Refusal("invalid", message, field=field)
+
+
+def too_long(why: str) -> Refusal:
+    """The conversation fits into no worker's window."""
+    message = f"the prompt is too long for the workers here, so shorten it: {why}"
+    return Refusal("too_long", message, field="messages")
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """The border: what Podium raises, as a `Refusal`."""
+    try:
+        yield
+    except BudgetExhausted as error:
+        raise Refusal("out_of_budget", str(error)) from error
+    except NotFound as error:
+        raise Refusal("not_found", str(error)) from error
+    except Conflict as error:
+        raise Refusal("conflict", str(error)) from error
+    except PlanError as error:
+        raise invalid("podium.workflow", str(error)) from error
+    except ConfigError as error:
+        raise _of_the_configuration(error) from error
+    except UsageError as error:
+        raise Refusal("invalid", str(error)) from error
+    except RateLimited as error:
+        raise Refusal("rate_limited", str(error), retry_after=error.retry_after) from error
+    except PromptTooLong as error:
+        raise too_long(str(error)) from error
+    except RequestRefused as error:
+        raise Refusal("invalid", str(error)) from error
+    except WorkerError as error:
+        raise Refusal("upstream", str(error)) from error
+    except UnreadableRun as error:
+        LOGGER.error("%s", error)
+        raise Refusal("failed", _of_the_operators(error)) from error
+    except StoreError as error:
+        LOGGER.error("%s", error)
+        raise Refusal("failed", NO_RECORDS) from error
+
+
+def _of_the_configuration(error: ConfigError) -> Refusal:
+    """What a client may know of it: the fact, and not the remedy, which is for the log."""
+    LOGGER.warning("refused for what is configured: %s", error)
+    return Refusal("invalid", _of_the_operators(error))
+
+
+def _of_the_operators(error: PodiumError) -> str:
+    """The fact of the matter, without the remedy."""
+    fact = str(error).partition(";")[0]
+    return f"{fact}; only who runs this server can change that"

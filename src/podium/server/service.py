@@ -11,13 +11,16 @@ from podium.config import ServerSettings, Settings
 from podium.pool import Pool
 from podium.server.access import Door, Visitor
 from podium.server.access.places import Places
+from podium.server.answers.answer import Answered
 from podium.server.answers.gateway import Gateway
-from podium.server.answers.tiers import Answered, Answering, Bill
+from podium.server.answers.loading import Loading
+from podium.server.answers.tiers import Tiers
 from podium.server.answers.watch import Teller
 from podium.server.dialects.base import Asked
 from podium.server.figures.digest import Digests
 from podium.server.names import Names, Target
-from podium.server.operation.loading import Loading
+from podium.server.records.archive import Archive
+from podium.server.records.bill import Bill
 from podium.server.records.keeper import Keeper
 from podium.server.records.metrics import Metrics
 from podium.server.records.tally import Tally
@@ -37,7 +40,8 @@ class Service:
     names: Names
     door: Door
     keeper: Keeper
-    answering: Answering
+    archive: Archive
+    tiers: Tiers
     gateway: Gateway
     places: Places
     metrics: Metrics
@@ -59,7 +63,7 @@ class Service:
         if target.worker is not None:
             return await self.gateway.answer(asked, visitor, target.worker, bill, teller)
         assert target.tier is not None, "what is no worker is a tier"
-        return await self.answering.answer(asked, visitor, target.tier, bill, teller)
+        return await self.tiers.answer(asked, visitor, target.tier, bill, teller)
 
     async def settle(self, visitor: Visitor, target: Target, bill: Bill) -> None:
         """Charge whoever asked, also when the request was cut off meanwhile."""
@@ -92,16 +96,17 @@ async def opened(
     made from, where it was."""
     pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
     excludable = await podium.excludable()
-    answering = Answering(
+    archive = Archive(keeper)
+    archive.broadcast.listener = traces
+    tiers = Tiers(
         podium,
-        keeper,
+        archive,
         door,
         pool=pool,
         conductor=conductor,
         options=options,
         excludable=excludable,
     )
-    answering.broadcast.listener = traces
     return Service(
         podium=podium,
         settings=settings,
@@ -109,7 +114,8 @@ async def opened(
         names=Names(await podium.workers(), pool, conductor, options, configured),
         door=door,
         keeper=keeper,
-        answering=answering,
+        archive=archive,
+        tiers=tiers,
         gateway=Gateway(await podium.switchboard(), door, options.budget, excludable),
         places=Places(settings.in_flight, settings.queue),
         metrics=Metrics(),

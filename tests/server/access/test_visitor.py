@@ -2,29 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from podium.server.access.visitor import Visitor, tier_of
+from podium.server.access.visitor import Visitor
 from podium.server.refusal import Refusal
 from podium.store.keys import SCOPES, Scope
 
 
 def visitor(*scopes: Scope) -> Visitor:
     return Visitor(key_id="key_1", name="Ada", scopes=frozenset(scopes))
-
-
-@pytest.mark.parametrize(
-    ("model", "tier"),
-    [
-        ("podium", "podium"),
-        ("podium-mini", "mini"),
-        ("podium-ultra", "ultra"),
-        ("podium-ultra@0a1b", "ultra"),
-        ("mini", None),
-        ("gpt-5", None),
-        ("gpt-5@0a1b", None),
-    ],
-)
-def test_a_models_name_is_a_tiers_or_a_workers(model: str, tier: str | None) -> None:
-    assert tier_of(model) == tier
 
 
 def test_a_scope_that_the_key_lacks_is_forbidden_by_name() -> None:

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from podium.pool import Pool, WorkerProfile
 from podium.request import Image, Message, Text, ToolCall, ToolResult, assistant, system, user
-from podium.server.answers.conversation import SEE_THE_PICTURE, inside, outside, turn_of
+from podium.run import Run
+from podium.server.answers.conversation import SEE_THE_PICTURE, after, inside, outside, turn_of
 from podium.server.refusal import Refusal
 
 RUN = "run_0123456789abcdef"
@@ -100,3 +102,21 @@ def test_results_that_no_one_run_waits_for_are_refused(ids: list[str]) -> None:
     with pytest.raises(Refusal, match="no run here waits for") as refused:
         turn_of((results(*(ToolResult(id_, "red") for id_ in ids)),))
     assert refused.value.field == "messages"
+
+
+def test_a_turn_goes_on_from_a_run_and_its_instructions_replace_the_earlier() -> None:
+    run = Run(
+        id=RUN,
+        question="Hello",
+        status="answered",
+        pool=Pool((WorkerProfile(name="solo"),)),
+        conductor="rules",
+        created_at="2026-01-01T00:00:00.000+00:00",
+        history=(system("Be brief."), user("Before")),
+        images=(PICTURE,),
+    )
+    asked = Message("user", (Text("Hello"), PICTURE))
+    assert after(run, turn_of((user("And?"),))).history == (*run.history, asked)
+    instructed = after(run, turn_of((system("Be wordy."), user("Also"), user("And?"))))
+    assert instructed.history == (system("Be wordy."), user("Before"), asked, user("Also"))
+    assert instructed.question == "And?"

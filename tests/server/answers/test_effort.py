@@ -4,7 +4,7 @@ import pytest
 
 from podium.request import Effort
 from podium.runner import Options
-from podium.server.answers.effort import Extent, effort_of_thinking, extent
+from podium.server.answers.effort import Extent, extent
 
 USUAL = Options(max_steps=5, rounds=1)
 
@@ -29,10 +29,5 @@ def test_no_effort_goes_beyond_the_steps_that_the_settings_allow() -> None:
     assert extent("high", Options(max_steps=3, rounds=4)) == Extent(3, 5)
 
 
-def test_a_budget_for_thinking_is_an_effort() -> None:
-    assert effort_of_thinking(None) is None
-    assert [effort_of_thinking(tokens) for tokens in (1024, 8000, 32_000)] == [
-        "low",
-        "medium",
-        "high",
-    ]
+def test_a_conductor_that_would_not_plan_again_has_one_round() -> None:
+    assert extent("high", Options(max_steps=3, rounds=4), may_plan_again=False) == Extent(3, 1)

@@ -162,7 +162,7 @@ async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path
     async with with_runs(tmp_path, Slow("solo", "yes")) as served:
         asking = asyncio.create_task(served.ask(model="podium-ultra", stream=True))
         await begun.wait()
-        (run_id,) = served.service.answering.broadcast._told
+        (run_id,) = served.service.archive.broadcast._told
         shown = await served.client.get(f"/v1/runs/{run_id}")
         assert shown.json()["status"] == "running"
         refused = await served.client.delete(f"/v1/runs/{run_id}")
@@ -172,8 +172,8 @@ async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path
         go_on.set()
         told = events_in((await watching).text)
         await asking
-        assert not served.service.answering.broadcast._told, "what has ended is not held"
-        assert not served.service.answering.broadcast._root_of
+        assert not served.service.archive.broadcast._told, "what has ended is not held"
+        assert not served.service.archive.broadcast._root_of
     names = [name for name, _ in told]
     assert names[:3] == ["run_started", "planned", "step_started"]
     assert names[-3:] == ["step_done", "round_done", "run_done"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podium.request import user
-from podium.server.answers.tiers import Answered
+from podium.server.answers.answer import Answered
 from podium.server.dialects.base import Answer, Asked
 from podium.server.endpoints.exchange import Exchange
 from podium.server.endpoints.stream import Stream

@@ -187,7 +187,7 @@ async def asked_in_background(site: Site, **body: object) -> tuple[asyncio.Task[
                 pass
 
     task = asyncio.create_task(ask())
-    told = site.service.answering.broadcast._told
+    told = site.service.archive.broadcast._told
     while not told:
         assert not task.done(), "the question was refused"
         await asyncio.sleep(0.005)

@@ -42,7 +42,7 @@ async def traced(
     traces = Traces(provider)
     async with serving(application(workers, conductor=conductor)) as served:
         service = served.service
-        service.answering.broadcast.listener = traces
+        service.archive.broadcast.listener = traces
         served.app.state.holder.service = replace(service, traces=traces)
         yield served, exporter
     await traces.close()

@@ -19,7 +19,7 @@ from podium.config import ServerSettings, Settings
 from podium.errors import ConfigError
 from podium.local.addresses import shown
 from podium.providers.hops import HEADER, come_through
-from podium.server.records.logs import LOGGER
+from podium.server.logs import LOGGER
 from podium.server.refusal import Refusal, invalid
 
 MOST_HOPS: Final = 2

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, final
+from typing import final
 
 from podium.quick import quick
 from podium.run import Tier
+from podium.server.names import tier_of
 from podium.server.refusal import Refusal
 from podium.store.keys import NO_CAP, SCOPES, Allowance, Scope
-
-TIERS: Final = MappingProxyType[str, Tier](
-    {"podium-mini": "mini", "podium": "podium", "podium-ultra": "ultra"}
-)
-"""The tiers by the model names that clients ask for."""
-
-
-def tier_of(model: str) -> Tier | None:
-    """The tier that a model name means, pinned (`podium-ultra@…`) or not; None for a worker's."""
-    return TIERS.get(model.partition("@")[0])
 
 
 def scope_of(model: str) -> Scope:

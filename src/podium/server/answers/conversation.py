@@ -94,11 +94,25 @@ def _only_results(message: Message) -> Message:
     return replace(message, parts=tuple(p for p in message.parts if isinstance(p, ToolResult)))
 
 
-def told_after(run: Run) -> tuple[Message, ...]:
-    """The conversation up to and with that run's answer, for the next question to go on from."""
-    question = Message("user", (Text(run.question), *run.images))
+def question_of(run: Run) -> Message:
+    """What was asked in a run, with its pictures."""
+    return Message("user", (Text(run.question), *run.images))
+
+
+def after(run: Run, turn: Turn) -> Turn:
+    """The turn as it goes on from that run's answer. Instructions that come with it take the place
+    of those that the conversation began with."""
     answer = () if run.answer is None else (assistant(run.answer),)
-    return (*run.history, question, *answer)
+    earlier = (*run.history, question_of(run), *answer)
+    if any(message.role == "system" for message in turn.history):
+        earlier = earlier[_instructions(earlier) :]
+    count = _instructions(turn.history)
+    return replace(turn, history=(*turn.history[:count], *earlier, *turn.history[count:]))
+
+
+def _instructions(messages: Sequence[Message]) -> int:
+    """How many system messages a conversation begins with."""
+    return next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
 
 
 def outside(run_id: str, calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:

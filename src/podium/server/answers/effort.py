@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from podium.request import Effort
 from podium.runner import Options
-
-LOW_THINKING: Final = 4_096
-HIGH_THINKING: Final = 16_384
-"""Tokens: a budget for thinking below the first is low effort, from the second on high."""
 
 
 class Extent(NamedTuple):
@@ -19,28 +15,20 @@ class Extent(NamedTuple):
     rounds: int
 
 
-def extent(effort: Effort | None, usual: Options) -> Extent:
+def extent(effort: Effort | None, usual: Options, *, may_plan_again: bool = True) -> Extent:
     """What an effort comes to, where `usual` is what the settings allow.
 
     Without one, or with a medium one, it is what is usual. `none` and `minimal` leave a single
     step; `low` leaves two, in one round; `high` lets the conductor look at the answer once more
-    than usual, and at least once.
+    than usual, and at least once. A conductor that would not plan again has one round.
     """
     match effort:
         case "none" | "minimal":
-            return Extent(1, 1)
+            steps, rounds = 1, 1
         case "low":
-            return Extent(min(2, usual.max_steps), 1)
+            steps, rounds = min(2, usual.max_steps), 1
         case "high":
-            return Extent(usual.max_steps, max(2, usual.rounds + 1))
+            steps, rounds = usual.max_steps, max(2, usual.rounds + 1)
         case _:
-            return Extent(usual.max_steps, usual.rounds)
-
-
-def effort_of_thinking(tokens: int | None) -> Effort | None:
-    """The effort that a budget for thinking stands for."""
-    if tokens is None:
-        return None
-    if tokens < LOW_THINKING:
-        return "low"
-    return "medium" if tokens < HIGH_THINKING else "high"
+            steps, rounds = usual.max_steps, usual.rounds
+    return Extent(steps, rounds if may_plan_again else 1)

@@ -19,12 +19,13 @@ from podium.pool import WorkerProfile
 from podium.request import Delta, Image, Message, Reply, Request, ToolResult, assistant, user
 from podium.run import new_run_id, total_cost, total_usage
 from podium.server.access import Door, Visitor
+from podium.server.answers.answer import Answered
 from podium.server.answers.conversation import inside
-from podium.server.answers.tiers import Answered, Bill, refusals
 from podium.server.answers.watch import Teller
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.wishes import excluded
-from podium.server.refusal import Refusal, invalid
+from podium.server.records.bill import Bill
+from podium.server.refusal import Refusal, invalid, refusals
 from podium.structure import misfit, require_sound
 from podium.worker import Worker
 

@@ -56,7 +56,7 @@ async def export(run_id: str, service: Serving, visitor: Admitted) -> Response:
 
 async def _seen(run_id: str, service: Service, visitor: Visitor) -> Run:
     visitor.require("runs:read")
-    return await service.answering.run(run_id, visitor)
+    return await service.archive.run(run_id, visitor)
 
 
 def _sent(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:

@@ -19,14 +19,15 @@ from podium.request import Request
 from podium.server.access import Visitor
 from podium.server.access.hops import hop
 from podium.server.access.pictures import check_pictures
-from podium.server.answers.tiers import Answered, Bill
+from podium.server.answers.answer import Answered
 from podium.server.dialects.base import Asked, Dialect
 from podium.server.dialects.wishes import with_headers
 from podium.server.endpoints.errors import headers_of, let_in
 from podium.server.endpoints.exchange import ClientGone, Exchange
 from podium.server.endpoints.stream import Stream
+from podium.server.logs import LOGGER, REQUEST
 from podium.server.names import Target
-from podium.server.records.logs import LOGGER, REQUEST
+from podium.server.records.bill import Bill
 from podium.server.refusal import Refusal, invalid, refusal_of
 from podium.server.service import Holder, Service
 from podium.store.keys import Scope as KeyScope
@@ -35,7 +36,7 @@ from podium.usage import NO_USAGE
 TRACE: Final = "x-podium-trace"
 
 
-class Endpoint:
+class DialectEndpoint:
     """`POST` in one dialect. `visit` is how each request is served."""
 
     def __init__(

@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse, Response
 from podium.errors import PodiumError
 from podium.server.access import Visitor
 from podium.server.access.browsers import Headers, check_request
-from podium.server.answers.tiers import refusals
 from podium.server.dialects.base import Dialect
 from podium.server.endpoints.exchange import (
     NEVER_SENT,
@@ -25,8 +24,8 @@ from podium.server.endpoints.exchange import (
     session_in,
     token_in,
 )
-from podium.server.records.logs import LOGGER
-from podium.server.refusal import Reason, Refusal
+from podium.server.logs import LOGGER
+from podium.server.refusal import Reason, Refusal, refusals
 from podium.server.service import Service
 
 USUAL: Final = "/v1/chat/completions"

@@ -16,7 +16,6 @@ from podium.request import Request, user
 from podium.run import Round, total_cost, total_usage
 from podium.server.access import Visitor
 from podium.server.answers.conversation import Turn
-from podium.server.answers.tiers import Bill, refusals
 from podium.server.dialects.base import Asked
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
@@ -26,7 +25,8 @@ from podium.server.endpoints.errors import Admitted, Serving
 from podium.server.endpoints.exchange import body_within, parsed
 from podium.server.endpoints.openapi import COUNT, body_of
 from podium.server.names import Target
-from podium.server.refusal import invalid
+from podium.server.records.bill import Bill
+from podium.server.refusal import invalid, refusals
 from podium.server.service import Service
 from podium.usage import NO_USAGE, Usage, add
 
@@ -58,7 +58,7 @@ class PlanVisit(Visit):
             raise invalid(
                 "model", f"{target.name!r} is a single worker, for which nothing is planned"
             )
-        turn, wishes = await service.answering.to_plan(asked, visitor, target.tier)
+        turn, wishes = await service.tiers.to_plan(asked, visitor, target.tier)
 
         def told(event: Event) -> None:
             if isinstance(event, Planned):

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from podium.document import summary_document
 from podium.run import Run, RunStatus, Tier, timestamp
 from podium.server.access import Visitor
-from podium.server.answers.tiers import failure_of, retold
+from podium.server.answers.answer import failure_of, retold
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.dialects.responses.output import response_id
 from podium.server.dialects.responses.output import run_id as run_of
@@ -89,7 +89,7 @@ async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
     found = await _seen(run_id, service, visitor)
     names = await key_names(service, visitor) if found.owner else {}
     document = {
-        **run_details(found, is_performed=await _is_performed(found, service)),
+        **run_details(found, is_performed=await service.archive.is_performed(found)),
         "owner_name": names.get(found.owner),
     }
     return Response(written(document), media_type="application/json")
@@ -172,34 +172,17 @@ def _feedback_document(given: Feedback) -> dict[str, Any]:
 
 async def _seen(run_id: str, service: Service, visitor: Visitor) -> Run:
     visitor.require("runs:read")
-    return await service.answering.run(run_id, visitor)
+    return await service.archive.run(run_id, visitor)
 
 
 async def _forget(run_id: str, service: Service, visitor: Visitor) -> None:
     visitor.require("runs:delete")
-    run = await service.answering.run(run_id, visitor)
-    if await _is_performed(run, service):
-        raise Refusal("conflict", f"{run.id} still goes on; delete it when it has ended")
-    await service.keeper.delete(run.id)
-
-
-async def _is_performed(run: Run, service: Service) -> bool:
-    """Whether any process is at work on the run, this one or another."""
-    if service.answering.broadcast.goes_on(run.id):
-        return True
-    return run.status == "running" and await service.keeper.is_performed(run.id)
+    await service.archive.forget(run_id, visitor)
 
 
 async def _told(run_id: str, service: Service, visitor: Visitor) -> AsyncIterator[bytes]:
     """The events as bytes, with signs of life where nothing happens for a while."""
-
-    async def load() -> Run:
-        return await service.answering.run(run_id, visitor)
-
-    async def is_performed() -> bool:
-        return await service.keeper.is_performed(run_id)
-
-    happening = aiter(service.answering.broadcast.watch(run_id, load, is_performed))
+    happening = aiter(service.archive.watch(run_id, visitor))
     seconds = service.settings.keep_alive_seconds
     upcoming = asyncio.ensure_future(anext(happening, None))
     try:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from podium.server.answers.tiers import Answered
+from podium.server.answers.answer import Answered
 from podium.server.dialects.base import Answer, Asked, Dialect, Writer
 from podium.server.endpoints.exchange import Exchange
 from podium.server.refusal import Refusal, refusal_of

@@ -19,8 +19,8 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from podium.run import Tier
-from podium.server.access.visitor import tier_of
 from podium.server.figures.digest import Digest
+from podium.server.names import tier_of
 from podium.store.accounts import RunSums
 from podium.store.keys import KeyUsage
 

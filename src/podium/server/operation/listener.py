@@ -9,7 +9,7 @@ import uvicorn
 
 from podium.config import ServerSettings
 from podium.errors import ConfigError
-from podium.server.records.logs import LOGGER
+from podium.server.logs import LOGGER
 
 
 def bound(server: ServerSettings) -> socket.socket:

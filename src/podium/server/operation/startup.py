@@ -34,9 +34,9 @@ from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.logs import LOGGER, form_here, log_to_standard_error
 from podium.server.operation.listener import AnnouncedServer, announce
 from podium.server.records.keeper import Keeper
-from podium.server.records.logs import LOGGER, form_here, log_to_standard_error
 from podium.server.records.tally import Tally
 from podium.server.service import Service, opened
 from podium.store import keys_in, open_store

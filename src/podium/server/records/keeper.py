@@ -16,7 +16,6 @@ What a crash may cost: runs that have just ended, and the beginning of those tha
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,9 +26,8 @@ from typing import Final
 from podium.errors import Conflict, NotFound, PodiumError
 from podium.resumption import goes_on_with_results
 from podium.run import Round, Run, StepRecord, timestamp
+from podium.server.logs import LOGGER
 from podium.store import EVERY_RUN, Feedback, RunFilter, RunList, RunStore, feedback_in
-
-log = logging.getLogger("podium.server")
 
 PATIENCE: Final = 1.0
 """Seconds that a run goes on before its beginning is written."""
@@ -257,7 +255,7 @@ class Keeper:
         try:
             await write()
         except PodiumError as error:
-            log.warning("%s was not stored: %s", run_id, error)
+            LOGGER.warning("%s was not stored: %s", run_id, error)
 
     async def _drained(self) -> None:
         while self._writer is not None and not self._writer.done():

@@ -10,7 +10,7 @@ from typing import Final
 
 from podium.errors import PodiumError
 from podium.run import timestamp
-from podium.server.records.logs import LOGGER
+from podium.server.logs import LOGGER
 from podium.store import RunStore
 
 EVERY_SECONDS: Final = 600.0

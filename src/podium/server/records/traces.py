@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -31,9 +31,8 @@ from podium.events import Event, RunDone, RunStarted, StepDone, StepStarted
 from podium.pool import Pool
 from podium.request import ToolCall
 from podium.run import Attempt, Run, StepRecord
-from podium.server.answers.tiers import Bill
-from podium.server.endpoints.exchange import Exchange
 from podium.server.names import NAME_OF, Target
+from podium.server.records.bill import Bill
 from podium.usage import Usage
 
 PROVIDER: Final = "podium"
@@ -44,6 +43,19 @@ _SECOND: Final = 1_000_000_000
 
 Place = tuple[int, int]
 """A step of a run: its round and its index."""
+
+
+class Asking(Protocol):
+    """A request, as far as its span is concerned."""
+
+    @property
+    def status(self) -> int:
+        """The status of what was answered."""
+        ...
+
+    def get(self, name: str, /) -> str | None:
+        """A header; `name` in lower case."""
+        ...
 
 
 @dataclass(slots=True)
@@ -72,12 +84,12 @@ class Traces:
         await asyncio.to_thread(self._provider.shutdown)
 
     @contextmanager
-    def request(self, path: str, exchange: Exchange) -> Iterator[None]:
+    def request(self, path: str, asking: Asking) -> Iterator[None]:
         """The span of one request, around all that is done for it."""
         carrier = {
             name: value
             for name in ("traceparent", "tracestate")
-            if (value := exchange.get(name)) is not None
+            if (value := asking.get(name)) is not None
         }
         with self._tracer.start_as_current_span(
             f"POST {path}",
@@ -88,8 +100,8 @@ class Traces:
             try:
                 yield
             finally:
-                span.set_attribute("http.response.status_code", exchange.status)
-                if exchange.status >= 500:
+                span.set_attribute("http.response.status_code", asking.status)
+                if asking.status >= 500:
                     span.set_status(StatusCode.ERROR)
 
     def settled(self, target: Target, bill: Bill) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from podium.server.records.logs import REQUEST, JsonLines, TextLines, log_to_standard_error
+from podium.server.logs import REQUEST, JsonLines, TextLines, log_to_standard_error
 
 
 def record(**extra: object) -> logging.LogRecord:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from podium.errors import WorkerError
 from podium.pool import WorkerProfile
-from podium.server.records.logs import LOGGER
+from podium.server.logs import LOGGER
 
 
 @runtime_checkable

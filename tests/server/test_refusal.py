@@ -10,8 +10,7 @@ import pytest
 from podium.errors import ConfigError, StoreError, UsageError
 from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.server.answers.tiers import refusals
-from podium.server.refusal import Refusal
+from podium.server.refusal import Refusal, refusals
 from support.serving import application, serving
 
 

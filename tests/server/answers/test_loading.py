@@ -7,7 +7,7 @@ import pytest
 
 from podium.errors import Unavailable
 from podium.providers import ScriptedWorker
-from podium.server.operation.loading import Loading
+from podium.server.answers.loading import Loading
 from support.serving import application, serving
 
 

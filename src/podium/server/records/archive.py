@@ -1,0 +1,58 @@
+"""The runs that a visitor may look into: those on record, and those that go on in this process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from podium.errors import UsageError
+from podium.run import Run
+from podium.server.access import Visitor
+from podium.server.records.broadcast import Broadcast, Happening
+from podium.server.records.keeper import Keeper
+from podium.server.refusal import Refusal
+
+
+class Archive:
+    """Finds runs for visitors, watches them and forgets them."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self.keeper = keeper
+        self.broadcast = Broadcast()
+
+    async def run(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
+        """A run that the visitor may see, by its whole id; `field` is where they named it."""
+        try:
+            run: Run | None = await self.keeper.load(run_id)
+        except UsageError:  # there is none of that id on record
+            run = self.broadcast.begun(run_id)
+        if run is None or run.id != run_id or not visitor.may_see(run.owner):
+            raise Refusal(
+                "not_found",
+                f"there is no {run_id[:80]!r} here: it was deleted, not kept, or is not yours",
+                field=field,
+            )
+        return run
+
+    async def is_performed(self, run: Run) -> bool:
+        """Whether any process is at work on the run, this one or another."""
+        if self.broadcast.goes_on(run.id):
+            return True
+        return run.status == "running" and await self.keeper.is_performed(run.id)
+
+    async def forget(self, run_id: str, visitor: Visitor) -> None:
+        """Forget a run that the visitor may see, and all that it holds, unless it goes on."""
+        run = await self.run(run_id, visitor)
+        if await self.is_performed(run):
+            raise Refusal("conflict", f"{run.id} still goes on; delete it when it has ended")
+        await self.keeper.delete(run.id)
+
+    def watch(self, run_id: str, visitor: Visitor) -> AsyncIterator[Happening]:
+        """Everything that has happened and will happen in a run that the visitor may see."""
+
+        async def load() -> Run:
+            return await self.run(run_id, visitor)
+
+        async def is_performed() -> bool:
+            return await self.keeper.is_performed(run_id)
+
+        return self.broadcast.watch(run_id, load, is_performed)
