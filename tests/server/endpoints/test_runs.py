@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -129,6 +130,18 @@ async def test_a_run_is_shown_with_its_steps_and_forgotten_when_deleted(tmp_path
             assert (gone.status_code, gone.json()["refused"]) == (404, "not_found")
 
 
+async def test_a_run_that_cannot_be_read_can_be_deleted(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        run_id = (await served.ask()).headers["x-podium-run"]
+        await served.client.get("/v1/runs")  # which waits until it is written
+        with sqlite3.connect(tmp_path / "runs.db") as database:
+            database.execute("UPDATE runs SET document = '[]'")
+        database.close()
+        assert (await served.client.get(f"/v1/runs/{run_id}")).status_code == 500
+        assert (await served.client.delete(f"/v1/runs/{run_id}")).status_code == 204
+        assert (await served.client.get(f"/v1/runs/{run_id}")).status_code == 404
+
+
 async def test_the_beginning_of_an_id_is_not_enough(tmp_path: Path) -> None:
     async with with_runs(tmp_path) as served:
         run_id = (await served.ask()).headers["x-podium-run"]
@@ -168,7 +181,8 @@ async def test_the_events_of_a_run_that_goes_on_are_told_as_they_happen(tmp_path
         refused = await served.client.delete(f"/v1/runs/{run_id}")
         assert refused.status_code == 409
         watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
-        await asyncio.sleep(0.01)
+        while run_id not in served.service.archive.broadcast._watchers:
+            await asyncio.sleep(0)
         go_on.set()
         told = events_in((await watching).text)
         await asking
@@ -217,9 +231,17 @@ async def test_a_run_that_goes_on_at_another_replica_is_watched_and_not_deleted(
         refused = await served.client.delete(f"/v1/runs/{run_id}")
         assert (refused.status_code, refused.json()["refused"]) == (409, "conflict")
         assert (await served.client.get(f"/v1/runs/{run_id}")).json()["is_performed"]
-        watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
-        await asyncio.sleep(0.01)
         keeper = served.service.keeper
+        looked, is_performed = list[str](), keeper.is_performed
+
+        async def looking(run_id: str) -> bool:
+            looked.append(run_id)
+            return await is_performed(run_id)
+
+        monkeypatch.setattr(keeper, "is_performed", looking)
+        watching = asyncio.create_task(served.client.get(f"/v1/runs/{run_id}/events"))
+        while len(looked) < 2:
+            await asyncio.sleep(0)
         await keeper.finish(replace(await keeper.load(run_id), status="answered", answer="so"))
         watched = await watching
     assert [name for name, _ in events_in(watched.text)] == ["run_started", "run_done"]

@@ -252,6 +252,33 @@ async def test_a_run_is_performed_before_its_beginning_is_written() -> None:
     assert not await keeper.is_performed("run_1")
 
 
+async def test_a_run_that_ends_while_its_beginning_is_written_is_found_throughout() -> None:
+    class Slow(Written):
+        def __init__(self) -> None:
+            super().__init__()
+            self.begins, self.may_begin = asyncio.Event(), asyncio.Event()
+
+        async def begin(self, run: Run) -> None:
+            self.begins.set()
+            await self.may_begin.wait()
+            await super().begin(run)
+
+    store = Slow()
+    store.gate.clear()
+    keeper = Keeper(store, patience=0.0)
+    await keeper.begin(a_run())
+    await store.begins.wait()
+    ending = asyncio.create_task(keeper.finish(ended()))
+    await asyncio.sleep(0)  # it waits for the beginning now
+    assert await keeper.load("run_1") == a_run()
+    store.may_begin.set()
+    await ending
+    assert await keeper.load("run_1") == ended()
+    store.gate.set()
+    await keeper.close()
+    assert store.writes == [("begin", "run_1"), ("finish", "run_1")]
+
+
 async def test_a_run_is_taken_up_as_it_ended_though_that_is_still_to_be_written(
     tmp_path: Path,
 ) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from podium.errors import UsageError
+from podium.errors import UnreadableRun, UsageError
 from podium.run import Run
 from podium.server.access import Visitor
 from podium.server.records.broadcast import Broadcast, Happening
 from podium.server.records.keeper import Keeper
 from podium.server.refusal import Refusal
+from podium.store import RunFilter
 
 
 class Archive:
@@ -22,15 +23,13 @@ class Archive:
     async def run(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
         """A run that the visitor may see, by its whole id; `field` is where they named it."""
         try:
-            run: Run | None = await self.keeper.load(run_id)
-        except UsageError:  # there is none of that id on record
-            run = self.broadcast.begun(run_id)
+            run = await self._found(run_id)
+        except UnreadableRun:
+            if not await self._is_theirs(run_id, visitor):
+                raise _none(run_id, field) from None
+            raise
         if run is None or run.id != run_id or not visitor.may_see(run.owner):
-            raise Refusal(
-                "not_found",
-                f"there is no {run_id[:80]!r} here: it was deleted, not kept, or is not yours",
-                field=field,
-            )
+            raise _none(run_id, field)
         return run
 
     async def is_performed(self, run: Run) -> bool:
@@ -41,7 +40,11 @@ class Archive:
 
     async def forget(self, run_id: str, visitor: Visitor) -> None:
         """Forget a run that the visitor may see, and all that it holds, unless it goes on."""
-        run = await self.run(run_id, visitor)
+        try:
+            run = await self.run(run_id, visitor)
+        except UnreadableRun:  # its whole id is enough to be rid of it
+            await self.keeper.delete(run_id)
+            return
         if await self.is_performed(run):
             raise Refusal("conflict", f"{run.id} still goes on; delete it when it has ended")
         await self.keeper.delete(run.id)
@@ -56,3 +59,32 @@ class Archive:
             return await self.keeper.is_performed(run_id)
 
         return self.broadcast.watch(run_id, load, is_performed)
+
+    async def _found(self, run_id: str) -> Run | None:
+        found = await self._on_record(run_id) or self.broadcast.begun(run_id)
+        # One that went on when the store was asked, and has ended since, is on record by now.
+        return found or await self._on_record(run_id)
+
+    async def _on_record(self, run_id: str) -> Run | None:
+        try:
+            return await self.keeper.load(run_id)
+        except UsageError:  # there is none of that id, or several begin with it
+            return None
+
+    async def _is_theirs(self, run_id: str, visitor: Visitor) -> bool:
+        """Whether a run that cannot be read is one that the visitor may see: a list takes it for a
+        place to go on from only where it is among the runs that are listed."""
+        theirs = RunFilter(owner=None if visitor.may("admin") else visitor.key_id)
+        try:
+            await self.keeper.list(theirs, limit=1, before=run_id)
+        except UsageError:
+            return False
+        return True
+
+
+def _none(run_id: str, field: str | None) -> Refusal:
+    return Refusal(
+        "not_found",
+        f"there is no {run_id[:80]!r} here: it was deleted, not kept, or is not yours",
+        field=field,
+    )

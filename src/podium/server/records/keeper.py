@@ -125,10 +125,11 @@ class Keeper:
             elif goes_on_with_results(run):
                 self._hold(run)
             return
-        self._forget_beginning(run.id)
+        self._stop_writing(run.id)
         if run.id in self._writing:  # its beginning must not be written over its end
             await asyncio.wait({self._writing[run.id]})
         self._ended[run.id] = run
+        self._begun.pop(run.id, None)  # not before: until now it was nowhere else
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_ended())
         if self._shared or len(self._ended) > BACKLOG:
@@ -229,9 +230,9 @@ class Keeper:
         if self._unwritten.get(run_id) is waiting:
             del self._unwritten[run_id], self._begun[run_id]
 
-    def _forget_beginning(self, run_id: str) -> None:
+    def _stop_writing(self, run_id: str) -> None:
+        """Leave what there is to write of its beginning: it will be written whole."""
         self._unwritten.pop(run_id, None)
-        self._begun.pop(run_id, None)
         timer = self._timers.pop(run_id, None)
         if timer is not None:
             timer.cancel()

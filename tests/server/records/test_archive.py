@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podium.errors import UnreadableRun
+from podium.events import RunDone, RunStarted
+from podium.pool import Pool, WorkerProfile
+from podium.run import Run
+from podium.server.access import Visitor
+from podium.server.records.archive import Archive
+from podium.server.records.keeper import Keeper
+from podium.server.refusal import Refusal
+from podium.store import NullStore, RunStore, open_store
+
+RUN = Run(
+    id="run_0123456789abcdef",
+    question="Why?",
+    status="running",
+    pool=Pool((WorkerProfile(name="solo"),)),
+    conductor="rules",
+    created_at="2026-01-01T00:00:00.000+00:00",
+    owner="key_ada",
+)
+ENDED = replace(RUN, status="answered", answer="so")
+ADA = Visitor(key_id="key_ada", scopes=frozenset({"ask"}))
+BOB = Visitor(key_id="key_bob", scopes=frozenset({"ask"}))
+ADMIN = Visitor(key_id="key_admin", scopes=frozenset({"admin"}))
+
+
+async def damaged(directory: Path) -> RunStore:
+    """A store in which the run is on record, and cannot be read."""
+    store = await open_store(directory / "runs.db")
+    await store.finish(ENDED)
+    await store.close()
+    with sqlite3.connect(directory / "runs.db") as database:
+        database.execute("UPDATE runs SET document = '[]'")
+    database.close()
+    return await open_store(directory / "runs.db")
+
+
+async def test_a_run_that_goes_on_is_found_though_nothing_of_it_is_written() -> None:
+    archive = Archive(Keeper(NullStore()))
+    archive.broadcast(RunStarted(RUN))
+    assert await archive.run(RUN.id, ADA) == RUN
+
+
+async def test_a_run_that_ends_while_the_store_is_read_is_found() -> None:
+    class Slow(NullStore):
+        def __init__(self) -> None:
+            self.is_read, self.may_answer = asyncio.Event(), asyncio.Event()
+
+        async def load(self, run_id: str) -> Run:
+            self.is_read.set()
+            await self.may_answer.wait()
+            return await super().load(run_id)
+
+        async def finish(self, *runs: Run) -> None:
+            await asyncio.Event().wait()
+
+    store = Slow()
+    keeper = Keeper(store)
+    archive = Archive(keeper)
+    archive.broadcast(RunStarted(RUN))
+    looking = asyncio.create_task(archive.run(RUN.id, ADA))
+    await store.is_read.wait()
+    archive.broadcast(RunDone(ENDED))
+    await keeper.finish(ENDED)
+    store.may_answer.set()
+    assert await looking == ENDED
+
+
+async def test_a_run_that_cannot_be_read_is_forgotten_by_whoever_may_see_it(
+    tmp_path: Path,
+) -> None:
+    for number, visitor in enumerate((ADA, ADMIN)):
+        (directory := tmp_path / str(number)).mkdir()
+        archive = Archive(Keeper(await damaged(directory)))
+        with pytest.raises(UnreadableRun):
+            await archive.run(RUN.id, visitor)
+        await archive.forget(RUN.id, visitor)
+        assert await archive.keeper.list() == []
+        await archive.keeper.close()
+
+
+async def test_to_others_a_run_that_cannot_be_read_looks_as_if_there_were_none(
+    tmp_path: Path,
+) -> None:
+    archive = Archive(Keeper(await damaged(tmp_path)))
+    for look in (archive.run, archive.forget):
+        with pytest.raises(Refusal, match="there is no 'run_0123") as refused:
+            await look(RUN.id, BOB)
+        assert refused.value.reason == "not_found"
+    assert len(await archive.keeper.list()) == 1
+    await archive.keeper.close()
