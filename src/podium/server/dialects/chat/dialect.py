@@ -25,7 +25,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.request import TOOL_CHOICES, Message, Terms, Tool, system
+from podium.request import TOOL_CHOICES, Message, Terms, Tool
 from podium.server.dialects.base import Answer, Asked, Dialect, Json, Wished, Writer
 from podium.server.dialects.chat.answer import completion
 from podium.server.dialects.chat.messages import conversation
@@ -52,6 +52,7 @@ from podium.server.dialects.openai import (
     verbosity,
 )
 from podium.server.dialects.tools import MOST_TOOLS, distinct, tool
+from podium.server.dialects.turns import with_instructions
 from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
 
@@ -169,8 +170,7 @@ def _same(value: object, harmless: object) -> bool:
 
 def _messages(fields: Fields) -> tuple[Message, ...]:
     messages = fields.required("messages", conversation)
-    words = fields.optional("verbosity", verbosity)
-    return (system(words), *messages) if words else messages
+    return with_instructions(messages, fields.optional("verbosity", verbosity))
 
 
 def _shows_usage(fields: Fields, stream: bool) -> bool:

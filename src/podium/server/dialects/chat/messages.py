@@ -26,13 +26,19 @@ from podium.server.dialects.fields import (
     joined,
     listed,
     opened,
-    shown,
     text,
     text_of,
     wrong,
 )
 from podium.server.dialects.openai import detail
 from podium.server.dialects.pictures import image
+from podium.server.dialects.turns import (
+    OpenCalls,
+    end_of_turn,
+    is_empty,
+    results_together,
+    with_turn_last,
+)
 from podium.server.refusal import invalid
 
 MOST_MESSAGES: Final = 10_000
@@ -65,14 +71,14 @@ _name: Final = text_of(1, 64)
 def conversation(value: object, path: str) -> tuple[Message, ...]:
     """All messages. The last one is the user's, or holds the results of tools."""
     told = listed(_message, most=MOST_MESSAGES, least=1)(value, path)
-    _calls_and_results_match(told, path)
-    messages = _system_before_the_turn(_results_together(told))
+    _check_calls(told, path)
+    messages = _with_the_turn_last(results_together(told))
     last = messages[-1]
     heard = [place for place, message in enumerate(told) if message.role != "system"]
     at = joined(path, heard[-1] if heard else len(told) - 1)
     if last.role not in ("user", "tool"):
         raise invalid(at, f"{at}: the last message must be the user's or a tool's result")
-    if last.role == "user" and _is_empty(last):
+    if is_empty(last):
         raise invalid(at, f"{at}: the message is empty; say what is asked")
     return messages
 
@@ -193,65 +199,25 @@ def _call(value: object, path: str) -> ToolCall:
     )
 
 
-def _calls_and_results_match(messages: Iterable[Message], path: str) -> None:
-    pending: dict[str, str] = {}
+def _check_calls(messages: Iterable[Message], path: str) -> None:
+    calls = OpenCalls("send one message of role 'tool' for each call, right after the calls")
     at = path
     for index, message in enumerate(messages):
         at = joined(path, index)
-        if message.role == "tool":
-            for part in message.parts:
-                if isinstance(part, ToolResult) and pending.pop(part.call_id, None) is None:
-                    raise invalid(
-                        f"{at}.tool_call_id",
-                        f"{at}.tool_call_id: the assistant's turn before it has no open call "
-                        f"with that id, {shown(part.call_id)}",
-                    )
-            continue
-        _none_pending(pending, at)
+        if message.role != "tool":
+            calls.settle(at)
         for part in message.parts:
             if isinstance(part, ToolCall):
-                if part.id in pending:
-                    raise invalid(at, f"{at}.tool_calls: two calls have one id, {shown(part.id)}")
-                pending[part.id] = part.name
-    _none_pending(pending, at)
+                calls.call(part, at)
+            elif isinstance(part, ToolResult):
+                calls.answer(part, joined(at, "tool_call_id"))
+    calls.settle(at)
 
 
-def _none_pending(pending: dict[str, str], at: str) -> None:
-    if pending:
-        open_calls = ", ".join(shown(identity) for identity in list(pending)[:5])
-        raise invalid(
-            at,
-            f"{at}: the assistant's calls {open_calls} have no result; "
-            f"send one message of role 'tool' for each, right after the calls",
-        )
-
-
-def _results_together(messages: Iterable[Message]) -> list[Message]:
-    """Results that follow each other as one message: they answer one turn."""
-    together: list[Message] = []
-    results: list[Part] = []
-    for message in messages:
-        if message.role == "tool":
-            results += message.parts
-            continue
-        if results:
-            together.append(Message("tool", tuple(results)))
-            results = []
-        together.append(message)
-    return [*together, Message("tool", tuple(results))] if results else together
-
-
-def _system_before_the_turn(messages: list[Message]) -> tuple[Message, ...]:
-    """What the system says last is told right before the turn that is to be answered, so that
-    this turn ends the conversation. Where nobody else spoke, its last words are the question."""
-    end = len(messages)
-    while end and messages[end - 1].role == "system":
-        end -= 1
+def _with_the_turn_last(messages: list[Message]) -> tuple[Message, ...]:
+    """Results belong to a turn with the calls before them. Where nobody but the system spoke, its
+    last words are the question."""
+    end = end_of_turn(messages)
     if not end:
         return (*messages[:-1], Message("user", messages[-1].parts))
-    turn = end - (2 if messages[end - 1].role == "tool" else 1)
-    return (*messages[:turn], *messages[end:], *messages[turn:end])
-
-
-def _is_empty(message: Message) -> bool:
-    return not message.text.strip() and not any(isinstance(p, Image) for p in message.parts)
+    return with_turn_last(messages, end - (2 if messages[end - 1].role == "tool" else 1))

@@ -31,6 +31,7 @@ from podium.server.dialects.fields import (
 )
 from podium.server.dialects.messages.thinking import thinking_of
 from podium.server.dialects.pictures import address, image_bytes
+from podium.server.dialects.turns import OpenCalls, with_instructions, without_thinking
 from podium.server.refusal import Refusal, invalid
 
 MOST_MESSAGES: Final = 100_000
@@ -60,11 +61,10 @@ _ELSEWHERE: Final = (
 def conversation(body: Fields) -> tuple[Message, ...]:
     """The system prompt and the turns, as the client tells them."""
     words = body.optional("system", _system)
-    opening = (Message("system", (Text(words),)),) if words else ()
     turns = _Turns()
     body.required("messages", listed(turns.take, most=MOST_MESSAGES, least=1))
-    turns.settle()
-    return opening + tuple(turns.messages)
+    turns.calls.settle()
+    return with_instructions(tuple(turns.messages), words)
 
 
 def without_old_thinking(messages: tuple[Message, ...], turns: int) -> tuple[Message, ...]:
@@ -78,8 +78,7 @@ def without_old_thinking(messages: tuple[Message, ...], turns: int) -> tuple[Mes
         if message.role == "assistant":
             seen = True
             if turn >= turns:
-                parts = tuple(part for part in message.parts if not isinstance(part, Thinking))
-                message = Message("assistant", parts)
+                message = without_thinking(message)
         if message.parts:
             kept.append(message)
     return tuple(reversed(kept))
@@ -90,8 +89,11 @@ class _Turns:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self._waiting: dict[str, str] = {}
-        self._seen: set[str] = set()
+        self.calls = OpenCalls(
+            "answer each tool_use once, in the user message that follows it",
+            named="tool_use blocks",
+            once=True,
+        )
         self._last_role: Role | None = None
 
     def take(self, value: object, path: str) -> None:
@@ -99,43 +101,17 @@ class _Turns:
         fields = opened(value, path).only(("role", "content"))
         role = fields.required("role", choice(_ROLES))
         if role == "assistant" and self._last_role == "user":
-            self.settle()
+            self.calls.settle()
         if role != "system":
             self._last_role = role
         parts = tuple(fields.required("content", _READERS[role]))
         for part, at in parts:
             if isinstance(part, ToolCall):
-                self._ask(part, at)
+                self.calls.call(part, at)
             if isinstance(part, ToolResult):
-                self._answer(part, at)
+                self.calls.answer(part, f"{at}.tool_use_id")
         if parts:
             self.messages.append(_message(role, tuple(part for part, _ in parts)))
-
-    def settle(self) -> None:
-        """Every call must have its result by now."""
-        if self._waiting:
-            call, path = next(iter(self._waiting.items()))
-            raise invalid(
-                path,
-                f"{path}: the tool_use {call!r} has no tool_result after it; "
-                f"answer each call in the user message that follows",
-            )
-
-    def _ask(self, call: ToolCall, path: str) -> None:
-        if call.id in self._seen:
-            raise invalid(path, f"{path}: two tool_use blocks have the id {call.id!r}")
-        self._seen.add(call.id)
-        self._waiting[call.id] = path
-
-    def _answer(self, result: ToolResult, path: str) -> None:
-        if self._waiting.pop(result.call_id, None) is None:
-            came = "was answered before" if result.call_id in self._seen else "is not known"
-            field = f"{path}.tool_use_id"
-            raise invalid(
-                field,
-                f"{field}: the call {result.call_id!r} {came}; answer each tool_use of the "
-                f"assistant message before this one, once",
-            )
 
 
 def _message(role: Role, parts: tuple[Part, ...]) -> Message:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from podium.request import Message, Terms, Thinking, system
+from podium.request import Message, Terms
 from podium.server.dialects.base import Answer, Asked, Json, Wished, Writer
 from podium.server.dialects.fields import (
     Fields,
@@ -67,6 +67,7 @@ from podium.server.dialects.responses.output import (
 )
 from podium.server.dialects.responses.stream import ResponsesWriter
 from podium.server.dialects.responses.tools import spoken_names, tool_choice, tools
+from podium.server.dialects.turns import with_instructions, without_thinking
 from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
 
@@ -250,19 +251,15 @@ def _messages(
 
     instructions = fields.optional("instructions", text)
     length = form.optional("verbosity", verbosity)
-    leading = [system(words) for words in (instructions, length) if words]
     messages = fields.required("input", told)
     if reasoning.values.get("context") == "current_turn":
         messages = _with_thinking_of_this_turn_alone(messages)
-    return (*leading, *messages)
+    return with_instructions(messages, instructions, length)
 
 
 def _with_thinking_of_this_turn_alone(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     turn = max((at for at, message in enumerate(messages) if message.role == "user"), default=0)
-    earlier = (
-        Message(message.role, tuple(p for p in message.parts if not isinstance(p, Thinking)))
-        for message in messages[:turn]
-    )
+    earlier = map(without_thinking, messages[:turn])
     return (*(message for message in earlier if message.parts), *messages[turn:])
 
 

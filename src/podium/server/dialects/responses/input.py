@@ -33,6 +33,13 @@ from podium.server.dialects.openai import detail
 from podium.server.dialects.pictures import image
 from podium.server.dialects.responses.tools import INPUT, flat_name
 from podium.server.dialects.seals import unsealed
+from podium.server.dialects.turns import (
+    OpenCalls,
+    end_of_turn,
+    is_empty,
+    results_together,
+    with_turn_last,
+)
 from podium.server.refusal import invalid
 
 MOST_ITEMS: Final = 20_000
@@ -176,36 +183,24 @@ _ITEMS: Final[Mapping[str, Callable[[Fields], Message]]] = {
 
 
 def _check_calls(told: tuple[Message, ...], path: str, *, goes_on: bool) -> None:
-    """Every result has its call before it, and every call its result after it."""
-    pending: dict[str, int] = {}
+    instead = "send every call with its output after it, or previous_response_id"
+    calls = OpenCalls(instead, goes_on=goes_on)
     for index, message in enumerate(told):
         at = joined(joined(path, index), "call_id")
         for part in message.parts:
             if isinstance(part, ToolCall):
-                if part.id in pending:
-                    raise invalid(at, f"{at}: two calls have the id {shown(part.id)}")
-                pending[part.id] = index
+                calls.call(part, at)
             elif isinstance(part, ToolResult):
-                called = pending.pop(part.call_id, None) is not None
-                if not called and not goes_on:
-                    raise invalid(
-                        at,
-                        f"{at}: no call with the id {shown(part.call_id)} stands before this "
-                        f"result; send the call too, or previous_response_id",
-                    )
-    for call_id, index in pending.items():
-        at = joined(joined(path, index), "call_id")
-        raise invalid(at, f"{at}: the call {shown(call_id)} has no result; send its output too")
+                calls.answer(part, at)
+    calls.settle()
 
 
 def _merged(told: tuple[Message, ...]) -> list[Message]:
     """Items that belong together as one message each."""
     merged: list[Message] = []
-    for role, run in groupby(told, key=lambda message: message.role):
+    for role, run in groupby(results_together(told), key=lambda message: message.role):
         if role == "assistant":
             merged.append(Message(role, _one_go(run)))
-        elif role == "tool":
-            merged.append(Message(role, tuple(part for item in run for part in item.parts)))
         else:
             merged += run
     return [message for message in merged if message.parts]
@@ -228,20 +223,14 @@ def _one_go(items: Iterable[Message]) -> tuple[Part, ...]:
 
 
 def _with_the_turn_last(messages: list[Message], path: str) -> tuple[Message, ...]:
-    """The messages, with instructions that come last put before the turn that they are for."""
-    end = len(messages)
-    while end and messages[end - 1].role == "system":
-        end -= 1
+    """A turn is all since the user spoke."""
+    end = end_of_turn(messages)
     if not end or messages[end - 1].role == "assistant":
         raise invalid(
             path,
             f"{path}: expected a message of the user, or the outputs of tools, as the last item",
         )
-    if not any(_says_something(part) for part in messages[end - 1].parts):
+    if is_empty(messages[end - 1]):
         raise invalid(path, f"{path}: the last message is empty; expected a question")
     turn = next((at for at in reversed(range(end)) if messages[at].role == "user"), 0)
-    return (*messages[:turn], *messages[end:], *messages[turn:end])
-
-
-def _says_something(part: Part) -> bool:
-    return not isinstance(part, Text) or bool(part.text.strip())
+    return with_turn_last(messages, turn)
