@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.pool import Pool, WorkerProfile
+from podium.request import Message, ToolCall, system, user
+from podium.run import Round, Run, RunStatus, StepRecord
+from podium.server.answers.answer import answer_of, answered, failure_of, retold, stands
+from podium.server.dialects.base import Asked
+from podium.server.records.bill import Bill
+from podium.server.refusal import Refusal
+from podium.usage import Usage
+from podium.workflow import Step, Workflow
+
+PLAN = Workflow((Step("solo", "Look"),))
+STEP = StepRecord(0, 0, "solo", "Look", (), "done", "seen", None, 0.0, 1.0)
+RUN = Run(
+    id="run_0123456789abcdef",
+    question="Why?",
+    status="answered",
+    pool=Pool((WorkerProfile(name="solo"),)),
+    conductor="rules",
+    created_at="2026-01-01T00:00:00.000+00:00",
+    rounds=(Round(0, PLAN, (STEP,)),),
+    answer="so",
+    tier="ultra",
+    history=(system("Be brief."),),
+)
+
+
+def broken() -> Run:
+    """A run whose answer was cut off by its worker."""
+    failed = replace(STEP, status="failed", error="it hung up")
+    return replace(RUN, status="partial", rounds=(Round(0, PLAN, (failed,)),))
+
+
+def test_a_run_is_told_again_under_the_name_of_its_tier() -> None:
+    asked, answer = retold(RUN)
+    assert (asked.model, answer.model) == ("podium-ultra", "podium-ultra")
+    assert asked.messages == (system("Be brief."), user("Why?"))
+    assert (answer.id, answer.text, answer.created) == (RUN.id, "so", 1767225600)
+
+
+def test_an_answer_tells_what_its_own_request_came_to() -> None:
+    bill = Bill(usage=Usage(1, 2, 0, 0, 0))
+    told = answered(Asked(model="podium@pin", messages=()), RUN, bill)
+    assert (told.answer.model, told.answer.usage, told.run) == ("podium@pin", bill.usage, RUN)
+
+
+def test_only_a_run_that_waits_has_calls_to_tell() -> None:
+    called = Message("assistant", (ToolCall("c1", "look", "{}"),))
+    waiting = replace(STEP, status="waiting", turns=(called,))
+    run = replace(RUN, status="waiting", answer=None, rounds=(Round(0, PLAN, (waiting,)),))
+    (call,) = answer_of(run, "podium").tool_calls
+    assert call.id == "call_0123456789abcdef_c1"
+    assert failure_of(run) is None
+    ended = replace(run, status="answered", answer="so")
+    assert answer_of(ended, "podium").tool_calls == ()
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (replace(RUN, status="exhausted"), "out_of_budget"),
+        (replace(RUN, status="failed", answer=None, too_long=True), "too_long"),
+        (replace(RUN, status="failed", answer=None), "upstream"),
+        (broken(), "upstream"),
+    ],
+)
+def test_a_run_that_came_to_nothing_is_refused_with_its_reason(run: Run, reason: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        answered(Asked(model="podium", messages=()), run, Bill())
+    assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize("status", ["answered", "partial"])
+def test_an_answer_stands_unless_its_worker_broke_off(status: RunStatus) -> None:
+    whole = replace(RUN, status=status)
+    assert failure_of(whole) is None
+    assert stands(whole, ())
+    assert not stands(broken(), ())
