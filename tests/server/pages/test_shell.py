@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from support.site import Site
+from support.wire import wire_to
 
 playwright = pytest.importorskip("playwright.async_api")
 expect = playwright.expect
@@ -76,6 +77,25 @@ async def test_an_error_says_what_happened_and_how_to_go_on(
     await page.unroute("**/openapi.json")
     await alert.get_by_role("button", name="Try again").click()
     await page.get_by_text("/v1/chat/completions", exact=True).wait_for()
+
+
+async def test_a_page_that_cannot_be_loaded_asks_whether_the_server_runs(
+    page: Page, site: Site, watched: Watched
+) -> None:
+    watched.allow("ERR_", "Failed to load resource")
+    async with wire_to(site.address) as wire:
+        watched.origins.add(f"{wire.address}/")
+        await page.goto(f"{wire.address}/runs")
+        await page.get_by_role("heading", level=1).first.wait_for()
+        wire.cut()
+        await page.get_by_role("link", name="Spend", exact=True).click()
+        alert = page.locator(".state-failure")
+        await alert.get_by_text("Is podium serve still running?").wait_for()
+        await alert.get_by_role("button", name="Try again").click()
+        await alert.get_by_text("Is podium serve still running?").wait_for()
+        wire.mend()
+        await alert.get_by_role("button", name="Try again").click()
+        await page.get_by_role("heading", level=1, name="Spend").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

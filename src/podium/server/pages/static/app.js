@@ -1,5 +1,6 @@
 // The application: which address is which page, and what happens when one is left for another.
 
+import { get, unreachable } from './lib/api.js';
 import { replace } from './lib/dom.js';
 import { session, signIn, signOut } from './lib/session.js';
 import { failure, loading } from './lib/states.js';
@@ -75,7 +76,7 @@ async function show({ arrived, top }) {
   replace(main, loading('Loading…'));
   try {
     if (route === null) throw new Error(`There is no page ${location.pathname}.`);
-    const page = await route.load();
+    const page = await route.load().catch(notLoaded);
     if (signal.aborted) return;
     replace(main, root);
     document.title = `${page.title} · Podium`;
@@ -92,7 +93,29 @@ async function show({ arrived, top }) {
     if (arrived && top > 0 && !signal.aborted) scrollTo(0, top);
   } catch (error) {
     if (signal.aborted) return;
-    replace(main, failure(error, () => show({ arrived: true, top: 0 })));
+    const again = () => show({ arrived: true, top: 0 });
+    replace(main, failure(error, error === unloaded ? loadAnew : again));
+  }
+}
+
+const unloaded = unreachable('The server cannot be reached.');
+
+/**
+ * @param {unknown} error
+ * @returns {never}
+ */
+function notLoaded(error) {
+  throw error instanceof TypeError ? unloaded : error;
+}
+
+/** A browser may remember that a module could not be had; only a document loaded anew asks again,
+ * and without a server there would be none. */
+async function loadAnew() {
+  try {
+    await get('/session');
+    location.reload();
+  } catch (error) {
+    replace(main, failure(error, loadAnew));
   }
 }
 

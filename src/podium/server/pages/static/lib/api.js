@@ -129,8 +129,11 @@ async function fetched(path, request) {
   }
 }
 
-/** @param {string} message */
-function unreachable(message) {
+/**
+ * No answer came from the server, or not all of it.
+ * @param {string} message
+ */
+export function unreachable(message) {
   return new ApiError(0, message, 'Is podium serve still running? Then try again.');
 }
 
