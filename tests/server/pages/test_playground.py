@@ -528,7 +528,7 @@ async def test_with_keys_on_it_asks_for_one_and_then_answers(
     watched.allow("401 (Unauthorized)")
     await page.goto(site_with_keys.address)
     await page.get_by_label("Key", exact=True).fill(site_with_keys.token)
-    await page.get_by_role("button", name="Sign in").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
     await page.get_by_role("dialog").wait_for(state="detached")
     await page.get_by_label("Question").fill("Why is the sky blue?")
     await page.get_by_role("button", name="Ask", exact=True).click()

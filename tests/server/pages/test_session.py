@@ -90,12 +90,32 @@ async def test_who_does_not_sign_in_is_told_how(
     watched.allow("401")
     await page.goto(site_with_keys.url("/docs"))
     await page.get_by_role("button", name="Not now").click()
-    await page.get_by_role("button", name="Not now").click()
-    await page.get_by_role("alert").get_by_text("Sign in with a key").wait_for()
-    await page.get_by_role("button", name="Try again").click()
+    state = page.locator(".state-empty")
+    await state.get_by_text("Nobody is signed in.").wait_for()
+    await page.get_by_role("link", name="Runs", exact=True).click()
+    await page.get_by_role("heading", name="Runs").wait_for()
+    await state.get_by_role("button", name="Sign in").wait_for()
+    assert await page.get_by_role("dialog").count() == 0, "no is an answer, for all pages"
+    assert await page.get_by_role("banner").get_by_role("button", name="Sign in").is_visible()
+    assert "Bearer" not in await page.locator("body").inner_text()
+    await state.get_by_role("button", name="Sign in").click()
     await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
     await page.keyboard.press("Enter")
-    await page.get_by_role("heading", level=1).first.wait_for()
+    await page.get_by_text("There are no runs").wait_for()
+    await page.get_by_role("banner").get_by_text("Ada", exact=True).wait_for()
+    assert await page.get_by_role("button", name="Sign in").count() == 0
+
+
+async def test_the_header_offers_to_sign_in(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    await page.goto(site_with_keys.url("/runs"))
+    await page.get_by_role("button", name="Not now").click()
+    await page.get_by_role("banner").get_by_role("button", name="Sign in").click()
+    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
+    await page.keyboard.press("Enter")
+    await page.get_by_text("There are no runs").wait_for()
 
 
 async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:

@@ -2,7 +2,7 @@
 
 import { get, unreachable } from './lib/api.js';
 import { replace } from './lib/dom.js';
-import { session, signIn, signOut } from './lib/session.js';
+import { needKey, session, signIn, signOut } from './lib/session.js';
 import { failure, loading } from './lib/states.js';
 import { themeButton } from './lib/theme.js';
 
@@ -154,12 +154,21 @@ history.scrollRestoration = 'manual';
 const signOutButton = /** @type {HTMLButtonElement} */ (document.getElementById('sign-out'));
 signOutButton.addEventListener('click', () => signOut());
 
+const signInButton = /** @type {HTMLButtonElement} */ (document.getElementById('sign-in'));
+signInButton.addEventListener('click', async () => {
+  if (await signIn()) show({ arrived: false, top: 0 });
+});
+
+const signedIn = /** @type {HTMLElement} */ (document.getElementById('signed-in'));
+
 /** Show who is signed in, and ask whoever has to be and is not. */
 async function meet() {
   const { keys, name } = await session();
-  signOutButton.hidden = !keys || name === null;
-  signOutButton.title = name ? `Signed in with the key ${name}` : '';
-  if (keys && name === null) await signIn('');
+  signInButton.hidden = !keys || name !== null;
+  signOutButton.hidden = signedIn.hidden = !keys || name === null;
+  signedIn.title = name ? `Signed in with the key ${name}` : '';
+  replace(signedIn, name);
+  if (keys && name === null) await needKey();
 }
 
 document.addEventListener('signed-in', () => meet());

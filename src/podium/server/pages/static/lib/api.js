@@ -2,7 +2,7 @@
 // asked to sign in, and the request is made again.
 
 import { events } from './events.js';
-import { signIn } from './session.js';
+import { needKey } from './session.js';
 
 /** What the server, or the way to it, said no with. `status` is 0 where no answer came. */
 export class ApiError extends Error {
@@ -31,6 +31,9 @@ const HINTS = /** @type {Record<number, string>} */ ({
   502: 'No worker could answer; the page Pool shows how they are.',
   503: 'The server has too much to do, or is about to stop; try again in a moment.',
 });
+
+/** The server's own words for this are meant for programs. */
+const NOBODY = 'Nobody is signed in.';
 
 /**
  * `onHeaders` gets the headers of the response, also of one that says no: which run it was, what
@@ -112,7 +115,8 @@ async function ask(path, request, onHeaders) {
     onHeaders?.(response.headers);
     if (response.ok) return response;
     const error = await refused(response);
-    if (response.status !== 401 || !(await signIn(error.message, request.signal))) throw error;
+    if (response.status !== 401) throw error;
+    if (!(await needKey(request.signal))) throw new ApiError(401, NOBODY, HINTS[401]);
   }
 }
 

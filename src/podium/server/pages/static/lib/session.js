@@ -8,17 +8,29 @@ const SESSION = '/session';
 /** @type {Promise<boolean> | null} */
 let asking = null;
 
+/** Whoever has said "Not now" is not asked again, until they ask themselves. */
+let isDeclined = false;
+
 /**
  * Ask for a key in a dialog. Several who ask at once share one dialog.
- * @param {string} reason Why a key is needed, in the server's words.
- * @param {AbortSignal | null} [signal]
  * @returns {Promise<boolean>} Whether somebody is signed in now.
  */
-export async function signIn(reason, signal) {
-  asking ??= askedForKey(reason).finally(() => {
+export async function signIn() {
+  asking ??= askedForKey().finally(() => {
     asking = null;
   });
   const signedIn = await asking;
+  isDeclined = !signedIn;
+  return signedIn;
+}
+
+/**
+ * Ask for a key on behalf of something that takes one.
+ * @param {AbortSignal | null} [signal]
+ * @returns {Promise<boolean>} Whether somebody is signed in now.
+ */
+export async function needKey(signal) {
+  const signedIn = !isDeclined && (await signIn());
   signal?.throwIfAborted();
   return signedIn;
 }
@@ -39,11 +51,8 @@ export async function session() {
   return response?.ok ? response.json() : { keys: false, name: null };
 }
 
-/**
- * @param {string} reason
- * @returns {Promise<boolean>}
- */
-function askedForKey(reason) {
+/** @returns {Promise<boolean>} */
+function askedForKey() {
   return new Promise((resolve) => {
     const problem = h('p', { class: 'field-error', role: 'alert', id: 'key-problem' });
     const field = /** @type {HTMLInputElement} */ (
@@ -79,7 +88,7 @@ function askedForKey(reason) {
           'form',
           { onsubmit: submit },
           h('h2', { id: 'sign-in-title' }, 'Sign in'),
-          h('p', { class: 'quiet-text' }, 'This server asks for a key. ', h('span', {}, reason)),
+          h('p', { class: 'quiet-text' }, 'This server asks for a key; whoever runs it makes one.'),
           h('label', { for: 'key' }, 'Key'),
           field,
           problem,

@@ -1,6 +1,7 @@
 // What is shown where there is nothing to show yet, nothing at all, or something went wrong.
 
 import { h } from './dom.js';
+import { signIn } from './session.js';
 
 /**
  * Something is on its way.
@@ -32,13 +33,14 @@ export function empty(words, hint) {
 }
 
 /**
- * Something went wrong: what happened, and how to go on.
+ * Something went wrong: what happened, and how to go on. That nobody is signed in is no fault.
  * @param {unknown} error
  * @param {(() => void) | null} [retry]
  * @returns {HTMLElement}
  */
 export function failure(error, retry) {
-  const { message, hint } = /** @type {{message?: string, hint?: string}} */ (error ?? {});
+  const { message, hint, status } = /** @type {Failed} */ (error ?? {});
+  if (status === 401 && retry) return signedOut(`${message}`, hint, retry);
   return h(
     'div',
     { class: 'state state-failure', role: 'alert' },
@@ -46,4 +48,20 @@ export function failure(error, retry) {
     hint ? h('p', { class: 'state-hint' }, hint) : null,
     retry ? h('button', { type: 'button', onclick: () => retry() }, 'Try again') : null,
   );
+}
+
+/** @typedef {{message?: string, hint?: string, status?: number}} Failed */
+
+/**
+ * @param {string} words
+ * @param {string | undefined} hint
+ * @param {() => void} retry
+ */
+function signedOut(words, hint, retry) {
+  const state = empty(words, hint);
+  const onclick = async () => {
+    if (await signIn()) retry();
+  };
+  state.append(h('button', { type: 'button', class: 'primary', onclick }, 'Sign in'));
+  return state;
 }
