@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -289,6 +289,69 @@ async def test_a_run_is_taken_up_as_it_ended_though_that_is_still_to_be_written(
     assert await keeper.claim("run_1", "another-machine:1") == waiting
     assert await store.is_performed("run_1")
     await keeper.close()
+
+
+class Busy(Written):
+    """Another run ends whenever some are written, a thousand times."""
+
+    keeper: Keeper
+    most = 1000
+
+    async def finish(self, *runs: Run) -> None:
+        await super().finish(*runs)
+        await asyncio.sleep(0)
+        if len(self.writes) < self.most:
+            await self.keeper.finish(ended(f"later_{len(self.writes)}"))
+
+    async def claim(self, run_id: str, process: str) -> Run:
+        return ended(run_id)
+
+
+Reading = Callable[[Keeper], Awaitable[object]]
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda keeper: keeper.list(),
+        lambda keeper: keeper.settled(),
+        lambda keeper: keeper.delete_before("2026-01-01"),
+        lambda keeper: keeper.delete("run_2"),
+        lambda keeper: keeper.claim("run_2", "here:1"),
+        lambda keeper: keeper.begin(a_run("run_2")),
+    ],
+    ids=["list", "settled", "delete_before", "delete", "claim", "begin"],
+)
+async def test_nobody_waits_for_runs_that_end_after_they_asked(reading: Reading) -> None:
+    store = Busy()
+    store.keeper = keeper = Keeper(store)
+    await keeper.finish(ended("run_1"))
+    await asyncio.sleep(0)
+    await keeper.finish(ended("run_2"))
+    await reading(keeper)
+    finished = [runs for what, *runs in store.writes if what == "finish"]
+    assert any("run_2" in runs for runs in finished), "what had ended is written"
+    assert len(finished) < 10, "what ends meanwhile is not waited for"
+    await keeper.close()
+
+
+async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
+    class Broken(Written):
+        async def finish(self, *runs: Run) -> None:
+            await super().finish(*runs)
+            raise RuntimeError("no store any more")
+
+    keeper = Keeper(store := Broken())
+    store.gate.clear()
+    await keeper.finish(ended("run_1"))
+    await asyncio.sleep(0)
+    await keeper.finish(ended("run_2"))
+    waiting = asyncio.create_task(keeper.settled())
+    await asyncio.sleep(0)
+    store.gate.set()
+    async with asyncio.timeout(5):
+        await waiting
+        await keeper.close()
 
 
 async def test_only_runs_that_are_written_get_a_beat() -> None:

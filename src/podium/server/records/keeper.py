@@ -77,7 +77,7 @@ class Keeper:
 
     async def give_feedback(self, feedback: Feedback) -> None:
         """Write what was thought of a run, once the run itself is written."""
-        await self._drained()
+        await self._written(feedback.run_id)
         await feedback_in(self._store).give(feedback)
 
     async def feedback_of(self, run_id: str) -> Feedback | None:
@@ -85,7 +85,7 @@ class Keeper:
         return await feedback_in(self._store).of(run_id)
 
     async def settled(self) -> RunStore:
-        """The store itself, once every run that has ended is written to it."""
+        """The store itself, once every run that has ended by now is written to it."""
         await self._drained()
         return self._store
 
@@ -96,8 +96,7 @@ class Keeper:
             self._left_out.add(run.id)
         if run.id in self._left_out:
             return
-        if run.id in self._ended:
-            await self._drained()  # resumed before its end so far was written
+        await self._written(run.id)  # it may be resumed before its end so far was
         self._unwritten[run.id] = [lambda: self._store.begin(run)]
         self._begun[run.id] = run
         loop = asyncio.get_running_loop()
@@ -130,7 +129,7 @@ class Keeper:
             await asyncio.wait({self._writing[run.id]})
         self._ended[run.id] = run
         self._begun.pop(run.id, None)  # not before: until now it was nowhere else
-        if self._writer is None or self._writer.done():
+        if not self._is_writing():
             self._writer = asyncio.create_task(self._write_ended())
         if self._shared or len(self._ended) > BACKLOG:
             await self._written(run.id)
@@ -143,7 +142,7 @@ class Keeper:
         if run_id in self._held:
             self._left_out.add(run_id)
             return self._held.pop(run_id)[1]
-        await self._drained()
+        await self._written(run_id)
         return await self._store.claim(run_id, process)
 
     async def beat(self, run_ids: Sequence[str]) -> None:
@@ -179,7 +178,7 @@ class Keeper:
         """Forget a run, wherever it is."""
         if self._held.pop(run_id, None) is not None:
             return
-        await self._drained()
+        await self._written(run_id)
         await self._store.delete(run_id)
 
     async def delete_before(self, moment: str) -> int:
@@ -201,7 +200,8 @@ class Keeper:
             self._write_begun(run_id)
         if self._writing:
             await asyncio.wait(self._writing.values())
-        await self._drained()
+        if self._writer is not None:
+            await asyncio.wait({self._writer})
         await self._store.close()
 
     async def _later(self, run_id: str, write: Write) -> None:
@@ -240,10 +240,12 @@ class Keeper:
     async def _write_ended(self) -> None:
         while self._ended:
             self._being_written, self._ended = self._ended, {}
-            await self._write_together(tuple(self._being_written.values()))
-            self._being_written = {}
-            self._batch_written.set()
-            self._batch_written = asyncio.Event()
+            try:
+                await self._write_together(tuple(self._being_written.values()))
+            finally:  # however it ends, whoever waits for these has waited long enough
+                self._being_written = {}
+                self._batch_written.set()
+                self._batch_written = asyncio.Event()
 
     async def _write_together(self, runs: tuple[Run, ...]) -> None:
         try:
@@ -258,13 +260,18 @@ class Keeper:
         except PodiumError as error:
             LOGGER.warning("%s was not stored: %s", run_id, error)
 
+    def _is_writing(self) -> bool:
+        return self._writer is not None and not self._writer.done()
+
     async def _drained(self) -> None:
-        while self._writer is not None and not self._writer.done():
-            await asyncio.wait({self._writer})
+        """Wait until every run that has ended by now is written. Where runs end all the time there
+        is always one that is not: those that end meanwhile are not waited for."""
+        for run_id in (*self._being_written, *self._ended):
+            await self._written(run_id)
 
     async def _written(self, run_id: str) -> None:
         """Wait until the run is written, or has failed to be; what came after it may still wait."""
-        while run_id in self._ended or run_id in self._being_written:
+        while self._is_writing() and (run_id in self._ended or run_id in self._being_written):
             await self._batch_written.wait()
 
     async def _hold_in_store(self, run: Run) -> None:
