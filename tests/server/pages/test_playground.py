@@ -314,6 +314,21 @@ async def test_a_plan_that_the_server_refuses_is_open_again_with_its_words(
     await rows.nth(1).get_by_text("the worker of step 1 is 'bob'; write another").wait_for()
 
 
+async def test_the_skip_link_leaves_what_goes_on_as_it_is(page: Page, stage: Stage) -> None:
+    stage.hold()
+    card = await asked(page, stage.site.address)
+    await step(card, 0, "running").wait_for()
+    skip = page.get_by_role("link", name="Skip to the page")
+    await skip.focus()
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/#page")
+    for worker in (stage.ada, stage.bob, stage.cleo):
+        worker.go_on()
+    await answered(card)
+    await page.reload()
+    await answered(card)
+
+
 async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage: Stage) -> None:
     card = await asked(page, stage.site.address)
     await answered(card)

@@ -132,10 +132,25 @@ async def test_a_small_window_scrolls_the_table_and_not_the_page(site: Site, pag
 
 
 async def test_a_worker_is_reached_by_keyboard(site: Site, page: Page) -> None:
+    await page.set_viewport_size({"width": 380, "height": 400})
     await page.goto(site.url("/pool"))
+    await page.get_by_role("link", name="checker").evaluate("link => { link.isStillThere = true }")
     await page.get_by_role("link", name="checker").focus()
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/pool#worker-checker")
+    card = page.get_by_role("region", name="checker", exact=True)
+    await expect(card).to_be_in_viewport()
+    assert await page.get_by_role("link", name="checker").evaluate("link => link.isStillThere")
+    await page.go_back()
+    await expect(card).not_to_be_in_viewport()
+    await expect(page.get_by_role("link", name="checker")).to_be_in_viewport()
+
+
+async def test_a_link_to_a_worker_from_elsewhere_leads_to_its_card(site: Site, page: Page) -> None:
+    await page.set_viewport_size({"width": 380, "height": 400})
+    await page.goto(site.url("/pool#worker-checker"))
+    card = page.get_by_role("region", name="checker", exact=True)
+    await expect(card).to_be_in_viewport()
 
 
 async def test_with_keys_on_the_pool_takes_one(site_with_keys: Site, page: Page) -> None:

@@ -33,6 +33,9 @@ const announcements = /** @type {HTMLElement} */ (document.getElementById('annou
 /** Stops whatever the page that is shown has going on. */
 let leaving = new AbortController();
 
+/** The address that is shown, without the place in its page. */
+let shown = '';
+
 /**
  * Go to an address of the application. `replace` leaves no trace of the address before; with
  * `quiet` only the address changes, and the page that is shown stays, for what it shows itself.
@@ -43,6 +46,7 @@ export function navigate(address, { replace: instead = false, quiet = false } = 
   keepPlace();
   if (instead) history.replaceState({}, '', address);
   else history.pushState({}, '', address);
+  shown = address.replace(/#.*/s, '');
   if (!quiet) show({ arrived: true, top: 0 });
 }
 
@@ -70,6 +74,7 @@ async function show({ arrived, top }) {
   leaving = new AbortController();
   const { signal } = leaving;
   const route = found(location.pathname);
+  shown = location.pathname + location.search;
   markCurrent();
   const root = document.createElement('div');
   root.className = 'page';
@@ -90,7 +95,9 @@ async function show({ arrived, top }) {
     );
     const query = new URLSearchParams(location.search);
     await page.show(root, { params, query, signal, navigate });
-    if (arrived && top > 0 && !signal.aborted) scrollTo(0, top);
+    if (signal.aborted) return;
+    if (arrived && top > 0) scrollTo(0, top);
+    else document.getElementById(location.hash.slice(1))?.scrollIntoView();
   } catch (error) {
     if (signal.aborted) return;
     const again = () => show({ arrived: true, top: 0 });
@@ -142,13 +149,18 @@ document.addEventListener('click', (event) => {
   if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented || event.button !== 0) return;
   if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   if (link.target || link.hasAttribute('download') || link.origin !== location.origin) return;
-  const onlyPlace = link.hash && link.pathname + link.search === location.pathname + location.search;
+  const onlyPlace = link.hash && link.pathname + link.search === shown;
+  if (onlyPlace) keepPlace();
   if (onlyPlace || !found(link.pathname)) return;
   event.preventDefault();
   navigate(link.pathname + link.search + link.hash);
 });
 
-addEventListener('popstate', () => show({ arrived: true, top: history.state?.top ?? 0 }));
+addEventListener('popstate', () => {
+  const top = history.state?.top;
+  if (location.pathname + location.search !== shown) show({ arrived: true, top: top ?? 0 });
+  else if (top !== undefined) scrollTo(0, top); // another place in the page that is shown
+});
 history.scrollRestoration = 'manual';
 
 const signOutButton = /** @type {HTMLButtonElement} */ (document.getElementById('sign-out'));

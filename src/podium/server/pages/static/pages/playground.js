@@ -57,6 +57,8 @@ class Playground {
       this.#list,
     );
     signal.addEventListener('abort', () => clearTimeout(this.#saving));
+    // Another place in this page is an address of its own, that has to keep the same.
+    addEventListener('hashchange', () => this.#save(), { signal });
   }
 
   /** @param {{draft?: any, exchanges?: import('../parts/exchange.js').SavedExchange[]}} kept */
