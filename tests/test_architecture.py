@@ -35,6 +35,7 @@ DOMAIN: Final = (
     "exclusion",
     "resumption",
     "patterns",
+    "schemas",
     "structure",
 )
 """Plain types that do no I/O. They may import each other, and nothing above."""

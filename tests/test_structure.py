@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from podium import structure
 from podium.errors import UsageError
-from podium.structure import fits, misfit, require_sound
+from podium.structure import UnsoundSchema, fits, misfit, require_sound
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -79,9 +79,27 @@ def test_a_very_long_schema_is_checked_and_not_remembered() -> None:
     assert structure._require_sound.cache_info().currsize == before
 
 
-def test_what_is_not_even_json_is_no_schema() -> None:
+@pytest.mark.parametrize("value", [object(), float("nan"), float("inf")])
+def test_what_is_not_even_json_is_no_schema(value: object) -> None:
     with pytest.raises(UsageError, match="it is not JSON"):
-        require_sound({"enum": [object()]})
+        require_sound({"enum": [value]})
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        ({"$id": 7}, "$id"),
+        ({"$schema": 5}, "$schema"),
+        ({"properties": {"a": {"type": "text"}}}, "properties.a.type"),
+        ({"dependentRequired": {"a": 1}}, "dependentRequired.a"),
+        ({"$ref": "#"}, ""),
+    ],
+)
+def test_where_a_schema_is_unsound_is_told(schema: dict[str, Any], path: str) -> None:
+    with pytest.raises(UnsoundSchema) as caught:
+        require_sound(schema)
+    assert caught.value.path == path
+    assert caught.value.reason
 
 
 def test_a_schema_that_refers_to_itself_without_end_is_a_misfit_and_no_crash() -> None:

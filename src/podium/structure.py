@@ -1,8 +1,8 @@
 """Structured output: whether a schema is one, and whether a text is JSON that fits it.
 
-The rules of JSON Schema are the package jsonschema's, imported when a schema is first met. Nothing
-is looked up outside a schema. Its patterns are anybody's, so they are searched for as `patterns`
-does, in bounded time.
+The form of a schema is checked in `schemas` first. The rules of JSON Schema are the package
+jsonschema's, imported when a schema is first met. Nothing is looked up outside a schema. Its
+patterns are anybody's, so they are searched for as `patterns` does, in bounded time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from podium.errors import UsageError
 from podium.patterns import Patience, PatienceLost, compiled
+from podium.schemas import flaw
 
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 _WITH_PATTERNS: Final = ("pattern", "patternProperties")
@@ -25,10 +26,22 @@ LONGEST_PROBLEM: Final = 300
 """Characters of what is wrong with a text; the value at fault may be of any length."""
 
 
+class UnsoundSchema(UsageError):
+    """A schema that is none. `path` is where in it the fault is, with dots, and empty at the top;
+    `reason` says what it is."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        where = f"at {path}:" if path else "at the top:"
+        super().__init__(f"expected a JSON Schema, but {where} {reason}")
+        self.path = path
+        self.reason = reason
+
+
 def require_sound(schema: Mapping[str, Any]) -> None:
-    """Raise `UsageError` for a schema that is no schema, or that refers to what is not in it."""
+    """Raise `UsageError` for a schema that is no schema, that refers to what is not in it, or that
+    no reply can be held against in bounded time."""
     try:
-        text = json.dumps(schema, default=dict)
+        text = json.dumps(schema, default=dict, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"expected a JSON Schema, but it is not JSON: {error}") from error
     if len(text) <= LONGEST_REMEMBERED:
@@ -48,6 +61,8 @@ def _require_sound(text: str) -> None:
 
     try:
         schema = json.loads(text)
+        if found := flaw(schema):
+            raise UnsoundSchema(found.path, found.reason)
         form, _ = _validator(schema)
         form.check_schema(schema)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
@@ -59,9 +74,8 @@ def _require_sound(text: str) -> None:
             elif keyword == "patternProperties" and isinstance(value, Mapping):
                 _require_checkable(value, schema)
     except SchemaError as error:
-        raise UsageError(
-            f"expected a JSON Schema, but {_place(error.absolute_path)} {_cut(error.message)}"
-        ) from error
+        path = ".".join(str(part) for part in error.absolute_path)
+        raise UnsoundSchema(path, _cut(error.message)) from error
     except Unresolvable as error:
         raise UsageError(
             f"the schema refers to {error.ref!r}, which is not in it; put it into $defs: nothing "

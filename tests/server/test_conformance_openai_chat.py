@@ -392,6 +392,19 @@ def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
         sdk.chat.completions.create(model=ULTRA, messages=WHY)
 
 
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+@pytest.mark.parametrize(
+    ("schema", "at"), [({"$id": 7}, "$id"), ({"$schema": 5}, "$schema"), ({"$ref": "#"}, "")]
+)
+def test_a_schema_that_is_none_is_the_clients_fault_whoever_is_asked(
+    sdk: openai.OpenAI, model: str, schema: dict[str, Any], at: str
+) -> None:
+    form: Any = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}}
+    with pytest.raises(openai.BadRequestError) as caught:
+        sdk.chat.completions.create(model=model, messages=WHY, response_format=form)
+    assert caught.value.param == f"response_format.json_schema.schema.{at}".removesuffix(".")
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "param"),
     [

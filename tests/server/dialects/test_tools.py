@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from podium.server.dialects.tools import distinct, tool
+from podium.server.dialects.tools import distinct, schema, tool
 from podium.server.refusal import Refusal
+from support.readers import refusal
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "a" * 129, None, 1])
@@ -22,3 +23,28 @@ def test_two_tools_of_one_name_are_refused() -> None:
     one = tool("look", None, None, "tools.0")
     with pytest.raises(Refusal, match="two tools are named 'look'"):
         distinct((one, one), "tools")
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"$id": 7}, "f.$id"),
+        ({"properties": {"a": {"uniqueItems": 1}}}, "f.properties.a.uniqueItems"),
+        ({"items": {"pattern": "(?=a)b"}}, "f"),
+    ],
+)
+def test_the_schema_of_an_answer_is_one_that_replies_can_be_held_against(
+    value: object, field: str
+) -> None:
+    assert refusal(schema, value, "f").field == field
+
+
+def test_the_parameters_of_a_tool_may_have_patterns_that_only_others_can_check() -> None:
+    parameters = {"properties": {"a": {"pattern": "(?=a)b"}}}
+    assert tool("look", None, parameters, "tools.0").parameters == parameters
+
+
+def test_the_parameters_of_a_tool_have_the_form_of_a_schema() -> None:
+    with pytest.raises(Refusal) as caught:
+        tool("look", None, {"$schema": 5}, "tools.0")
+    assert caught.value.field == "tools.0.parameters.$schema"

@@ -8,10 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from podium.errors import UsageError
 from podium.request import Tool
+from podium.schemas import flaw
 from podium.server.dialects.fields import document, joined, text, wrong
-from podium.server.dialects.schemas import flaw
 from podium.server.refusal import invalid
+from podium.structure import UnsoundSchema, require_sound
 
 MOST_TOOLS: Final = 128
 LONGEST_TOOL_NAME: Final = 128
@@ -20,7 +22,21 @@ _TOOL_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_TOOL_NAME}}}")
 
 
 def schema(value: object, path: str) -> dict[str, Any]:
-    """A JSON Schema."""
+    """The JSON Schema of an answer, which must be one that replies can be held against."""
+    read = document(value, path)
+    try:
+        require_sound(read)
+    except UnsoundSchema as error:
+        at = joined(path, error.path) if error.path else path
+        raise invalid(at, f"{at}: {error.reason}") from error
+    except UsageError as error:
+        raise invalid(path, f"{path}: {error}") from error
+    return read
+
+
+def _parameters(value: object, path: str) -> dict[str, Any]:
+    """The JSON Schema of a tool's parameters. Nothing is held against it here, so it need only
+    have the form of one: what more it asks is for the provider and the client."""
     read = document(value, path)
     if found := flaw(read):
         at = joined(path, found.path) if found.path else path
@@ -42,7 +58,7 @@ def tool(
         expected = f"1 to {LONGEST_TOOL_NAME} letters, digits, '_' or '-'"
         raise wrong(joined(path, "name"), expected, name)
     none = {"type": "object", "properties": {}}
-    form = none if parameters is None else schema(parameters, joined(path, called))
+    form = none if parameters is None else _parameters(parameters, joined(path, called))
     return Tool(words, description or "", form)
 
 

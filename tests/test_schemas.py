@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from podium.server.dialects.schemas import Flaw, flaw
+from podium.schemas import Flaw, flaw
 
 
 class Leaf(BaseModel):
@@ -32,6 +32,9 @@ SCHEMAS: list[dict[str, Any]] = [
     {"prefixItems": [True, {"type": "integer"}], "items": False},
     {"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"minimum": 0.5}}},
     {"anyOf": [{"$ref": "#/anyOf/1"}, {"const": 3}]},
+    {"$ref": "#leaf", "$defs": {"a": {"$anchor": "leaf"}}},
+    {"$id": "https://example.org/tree", "$ref": "#/$defs/a", "$defs": {"a": {}}},
+    {"properties": {"$id": {"type": "string"}, "a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {}}},
     {"an unknown word": {"type": "unheard of"}},
     Tree.model_json_schema(),
 ]
@@ -70,6 +73,15 @@ def test_a_schema_has_no_flaw(schema: dict[str, Any]) -> None:
         ({"$ref": "#/enum/9", "enum": [1]}, "$ref"),
         ({"$ref": "#/enum/0", "enum": [1]}, "$ref"),
         ({"not": None}, "not"),
+        ({"$id": 7}, "$id"),
+        ({"$id": "https://["}, "$id"),
+        ({"$schema": 5}, "$schema"),
+        ({"$schema": []}, "$schema"),
+        ({"$ref": "#leaf"}, "$ref"),
+        (
+            {"$defs": {"a": {}}, "items": {"$id": "https://a.org", "$ref": "#/$defs/a"}},
+            "items.$id",
+        ),
     ],
 )
 def test_what_keeps_it_from_being_a_schema_is_named(schema: dict[str, Any], path: str) -> None:
@@ -85,6 +97,7 @@ def test_what_keeps_it_from_being_a_schema_is_named(schema: dict[str, Any], path
         {"anyOf": [{"$ref": "#"}]},
         {"$ref": "#/$defs/a", "$defs": {"a": {"not": {"$ref": "#/$defs/b"}}, "b": {"$ref": "#"}}},
         {"$ref": "#/aside", "aside": {"$ref": "#/aside"}},
+        {"$anchor": "here", "$ref": "#here"},
     ],
 )
 def test_a_schema_that_leads_back_to_itself_without_end_is_flawed(schema: dict[str, Any]) -> None:

@@ -1,16 +1,17 @@
-"""Whether a client's JSON Schema is one, so that nothing behind the border stumbles over it.
+"""Whether a JSON Schema of anybody's has the form of one, so that nothing stumbles over it.
 
 The keywords that providers and validators look into are checked for their form, references must
 point into the schema itself, and none may lead back to where it stands without a value between,
 for a validator would follow it for ever. A keyword that is unknown here is left as it is, as JSON
-Schema has it. Runs in time linear in the schema, which `reading.document` has bounded before.
+Schema has it. Runs in time linear in the schema. Whether replies can be held against it is asked
+in `structure`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
 
@@ -26,6 +27,7 @@ _IN_PLACE: Final = frozenset({"anyOf", "allOf", "oneOf", "not", "if", "then", "e
 """What these hold is asked of the same value, and not of a part of it."""
 
 _REFERENCES: Final = ("$ref", "$dynamicRef")
+_ANCHORS: Final = ("$anchor", "$dynamicAnchor")
 
 
 class Flaw(NamedTuple):
@@ -48,6 +50,8 @@ def flaw(schema: Mapping[str, Any]) -> Flaw | None:
     """The first thing that keeps it from being a schema, if any does."""
     beside: dict[int, list[int]] = {}
     names: dict[int, str] = {}
+    anchors = _anchors(schema)
+    refers, inner_id = False, ""
     parts = [_Part("", schema)]
     while parts:
         path, here, _ = parts.pop()
@@ -66,13 +70,41 @@ def flaw(schema: Mapping[str, Any]) -> Flaw | None:
                 parts.append(part)
                 if part.beside:
                     leads_to.append(id(part.value))
+            if keyword == "$id" and here is not schema:
+                inner_id = _within(path, keyword)
             if keyword in _REFERENCES:
-                target = _target(schema, value)
+                refers = True
+                target = _target(schema, anchors, value)
                 if not isinstance(target, Mapping | bool):
-                    return Flaw(_within(path, keyword), "expected a place in the schema itself")
+                    return Flaw(_within(path, keyword), _not_in_it(value))
                 parts.append(_Part(path, target))
                 leads_to.append(id(target))
+    if refers and inner_id:
+        return Flaw(inner_id, "an $id changes what references lead to; leave it out below the top")
     return _circle(beside, names)
+
+
+def _not_in_it(reference: str) -> str:
+    return (
+        f"the schema refers to {_shortened(reference)!r}, which is not in it; put it into $defs: "
+        f"nothing is fetched"
+    )
+
+
+def _anchors(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts that have a name to refer to."""
+    named: dict[str, Any] = {}
+    parts: list[Any] = [schema]
+    while parts:
+        here = parts.pop()
+        if isinstance(here, Mapping):
+            for keyword in _ANCHORS:
+                if isinstance(name := here.get(keyword), str):
+                    named[name] = here
+            parts += here.values()
+        elif isinstance(here, list):
+            parts += here
+    return named
 
 
 def _misfit(keyword: str, value: Any) -> str | None:
@@ -93,16 +125,19 @@ def _parts(path: str, keyword: str, value: Any) -> Iterator[_Part]:
 
 
 def _within(path: str, name: str) -> str:
-    shortened = name if len(name) <= 40 else f"{name[:40]}…"
-    return f"{path}.{shortened}" if path else shortened
+    return f"{path}.{_shortened(name)}" if path else _shortened(name)
 
 
-def _target(schema: Mapping[str, Any], reference: str) -> Any:
+def _shortened(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:40]}…"
+
+
+def _target(schema: Mapping[str, Any], anchors: Mapping[str, Any], reference: str) -> Any:
     """What the reference points at, or None."""
     if reference == "#":
         return schema
     if not reference.startswith("#/"):
-        return None
+        return anchors.get(reference[1:]) if reference.startswith("#") else None
     found: Any = schema
     for step in unquote(reference[2:]).split("/"):
         name = step.replace("~1", "/").replace("~0", "~")
@@ -159,6 +194,13 @@ def _is_count(value: Any) -> bool:
     return _is_number(value) and value >= 0 and value == int(value)
 
 
+def _is_address(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(urlsplit(value))
+    except ValueError:
+        return False
+
+
 def _is_schema(value: Any) -> bool:
     return isinstance(value, Mapping | bool)
 
@@ -180,6 +222,8 @@ _RULES: Final[Mapping[str, _Rule]] = {
     **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _COUNT),
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
     **dict.fromkeys(("$ref", "$dynamicRef", "pattern", "format", "title", "description"), _TEXT),
+    **dict.fromkeys(("$schema", "$comment", *_ANCHORS), _TEXT),
+    "$id": _Rule(_is_address, "an address"),
     "items": _Rule(lambda value: isinstance(value, list) or _is_schema(value), "a schema"),
     "type": _Rule(_is_type, f"one or more of {', '.join(sorted(TYPES))}"),
     "required": _Rule(_is_texts, "a list of texts"),
