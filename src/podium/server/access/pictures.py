@@ -26,6 +26,18 @@ PRIVATE_ENDINGS: Final = (*NEVER_PUBLIC, ".lan", ".home", ".corp", ".intranet", 
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 """Addresses of version 4 within version 6, as translators write them."""
 
+_TRANSLATED_HERE: Final = IPv6Network("64:ff9b:1::/48")
+"""Such addresses where each network decides for itself what they lead to."""
+
+_COMPATIBLE: Final = IPv6Network("::/96")
+"""Addresses of version 4 within version 6, as they were once written."""
+
+_FULL_STOP: Final = "\u3002"
+"""Stands between the parts of a name as "." does; the other two that do are folded into either."""
+
+_FILLERS: Final = frozenset("\u115f\u1160")
+"""Letters that cannot be seen, and that some readers of names leave out."""
+
 _NEVER_IN_A_HOST: Final = frozenset("\\%^<>{}|`\"' ")
 """What some readers of addresses take for an end of the host, or for another character."""
 
@@ -51,13 +63,24 @@ def is_public(url: str) -> bool:
         host = urlsplit(url).hostname or ""
     except ValueError:
         return False
-    host = unicodedata.normalize("NFKC", host).rstrip(".").lower()
+    host = _folded(host).rstrip(".")
     if not host or _NEVER_IN_A_HOST & set(url.partition("://")[2].partition("/")[0]):
         return False
     address = _address(host)
     if address is not None:
         return _is_global(address)
     return "." in host and not host.endswith(PRIVATE_ENDINGS)
+
+
+def _folded(host: str) -> str:
+    """The host as whoever looks it up may come to read it: in lower case, with plain letters,
+    figures and dots, and less what is not seen. It is there to be judged, not to be looked up."""
+    folded = unicodedata.normalize("NFKC", host).lower().replace(_FULL_STOP, ".")
+    return "".join(letter for letter in folded if not _is_left_out(letter))
+
+
+def _is_left_out(letter: str) -> bool:
+    return unicodedata.category(letter) in ("Cf", "Mn") or letter in _FILLERS
 
 
 def _pictures(messages: Iterable[Message]) -> Iterator[Image]:
@@ -84,8 +107,10 @@ def _address(host: str) -> IPv4Address | IPv6Address | None:
 
 def _is_global(address: IPv4Address | IPv6Address) -> bool:
     if isinstance(address, IPv6Address):
+        if address in _TRANSLATED_HERE:
+            return False
         within = address.ipv4_mapped or address.sixtofour
-        if address in _TRANSLATED:
+        if address in _TRANSLATED or address in _COMPATIBLE:
             within = IPv4Address(int(address) & 0xFFFFFFFF)
         if within is not None:
             return _is_global(within)
