@@ -94,7 +94,7 @@ async def asked(page: Page, address: str) -> Locator:
     """A question that was asked: the card of its first version."""
     await opened(page, address)
     await page.get_by_role("button", name="Ask", exact=True).click()
-    return version(page, "As planned")
+    return version(page, "podium-ultra")
 
 
 def version(page: Page, title: str) -> Locator:
@@ -146,7 +146,7 @@ async def test_the_end_tells_cost_time_tokens_and_the_way_to_the_run(
     await opened(page, stage.site.address)
     await page.get_by_label("Tier").select_option("podium-mini")
     await page.keyboard.press("Control+Enter")
-    card = version(page, "As planned")
+    card = version(page, "podium-mini")
     await answered(card)
     told = await figures(card)
     assert re.fullmatch(r"\d+ ms|[\d.]+ s", told.pop("Time"))
@@ -173,7 +173,7 @@ async def test_a_plan_is_shown_with_an_estimate_and_runs_when_told_to(
 ) -> None:
     await opened(page, stage.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
-    card = version(page, "The plan")
+    card = version(page, "The plan of podium-ultra")
     await step(card, 2, "waiting").wait_for()
     assert (await figures(card))["Calls"] == "3"
     assert not stage.ada.asked
@@ -189,7 +189,7 @@ async def test_a_plan_that_is_refused_can_be_asked_for_again(
     await refuse(page, 502, "the planner is down", where="**/v1/plan")
     await opened(page, stage.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
-    card = version(page, "The plan")
+    card = version(page, "The plan of podium-ultra")
     await card.get_by_text("the planner is down").wait_for()
     await page.unroute("**/v1/plan")
     await card.get_by_role("button", name="Plan again").click()
@@ -201,7 +201,7 @@ async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
     await page.get_by_label("Budget, USD").fill("0.25")
     await page.get_by_label("Budget, seconds").fill("30")
     await page.get_by_role("button", name="Ask", exact=True).click()
-    await answered(version(page, "As planned"))
+    await answered(version(page, "podium-ultra"))
     run = await newest(stage.site)
     assert (run.budget.usd, run.budget.seconds) == (0.25, 30)
 
@@ -356,7 +356,7 @@ async def test_more_than_two_questions_at_once_wait_for_their_turn(
     await opened(page, stage.site.address)
     for _ in range(4):
         await page.get_by_role("button", name="Ask", exact=True).click()
-    cards = version(page, "As planned")  # the newest first
+    cards = version(page, "podium-ultra")  # the newest first
     await step(cards.nth(3), 0, "running").wait_for()
     await step(cards.nth(2), 0, "running").wait_for()
     await cards.nth(1).get_by_text("waits for its turn").wait_for()
@@ -404,7 +404,7 @@ async def test_a_server_that_goes_away_is_told_of_and_its_run_watched_when_it_is
         await card.get_by_role("button", name="Watch the run").click()
         await card.locator('[data-status="interrupted"]').wait_for()
         await step(card, 0, "done").wait_for()
-        assert await card.get_by_role("heading", name="As planned").evaluate(IS_FOCUSED)
+        assert await card.get_by_role("heading", name="podium-ultra").evaluate(IS_FOCUSED)
 
 
 async def test_a_server_that_is_away_from_the_start_says_so(
@@ -416,7 +416,7 @@ async def test_a_server_that_is_away_from_the_start_says_so(
         await opened(page, wire.address)
         wire.cut()
         await page.get_by_role("button", name="Ask", exact=True).click()
-        card = version(page, "As planned")
+        card = version(page, "podium-ultra")
         await card.get_by_text("Is podium serve still running?").wait_for()
         wire.mend()
         await card.get_by_role("button", name="Ask again").click()
@@ -430,7 +430,7 @@ async def test_a_budget_that_is_spent_is_told_with_its_run(
     await opened(page, stage.site.address)
     await page.get_by_label("Budget, USD").fill("0.0000001")
     await page.get_by_role("button", name="Ask", exact=True).click()
-    card = version(page, "As planned")
+    card = version(page, "podium-ultra")
     await card.get_by_role("alert").filter(has_text="budget").wait_for()
     await card.get_by_role("button", name="Ask again").wait_for()
 
@@ -462,6 +462,18 @@ async def test_a_key_that_may_not_read_runs_still_gets_the_answer(
     assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
 
 
+async def test_an_answer_of_a_server_that_stops_says_that_the_rest_is_missing(
+    page: Page, stage: Stage, watched: Watched
+) -> None:
+    watched.allow("net::ERR_")
+    await page.route("**/events", lambda route: route.abort())
+    card = await asked(page, stage.site.address)
+    await answered(card)
+    await card.get_by_text("The server stopped, or went away").wait_for()
+    await card.get_by_role("link", name="Open the run").wait_for()
+    assert await card.get_by_role("button", name="Ask again").count() == 0
+
+
 async def test_a_worker_that_fails_is_seen_where_it_failed(page: Page, stage: Stage) -> None:
     stage.ada.fails = "its line is down"
     card = await asked(page, stage.site.address)
@@ -479,15 +491,15 @@ async def test_question_and_answer_survive_a_reload_and_the_way_back(
     await page.get_by_label("Budget, seconds").fill("60")
     await page.get_by_label("Question").focus()
     await page.reload()
-    await answered(version(page, "As planned"))
+    await answered(version(page, "podium-ultra"))
     assert await page.get_by_label("Question").input_value() == QUESTION
     assert await page.get_by_label("Budget, seconds").input_value() == "60"
     assert await page.get_by_label("Tier").input_value() == "podium-ultra"
     await card.get_by_role("link", name="Open the run").click()
     await page.wait_for_url("**/runs/run_*")
     await page.go_back()
-    await answered(version(page, "As planned"))
-    assert await step(version(page, "As planned"), 2, "done").count() == 1
+    await answered(version(page, "podium-ultra"))
+    assert await step(version(page, "podium-ultra"), 2, "done").count() == 1
     assert QUESTION.split()[0] not in page.url
     await page.go_back()
     await page.wait_for_url("**/runs")
@@ -502,7 +514,7 @@ async def test_a_run_that_was_deleted_meanwhile_is_said_to_be_gone(
     run = await newest(stage.site)
     await stage.site.service.keeper.delete(run.id)
     await page.reload()
-    await version(page, "As planned").get_by_text("it was deleted").wait_for()
+    await version(page, "podium-ultra").get_by_text("it was deleted").wait_for()
 
 
 async def test_a_run_whose_process_is_gone_is_said_to_be_interrupted(
@@ -520,11 +532,11 @@ async def test_a_run_whose_process_is_gone_is_said_to_be_interrupted(
     await stage.site.keep(lost)
     await page.goto(stage.site.address)
     asked = {"question": QUESTION, "model": "podium", "podium": {}}
-    versions = [{"title": "As planned", "run": lost.id}]
+    versions = [{"title": "podium-ultra", "run": lost.id}]
     kept = {"playground": {"exchanges": [{"asked": asked, "versions": versions}]}}
     await page.evaluate("kept => history.replaceState(kept, '')", kept)
     await page.reload()
-    card = version(page, "As planned")
+    card = version(page, "podium-ultra")
     await card.locator('[data-status="interrupted"]').wait_for()
     await card.get_by_text("its process ended before it was done").wait_for()
 
@@ -547,7 +559,7 @@ async def test_with_keys_on_it_asks_for_one_and_then_answers(
     await page.get_by_role("dialog").wait_for(state="detached")
     await page.get_by_label("Question").fill("Why is the sky blue?")
     await page.get_by_role("button", name="Ask", exact=True).click()
-    card = version(page, "As planned")
+    card = version(page, "podium")
     await answered(card)
     await step(card, 0, "done").wait_for()
 
@@ -556,7 +568,7 @@ async def test_a_long_question_is_there_in_full(page: Page, stage: Stage) -> Non
     question = "Is 91 a prime?\n\n" + "It looks like one. " * 20
     await opened(page, stage.site.address, question)
     await page.keyboard.press("Control+Enter")
-    await answered(version(page, "As planned"))
+    await answered(version(page, "podium-ultra"))
     await page.get_by_text("The question as it was asked").click()
     whole = page.locator(".exchange > details > p")
     assert (await whole.inner_text()).strip() == question.strip()
@@ -578,7 +590,7 @@ async def test_everything_can_be_done_by_keyboard(page: Page, stage: Stage) -> N
     await page.keyboard.press("Tab")
     await page.keyboard.type("podium-ultra")
     await page.keyboard.press("Control+Enter")
-    card = version(page, "As planned")
+    card = version(page, "podium-ultra")
     await answered(card)
     await tab_to(page, step(card, 0))
     await page.keyboard.press("ArrowDown")

@@ -77,7 +77,7 @@ async function carriedAndWatched(body, listener, { signal, letGo, onHeaders }) {
   const begun = (/** @type {string} */ runId) => {
     listener.opened(runId);
     watching = watch(runId, listener, { signal, looks: LOOKS }).catch((error) => {
-      if (!signal.aborted && !isGone(error)) listener.unseen(error);
+      if (!signal.aborted) listener.unseen(error);
     });
   };
   try {

@@ -1,4 +1,4 @@
-// A question and every way in which it was answered, side by side: as planned, by plans that the
+// A question and every way in which it was answered, side by side: by its tier, by plans that the
 // reader has edited, and by the best single worker. What one of them shows is `version.js`.
 
 import { ApiError, post } from '../lib/api.js';
@@ -73,14 +73,14 @@ export class Exchange {
     }
   }
 
-  /** Ask, as the tier plans it. */
+  /** Ask the tier. */
   async ask() {
-    await this.#perform(this.#add('As planned'), null);
+    await this.#perform(this.#add(this.#asked.model), null);
   }
 
   /** Only plan. */
   async plan() {
-    await this.#preview(this.#add('The plan'));
+    await this.#preview(this.#add(`The plan of ${this.#asked.model}`));
   }
 
   /** @param {Version} version */
@@ -149,7 +149,7 @@ export class Exchange {
       });
       if (letGo.signal.aborted && !version.run) version.stop();
       else if (!version.run) version.endWithWords();
-      this.#settled(version, this.#retry(again));
+      this.#settled(version, version.isAnswered ? null : this.#retry(again));
     } catch (error) {
       if (this.#signal.aborted) return;
       const isInvalid = error instanceof ApiError && error.status === 400;
@@ -187,7 +187,7 @@ export class Exchange {
     const { steps, run } = version;
     const isAlone = this.#versions.some((each) => each.isAlone);
     version.actions(
-      run?.status === 'answered' ? null : retry,
+      version.isAnswered ? null : retry,
       steps && button('Edit the plan and run it again', () => this.#edit(steps)),
       run?.answer && !isAlone
         ? button('What would the best single worker have said?', () => this.#compare())

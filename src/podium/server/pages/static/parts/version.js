@@ -8,6 +8,7 @@ import { markdown } from '../lib/markdown.js';
 import { facts } from './facts.js';
 import { LiveRound } from './live-round.js';
 import { statusBadge } from './status.js';
+import { unseenNotice } from './ways.js';
 
 export class Version {
   /** @type {LiveRound[]} */
@@ -35,6 +36,8 @@ export class Version {
     this.runId = null;
     /** @type {any} The run as it ended, once it has. */
     this.run = null;
+    /** Whether there is a whole answer. */
+    this.isAnswered = false;
     /** Whether it is one worker's own reply, with nothing planned. */
     this.isAlone = false;
     /** @type {import('./alone.js').Alone | null} That reply, once it is there. */
@@ -76,6 +79,7 @@ export class Version {
     this.#keepFocus(this.#plan);
     this.run = null;
     this.runId = null;
+    this.isAnswered = false;
     this.#rounds = [];
     this.#speaker = this.#words = '';
     this.#isFromEvents = false;
@@ -106,6 +110,7 @@ export class Version {
   /** The answer has ended, and nothing was told of its run: its words are all there is. */
   endWithWords() {
     this.end();
+    this.isAnswered = true;
     this.status('answered');
     this.#render(this.#words);
   }
@@ -195,8 +200,7 @@ export class Version {
 
   /** @param {Error} error */
   unseen(error) {
-    const words = `What is done meanwhile cannot be shown: ${error.message}`;
-    this.#notices.append(h('p', { class: 'notice' }, words));
+    this.#notices.append(unseenNotice(error));
   }
 
   /**
@@ -260,6 +264,7 @@ export class Version {
   #done(run) {
     this.run = run;
     this.runId = run.run_id;
+    this.isAnswered = run.status === 'answered';
     this.end();
     this.status(run.status);
     if (run.answer) this.#render(run.answer);

@@ -1,6 +1,7 @@
 // How to go on: the buttons and notices below a version that has ended, or could not.
 
 import { h, replace } from '../lib/dom.js';
+import { isGone } from './asking.js';
 
 /**
  * @param {string} words
@@ -59,6 +60,19 @@ export function lostNotice(runId) {
     { class: 'notice bad', role: 'alert' },
     h('p', {}, 'The connection to the server was lost before there was an answer.', kept),
   );
+}
+
+/**
+ * The answer comes, and what is done for it cannot be seen.
+ * @param {Error} error
+ * @returns {HTMLElement}
+ */
+export function unseenNotice(error) {
+  const words = isGone(error)
+    ? 'The server stopped, or went away, before it had told all: what is not shown here of the ' +
+      'plan, the steps and the cost is with the run, once the server is back.'
+    : `What is done meanwhile cannot be shown: ${error.message}`;
+  return h('p', { class: 'notice' }, words);
 }
 
 /**
