@@ -46,11 +46,15 @@ READ: Final = {
     "one\ntwo": "<p>one<br>two</p>",
     "|a|b|\n|-|-:|\n|1|x \\| y|": "<div><table><thead><tr><th>a</th><th>b</th></tr></thead><tbody>"
     "<tr><td>1</td><td>x | y</td></tr></tbody></table></div>",
+    "|a|b|\n|-|-|\n|1|\n|1|2|3|": "<div><table><thead><tr><th>a</th><th>b</th></tr></thead><tbody>"
+    "<tr><td>1</td></tr><tr><td>1</td><td>2</td></tr></tbody></table></div>",
     "```py\n<b>\n": "<figure><figcaption><span>py</span></figcaption><pre><code>&lt;b&gt;\n"
     "</code></pre></figure>",
     "[a](https://e.example/(x)) ![p](https://e.example/p.png)": '<p><a href="https://e.example/(x)">'
     'a</a> <a href="https://e.example/p.png">Picture: p</a></p>',
     "see https://e.example/x.": '<p>see <a href="https://e.example/x">https://e.example/x</a>.</p>',
+    "(https://e.example/Foo_(bar)).": '<p>(<a href="https://e.example/Foo_(bar)">'
+    "https://e.example/Foo_(bar)</a>).</p>",
     "[a](javascript:x)": "<p>[a](javascript:x)</p>",
     "<b>no</b> &lt; \\*": "<p>&lt;b&gt;no&lt;/b&gt; &lt; *</p>",
     "$5 and $10, or $5-$6": "<p>$5 and $10, or $5-$6</p>",
@@ -66,11 +70,13 @@ async def test_links_lead_to_a_window_of_their_own_that_knows_nothing_of_ours(op
     seen: Any = await opened.evaluate(
         """async () => {
             const { markdown } = await import('/static/lib/markdown.js');
-            const made = markdown('[a](https://e.example) [b](/runs)');
+            const made = markdown(
+                '[a](https://e.example) [b](//e.example) [c](/\\\\e.example) [d](/runs)'
+            );
             return [...made.querySelectorAll('a')].map((a) => [a.target, a.rel]);
         }"""
     )
-    assert seen == [["_blank", "noopener noreferrer"], ["", ""]]
+    assert seen == [*[["_blank", "noopener noreferrer"]] * 3, ["", ""]]
 
 
 async def test_mathematics_is_mathml_and_what_cannot_be_read_stays_as_it_was(
@@ -113,6 +119,9 @@ async def test_no_text_takes_long_to_read(opened: Page) -> None:
         *("*", "[", "[a](", "`a", "_a", "**a", "- ", "> ", "a *b", "![](", "\\(", "<", "|"),
         *("1. ", "a\n", "a\n\n", "- a\n"),
     )
+    wide = "|a" * 2000 + "\n" + "|-" * 2000 + "\n" + "|\n" * 2000
+    long = "|a\n|-\n" + "|b\n" * 100_000
+    item_of_many = "- a\n" + "  # b\n  c\n" * 30_000
     took = await opened.evaluate(
         """async (texts) => {
             const { markdown } = await import('/static/lib/markdown.js');
@@ -122,6 +131,6 @@ async def test_no_text_takes_long_to_read(opened: Page) -> None:
                 return performance.now() - began;
             });
         }""",
-        [piece * (300_000 // len(piece)) for piece in pieces],
+        [*(piece * (300_000 // len(piece)) for piece in pieces), wide, long, item_of_many],
     )
     assert max(took) < 3000

@@ -9,6 +9,7 @@ const DEEPEST = 8;
 const ESCAPED = /^\\([!-/:-@[-`{-~])/;
 const BARE_ADDRESS = /^https?:\/\/[^\s<>"'`]+/;
 const ANGLED_ADDRESS = /^<((?:https?:\/\/|mailto:)[^\s<>]+)>/;
+const BRACKETS = ['()', '[]', '{}'];
 const BREAK = /^<br\s*\/?>/i;
 const ENTITY = /^&(amp|lt|gt|quot|nbsp|#39);/;
 const ENTITIES = /** @type {Record<string, string>} */ ({
@@ -170,8 +171,7 @@ class Reader {
   bareAddress() {
     const found = BARE_ADDRESS.exec(this.text.slice(this.at, this.at + 2000))?.[0];
     if (!found) return false;
-    // What ends a sentence, or closes the bracket around it, is not a part of the address.
-    const address = found.replace(/[.,;:!?*_~)\]}]+$/, '');
+    const address = withoutEnd(found);
     return this.put(anchor(address, [address]), address.length);
   }
 
@@ -270,11 +270,35 @@ class Reader {
 }
 
 /**
+ * What ends a sentence, or closes a bracket that was opened before it, is no part of an address.
+ * @param {string} address
+ */
+function withoutEnd(address) {
+  const more = BRACKETS.map(([open, close]) => [close, times(address, close) - times(address, open)]);
+  const unopened = /** @type {Record<string, number>} */ (Object.fromEntries(more));
+  let length = address.length;
+  for (; ; length -= 1) {
+    const last = address[length - 1];
+    if (unopened[last] > 0) unopened[last] -= 1;
+    else if (!/[.,;:!?*_~]/.test(last)) return address.slice(0, length);
+  }
+}
+
+/**
+ * @param {string} text
+ * @param {string} character
+ */
+function times(text, character) {
+  return text.split(character).length - 1;
+}
+
+/**
  * @param {string} address
  * @param {import('./dom.js').Child[]} children
  */
 function anchor(address, children) {
-  const elsewhere = /^(https?|mailto):/i.test(address);
-  const away = elsewhere ? { target: '_blank', rel: 'noopener noreferrer' } : {};
+  // As a browser reads it: also //somewhere and /\somewhere are other sites.
+  const isOwn = new URL(address, location.href).origin === location.origin;
+  const away = isOwn ? {} : { target: '_blank', rel: 'noopener noreferrer' };
   return h('a', { href: address, ...away }, children);
 }

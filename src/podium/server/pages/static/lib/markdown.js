@@ -7,6 +7,9 @@ import { inline } from './inline.js';
 import { formula } from './math.js';
 
 const DEEPEST = 10;
+// What is wider is shown as it was written, and what is longer goes on as lines.
+const MOST_COLUMNS = 100;
+const MOST_ROWS = 2000;
 const FENCE = /^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*$/;
 const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$/;
 const RULE = /^ {0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})$/;
@@ -166,8 +169,10 @@ function item(lines, at) {
  * @param {number} depth
  */
 function unwrapped(lines, depth) {
-  return blocks(lines, depth + 1).flatMap((node) =>
-    node instanceof HTMLParagraphElement && !lines.includes('') ? [...node.childNodes] : [node],
+  const made = blocks(lines, depth + 1);
+  if (lines.includes('')) return made;
+  return made.flatMap((node) =>
+    node instanceof HTMLParagraphElement ? [...node.childNodes] : [node],
   );
 }
 
@@ -176,18 +181,20 @@ function unwrapped(lines, depth) {
  * @param {number} at
  */
 function isTable(lines, at) {
-  return lines[at].includes('|') && TABLE_RULE.test(lines[at + 1] ?? '') && lines[at + 1].includes('-');
+  if (!lines[at].includes('|') || !TABLE_RULE.test(lines[at + 1] ?? '')) return false;
+  return cells(lines[at]).length <= MOST_COLUMNS;
 }
 
 /** @type {BlockReader} */
 function table(lines, at) {
   const head = cells(lines[at]);
   const sides = cells(lines[at + 1]).map((cell) => (/^-+:$/.test(cell) ? 'number' : null));
+  const last = Math.min(lines.length, at + 2 + MOST_ROWS);
   let end = at + 2;
-  while (end < lines.length && lines[end].trim() !== '' && lines[end].includes('|')) end += 1;
+  while (end < last && lines[end].trim() !== '' && lines[end].includes('|')) end += 1;
   const row = (/** @type {string} */ line) => {
-    const given = cells(line);
-    return h('tr', {}, head.map((_, n) => h('td', { class: sides[n] }, inline(given[n] ?? ''))));
+    const given = cells(line).slice(0, head.length);
+    return h('tr', {}, given.map((cell, n) => h('td', { class: sides[n] }, inline(cell))));
   };
   const made = h(
     'table',
