@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.errors import StoreError
+from podium.errors import StoreError, UnreadableRun
 from podium.run import Run
 from podium.store.documents import OWN, Piece, assemble, plain, round_row, run_row, step_row
 from podium.usage import Usage
@@ -71,6 +71,13 @@ def test_a_count_that_no_column_can_hold_is_kept_in_the_document_only(
     run = replace(run, rounds=(replace(run.rounds[0], steps=(replace(step, attempts=(absurd,)),)),))
     assert run_row(run, NOW)["total_tokens"] is None
     assert assemble(pieces(run)).usage.total_tokens == 10**30 + 1
+
+
+def test_a_step_without_its_round_is_the_stores_fault(make_run: Callable[..., Run]) -> None:
+    cut = pieces(make_run())
+    lost = next(piece for piece in cut if piece.round == 0 and piece.step == OWN)
+    with pytest.raises(UnreadableRun, match="steps of round 0, which is missing"):
+        assemble(piece for piece in cut if piece is not lost)
 
 
 @pytest.mark.parametrize("document", ['{"id": "run_1", "quest', "[]", "{}", '{"version": 1}'])

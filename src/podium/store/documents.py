@@ -109,6 +109,10 @@ def assemble(pieces: Iterable[Piece]) -> Run:
             run = document
         elif piece.step == OWN:
             rounds[piece.round] = document | {"steps": []}
+        elif piece.round not in rounds:
+            raise UnreadableRun(
+                f"this run cannot be read: it has steps of round {piece.round}, which is missing"
+            )
         else:
             rounds[piece.round]["steps"].append(document)
     return load(run | {"rounds": list(rounds.values())})

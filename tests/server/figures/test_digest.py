@@ -63,6 +63,19 @@ def test_a_step_that_was_skipped_is_no_use_of_anybody() -> None:
     assert digested(run).uses == ()
 
 
+async def test_a_run_whose_parts_do_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:
+    store = await SqlRunStore.open(tmp_path / "runs.db")
+    run = kept_run(run_number(1), (SOLVE, (attempt("solo"),)))
+    astray = replace(run.rounds[0].steps[0], index=7)
+    of_no_plan = replace(run, id=run_number(2), rounds=(replace(run.rounds[0], steps=(astray,)),))
+    of_no_time = replace(run, id=run_number(3), created_at="2026-03-04, at noon")
+    await store.finish(run, of_no_plan, of_no_time)
+    window = await Digests().between(accounts_in(store), **DAY, owner=None, limit=10)
+    assert [digest.run_id for digest in window.digests] == [run.id]
+    assert window.left_out == 2
+    await store.close()
+
+
 async def test_a_run_is_read_once_and_again_when_it_was_written_again(tmp_path: Path) -> None:
     store = await SqlRunStore.open(tmp_path / "runs.db")
     run = kept_run(run_number(1), (SOLVE, (attempt("solo"),)))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from podium.errors import UnreadableRun
 from podium.roles import Role, roles
 from podium.run import Attempt, Run
 from podium.store.accounts import Accounts, RunMark
@@ -93,7 +94,10 @@ class Digests:
         for start in range(0, len(missing), LOADED_AT_ONCE):
             some = {mark.id: mark for mark in missing[start : start + LOADED_AT_ONCE]}
             for run in await accounts.load(list(some)):
-                found[some[run.id]] = digested(run)
+                try:
+                    found[some[run.id]] = digested(run)
+                except UnreadableRun:  # one that is damaged must not cost the others
+                    continue
         self._keep(found)
         digests = tuple(found[mark] for mark in wanted if mark in found)
         return Window(digests, len(marks) <= limit, len(wanted) - len(digests))
@@ -107,22 +111,31 @@ class Digests:
 
 
 def digested(run: Run) -> Digest:
-    """The digest of a run, its nested runs included."""
+    """The digest of a run, its nested runs included. Raises `UnreadableRun` where its parts do not
+    fit together."""
     return Digest(
         run.id,
-        tuple(_calls(run, datetime.fromisoformat(run.created_at).timestamp())),
+        tuple(_calls(run)),
         tuple(_uses(run, None)),
         dict(_providers(run)),
     )
 
 
-def _calls(run: Run, began: float) -> Iterator[Call]:
+def _calls(run: Run) -> Iterator[Call]:
+    began = _moment(run.created_at)
     for round_ in run.rounds:
         yield from (_call(attempt, began, is_planning=True) for attempt in round_.planning)
         for step in round_.steps:
             yield from (_call(attempt, began, is_planning=False) for attempt in step.attempts)
             for nested in step.nested:
-                yield from _calls(nested, datetime.fromisoformat(nested.created_at).timestamp())
+                yield from _calls(nested)
+
+
+def _moment(created_at: str) -> float:
+    try:
+        return datetime.fromisoformat(created_at).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise UnreadableRun(f"this run cannot be read: {created_at!r} is no moment") from error
 
 
 def _call(attempt: Attempt, began: float, *, is_planning: bool) -> Call:
@@ -150,6 +163,10 @@ def _uses(run: Run, place: tuple[int, int] | None) -> Iterator[Use]:
         if step.status == "skipped":
             continue
         own = (step.round, step.index)
+        if own not in role_of:
+            raise UnreadableRun(
+                f"this run cannot be read: step {step.index} of round {step.round} is in no plan"
+            )
         yield Use(step.worker, role_of[own], step.subtask[:LONGEST_SUBTASK], place or own)
         for nested in step.nested:
             yield from _uses(nested, place or own)
