@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,30 @@ async def test_days_outside_the_range_do_not_count(tmp_path: Path) -> None:
         assert by_name(page) == {DAY: 0.25}
 
 
+async def test_the_rest_is_never_less_than_nothing(tmp_path: Path) -> None:
+    async with books(tmp_path, ADMIN) as at:
+        steps = (SOLVE, (attempt("ada"),))
+        of_a_key = replace(kept_run("run_0000000000000001", steps), owner=at.ids[0])
+        await at.store.finish(of_a_key)  # and nothing in the key's book
+        page = await at.spend(at.tokens[0], by="worker", **RANGE)
+        assert (page["total"]["cost_usd"], by_name(page)) == (0.0, {"ada": 0.25})
+        assert page["elsewhere_usd"] == 0.0
+
+
+async def test_one_damaged_run_is_left_out_of_what_workers_cost(tmp_path: Path) -> None:
+    async with books(tmp_path) as at:
+        whole, damaged = "run_0000000000000001", "run_0000000000000002"
+        steps = (SOLVE, (attempt("ada"),))
+        await at.store.finish(kept_run(whole, steps), kept_run(damaged, steps))
+        with sqlite3.connect(tmp_path / "podium.db") as database:  # which leaves the steps
+            database.execute("DELETE FROM rounds WHERE run_id = ?", [damaged])
+        database.close()
+        page = await at.spend(by="worker", **RANGE)
+        assert page["runs"] == {"counted": 1, "is_whole": True, "left_out": 1}
+        own = await at.served.client.get(f"/v1/runs/{damaged}")
+        assert "this run cannot be read" in own.text
+
+
 async def test_who_worked_takes_a_key_that_may_read_runs(tmp_path: Path) -> None:
     rules = Rules(scopes=frozenset[Scope]({"ask"}))
     async with books(tmp_path, rules) as at:
@@ -152,7 +177,15 @@ async def test_who_worked_takes_a_key_that_may_read_runs(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "query",
-    ["from=2026-03-02&to=2026-03-01", "from=2020-01-01&to=2026-01-01", "from=soon", "by=colour"],
+    [
+        "from=2026-03-02&to=2026-03-01",
+        "from=2020-01-01&to=2026-01-01",
+        "from=soon",
+        "by=colour",
+        "from=9999-12-30&to=9999-12-31",
+        "to=9999-12-31&by=worker",
+        "to=0001-01-05",
+    ],
 )
 async def test_a_range_that_cannot_be_is_refused(query: str, tmp_path: Path) -> None:
     async with books(tmp_path) as at:

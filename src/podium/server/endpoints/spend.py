@@ -30,6 +30,10 @@ router = APIRouter(prefix="/v1/spend", tags=["spend"])
 
 USUAL_DAYS: Final = 30
 MOST_DAYS: Final = 366
+EARLIEST: Final = date.min + timedelta(days=USUAL_DAYS)
+LATEST: Final = date.max - timedelta(days=1)
+"""A range can end on these days and between: calendars must have what is before and after it."""
+
 MOST_RUNS: Final = 5_000
 """Runs that are looked through for what their workers cost, the newest of the range."""
 
@@ -60,7 +64,8 @@ async def spend(
     if by == "worker":
         window = await _window(service, visitor, first, last)
         groups = await asyncio.to_thread(by_worker, spent, window.digests, first, last)
-        document["elsewhere_usd"] = whole.cost_usd - sum(each.total.cost_usd for each in groups)
+        rest = whole.cost_usd - sum(each.total.cost_usd for each in groups)
+        document["elsewhere_usd"] = max(0.0, rest)
         document["runs"] = {
             "counted": len(window.digests),
             "is_whole": window.is_whole,
@@ -75,6 +80,8 @@ async def spend(
 
 def _span(since: date | None, until: date | None) -> tuple[str, str]:
     last = until or datetime.now(UTC).date()
+    if not EARLIEST <= last <= LATEST:
+        raise invalid("to", f"to is {last}; it is a day from {EARLIEST} to {LATEST}")
     first = since or last - timedelta(days=USUAL_DAYS - 1)
     if first > last:
         raise invalid("from", f"from is {first}, which is after to, {last}; swap them")
