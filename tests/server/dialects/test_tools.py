@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.server.dialects.tools import distinct, schema, tool
+from podium.server.dialects.tools import demanded, distinct, schema, tool
 from podium.server.refusal import Refusal
 from support.readers import refusal
 
@@ -48,3 +48,18 @@ def test_the_parameters_of_a_tool_have_the_form_of_a_schema() -> None:
     with pytest.raises(Refusal) as caught:
         tool("look", None, {"$schema": 5}, "tools.0")
     assert caught.value.field == "tools.0.parameters.$schema"
+
+
+def test_a_tool_that_is_demanded_is_found_by_its_name() -> None:
+    look, listen = (tool(name, None, None, "tools.0") for name in ("look", "listen"))
+    assert demanded((look, listen), "listen", "f") is listen
+
+
+@pytest.mark.parametrize(("name", "problem"), [("smell", "not among"), ("auto", "rename")])
+def test_a_tool_that_is_not_there_or_is_named_like_a_choice_cannot_be_demanded(
+    name: str, problem: str
+) -> None:
+    tools = tuple(tool(one, None, None, "tools.0") for one in ("look", "auto"))
+    with pytest.raises(Refusal, match=problem) as caught:
+        demanded(tools, name, "tool_choice.name")
+    assert caught.value.field == "tool_choice.name"

@@ -1,6 +1,6 @@
 """The client's tools in a body, and the JSON Schemas of their parameters and of answers.
 
-How a tool is written down, and how one is demanded, is each dialect's own.
+How a tool is written down, and how one is named, is each dialect's own.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import re
 from typing import Any, Final
 
 from podium.errors import UsageError
-from podium.request import Tool
+from podium.request import TOOL_CHOICES, Tool
 from podium.schemas import flaw
-from podium.server.dialects.fields import document, joined, text, wrong
+from podium.server.dialects.fields import document, joined, shown, text, wrong
 from podium.server.refusal import invalid
 from podium.structure import UnsoundSchema, require_sound
 
@@ -70,3 +70,14 @@ def distinct(tools: tuple[Tool, ...], path: str) -> tuple[Tool, ...]:
             raise invalid(joined(path, index), f"{path}: two tools are named {one.name!r}")
         seen.add(one.name)
     return tools
+
+
+def demanded(tools: tuple[Tool, ...], name: str, path: str) -> Tool:
+    """The tool of that name, which is to be called. A name that is a word for a choice among tools
+    would be taken for that choice."""
+    if name in TOOL_CHOICES:
+        raise invalid(path, f"{path}: a tool named {name!r} cannot be demanded; rename the tool")
+    for one in tools:
+        if one.name == name:
+            return one
+    raise invalid(path, f"{path}: {shown(name)} is not among the tools of this request")

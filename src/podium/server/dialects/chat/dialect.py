@@ -25,7 +25,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.request import TOOL_CHOICES, Message, Terms, Tool
+from podium.request import Message, Terms, Tool
 from podium.server.dialects.base import Answer, Asked, Dialect, Json, Wished, Writer
 from podium.server.dialects.chat.answer import completion
 from podium.server.dialects.chat.messages import conversation
@@ -51,7 +51,7 @@ from podium.server.dialects.openai import (
     stream_options,
     verbosity,
 )
-from podium.server.dialects.tools import MOST_TOOLS, distinct, tool
+from podium.server.dialects.tools import MOST_TOOLS, demanded, distinct, tool
 from podium.server.dialects.turns import with_instructions
 from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
@@ -115,14 +115,14 @@ class Chat:
         fields = opened(body).only(_KNOWN)
         _check_what_demands_nothing(fields)
         stream = fields.optional("stream", flag) or False
-        demanded = fields.optional("reasoning_effort", effort)
+        asked_effort = fields.optional("reasoning_effort", effort)
         return Asked(
             model=fields.required("model", _name),
             messages=_messages(fields),
             terms=_terms(fields),
             stream=stream,
             store=fields.optional("store", flag) is not False,
-            shows_reasoning=demanded not in (None, "none"),
+            shows_reasoning=asked_effort not in (None, "none"),
             shows_usage=_shows_usage(fields, stream),
             wished=fields.optional("podium", wished) or Wished(),
             body=body,
@@ -246,11 +246,12 @@ def _choice_among(tools: tuple[Tool, ...], fields: Fields) -> tuple[tuple[Tool, 
     kind = named.required("type", choice(("function", "allowed_tools")))
     named.only(("type", kind))
     if kind == "function":
-        return tools, _chosen(tools, named.required(kind, _reference), named.at("function.name"))
+        name = named.required(kind, _reference)
+        return tools, demanded(tools, name, named.at("function.name")).name
     allowed = named.required(kind, opened).only(("mode", "tools"))
     at = allowed.at("tools")
     names = {
-        _chosen(tools, name, at)
+        demanded(tools, name, at).name
         for name in allowed.required("tools", listed(_allowed, most=MOST_TOOLS, least=1))
     }
     mode = allowed.required("mode", choice(("auto", "required")))
@@ -265,11 +266,3 @@ def _allowed(value: object, path: str) -> str:
 
 def _reference(value: object, path: str) -> str:
     return opened(value, path).only(("name",)).required("name", text)
-
-
-def _chosen(tools: tuple[Tool, ...], name: str, path: str) -> str:
-    if name in TOOL_CHOICES:
-        raise invalid(path, f"{path}: a tool that is to be chosen cannot be named {name!r}")
-    if not any(tool.name == name for tool in tools):
-        raise invalid(path, f"{path}: there is no tool named {shown(name)} among the tools")
-    return name

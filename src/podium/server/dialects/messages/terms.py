@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from podium.request import TOOL_CHOICES, Effort, Terms, Tool
+from podium.request import Effort, Terms, Tool
 from podium.server.dialects.fields import (
     EFFORTS,
     Fields,
@@ -28,7 +28,7 @@ from podium.server.dialects.fields import (
 )
 from podium.server.dialects.messages.thinking import effort_of_thinking
 from podium.server.dialects.messages.turns import hint
-from podium.server.dialects.tools import distinct, schema, tool
+from podium.server.dialects.tools import demanded, distinct, schema, tool
 from podium.server.refusal import Refusal, invalid
 
 KNOWN: Final = frozenset(
@@ -276,7 +276,7 @@ def _tool_choice(body: Fields, tools: tuple[Tool, ...]) -> str:
     if kind in ("any", "tool") and not tools:
         raise invalid("tool_choice", f"tool_choice: {kind!r} needs tools, and there are none")
     if kind == "tool":
-        return _named_tool(chosen, tools)
+        return demanded(tools, chosen.required("name", text), chosen.at("name")).name
     return "required" if kind == "any" else kind
 
 
@@ -284,13 +284,6 @@ def _one_at_a_time(body: Fields) -> bool:
     """Whether a worker is to call one tool at a time; steps that run at once may call one each."""
     chosen = body.optional("tool_choice", opened) or Fields({})
     return chosen.optional("disable_parallel_tool_use", flag) or False
-
-
-def _named_tool(chosen: Fields, tools: tuple[Tool, ...]) -> str:
-    path, name = chosen.at("name"), chosen.required("name", text)
-    if name in TOOL_CHOICES:
-        raise invalid(path, f"{path}: a tool named {name!r} cannot be demanded; rename the tool")
-    return choice(tuple(one.name for one in tools))(name, path)
 
 
 def _edits(value: object, path: str) -> tuple[int | None, ...]:

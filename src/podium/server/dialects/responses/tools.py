@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from podium.request import TOOL_CHOICES, Tool
+from podium.request import Tool
 from podium.server.dialects.base import Json
 from podium.server.dialects.fields import (
     Fields,
@@ -27,7 +27,7 @@ from podium.server.dialects.fields import (
     text,
     text_of,
 )
-from podium.server.dialects.tools import MOST_TOOLS, distinct, tool
+from podium.server.dialects.tools import MOST_TOOLS, demanded, distinct, tool
 from podium.server.refusal import Refusal, invalid
 
 INPUT: Final = "input"
@@ -144,14 +144,7 @@ def _allowed(fields: Fields, offered: tuple[Tool, ...]) -> tuple[str, tuple[Tool
 
 
 def _named(fields: Fields, offered: tuple[Tool, ...]) -> Tool:
-    name = fields.required("name", text)
-    at = fields.at("name")
-    found = next((one for one in offered if one.name == name), None)
-    if found is None:
-        raise invalid(at, f"{at}: {shown(name)} is not among the tools of this request")
-    if name in TOOL_CHOICES:
-        raise invalid(at, f"{at}: a tool named {name!r} cannot be demanded; give it another name")
-    return found
+    return demanded(offered, fields.required("name", text), fields.at("name"))
 
 
 def _entry(value: object, path: str) -> tuple[Tool, ...]:
