@@ -79,11 +79,12 @@ class SlowUpstream:
 
 @dataclass
 class ServeProcess:
-    """The process, and where it listens."""
+    """The process, where it listens, and what it logs from then on, whole when it has ended."""
 
     process: asyncio.subprocess.Process
     address: str
     upstream: SlowUpstream
+    log: asyncio.Task[bytes]
 
     async def end(self) -> int:
         """Tell it to stop, and wait until it has."""
@@ -93,7 +94,9 @@ class ServeProcess:
 
 
 @asynccontextmanager
-async def podium_serve_over(upstream: SlowUpstream, directory: Path) -> AsyncIterator[ServeProcess]:
+async def podium_serve_over(
+    upstream: SlowUpstream, directory: Path, *options: str
+) -> AsyncIterator[ServeProcess]:
     """`podium serve` on a free port, with that upstream as its one worker."""
     listening = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, backlog=1024)
     port = listening.sockets[0].getsockname()[1]
@@ -101,6 +104,7 @@ async def podium_serve_over(upstream: SlowUpstream, directory: Path) -> AsyncIte
     (directory / "podium.toml").write_text(configuration, "utf-8")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "podium", "serve", "--port", "0", "--config", "podium.toml"),
+        *options,
         cwd=directory,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -111,7 +115,7 @@ async def podium_serve_over(upstream: SlowUpstream, directory: Path) -> AsyncIte
         assert line, "it ended before it listened"
         found = re.search(r"running on (http://[\d.]+:\d+)", line)
     reading = asyncio.create_task(process.stderr.read())  # a full pipe would stop it
-    serving = ServeProcess(process, found[1], upstream)
+    serving = ServeProcess(process, found[1], upstream, reading)
     try:
         yield serving
     finally:

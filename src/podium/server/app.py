@@ -23,8 +23,9 @@ from podium.server.dialects.chat.dialect import CHAT
 from podium.server.endpoints import details as records
 from podium.server.endpoints import health, learning, models, pool, previews, runs, spend
 from podium.server.endpoints.dialect import DialectEndpoint
-from podium.server.endpoints.errors import word_refusals
+from podium.server.endpoints.errors import USUAL, word_refusals
 from podium.server.endpoints.openapi import with_dialects
+from podium.server.endpoints.stopping import Answering
 from podium.server.logs import LOGGER
 from podium.server.records.retention import forget_runs
 from podium.server.service import Holder, Service
@@ -39,9 +40,10 @@ class _Application(FastAPI):
     """FastAPI, with a short way in for requests to the dialects: they need nothing of what the
     framework puts around an endpoint, which would be a tenth of the cost of a plain call."""
 
-    def __init__(self, hot: Mapping[str, DialectEndpoint], **settings: Any) -> None:
+    def __init__(self, hot: Mapping[str, DialectEndpoint], usual: Dialect, **settings: Any) -> None:
         super().__init__(**settings)
         self._hot = hot
+        self._usual = usual
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a connection. Whoever adds middleware gets to see every request."""
@@ -50,7 +52,14 @@ class _Application(FastAPI):
             if endpoint is not None and self.state.holder.service is not None:
                 await endpoint(scope, receive, send)
                 return
-        await super().__call__(scope, receive, send)
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        answering = Answering(send)
+        try:
+            await super().__call__(scope, receive, answering.send)
+        except asyncio.CancelledError:  # by the server, which stops
+            await answering.cut_off(scope, receive, self._usual)
 
 
 def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
@@ -67,13 +76,14 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
                 yield
             finally:
                 if not await service.places.close(service.settings.drain_seconds):
-                    LOGGER.warning("%d requests were cut off", service.places.taken)
+                    LOGGER.warning("%d requests did not end", service.places.taken)
                 holder.service = None
 
     hot = {path: DialectEndpoint(holder, dialect, path) for path, dialect in dialects.items()}
     hot[PLAN] = DialectEndpoint(holder, CHAT, PLAN, previews.PlanVisit)
     app = _Application(
         hot,
+        dialects[USUAL],
         title="Podium",
         version=__version__,
         description="An open conductor for language models, behind the APIs that tools speak.",

@@ -16,6 +16,23 @@ from podium.request import Delta, Reply, Request
 from support.serving import PLAIN, Served, application, serving
 
 
+class Endless(ScriptedWorker):
+    """Says something, and never comes to an end."""
+
+    def __init__(self) -> None:
+        super().__init__("solo", "")
+        self.asked = asyncio.Event()
+
+    async def reply(self, request: Request) -> Reply:
+        self.asked.set()
+        return await asyncio.Event().wait()  # type: ignore[return-value] # never
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        yield Delta("on and on")
+        self.asked.set()
+        await asyncio.Event().wait()
+
+
 async def logged(
     caplog: pytest.LogCaptureFixture, served: Served, **body: Any
 ) -> tuple[dict[str, Any], httpx.Response]:
@@ -48,11 +65,6 @@ async def test_an_error_is_found_in_the_log_by_what_the_client_was_told(
 async def test_a_client_that_goes_away_in_the_middle_of_a_stream_leaves_its_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Endless(ScriptedWorker):
-        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
-            yield Delta("on and on")
-            await asyncio.Event().wait()
-
     heard, sent = asyncio.Event(), [b'{"ask": "Why?", "model": "podium-mini", "stream": true}']
 
     async def receive() -> Message:
@@ -66,7 +78,7 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_stream_leaves_its_line
             heard.set()
 
     scope: dict[str, Any] = {"type": "http", "method": "POST", "path": PLAIN, "headers": []}
-    async with serving(application([Endless("solo", "")])) as served:
+    async with serving(application([Endless()])) as served:
         with caplog.at_level("INFO", "podium.server"):
             await asyncio.wait_for(served.app(scope, receive, send), 5)
         page = (await served.client.get("/metrics")).text
@@ -75,6 +87,44 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_stream_leaves_its_line
     assert (line["status"], line["gone"], line["run_status"]) == (200, True, "interrupted")
     assert line["run"].startswith("run_")
     assert 'podium_runs_total{status="interrupted"} 1' in page
+
+
+async def stopped_while(worker: Endless, **body: Any) -> tuple[httpx.Response, str]:
+    """What a client gets whose server stops while it answers, and the page of metrics."""
+    async with serving(application([worker])) as served:
+        asking = asyncio.create_task(served.ask(**body))
+        async with asyncio.timeout(5):
+            await worker.asked.wait()
+            asking.cancel()
+            response = await asking
+        return response, (await served.client.get("/metrics")).text
+
+
+async def test_a_server_that_stops_says_so_in_the_dialect_and_names_the_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("INFO", "podium.server"):
+        response, page = await stopped_while(Endless(), model="podium")
+    run = response.headers["x-podium-run"]
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+    assert "the server stopped" in response.text
+    assert run in response.text
+    assert [each.exc_info for each in caplog.records if each.exc_info] == []
+    assert 'podium_runs_total{status="interrupted"} 1' in page
+
+
+async def test_a_server_that_stops_ends_a_stream_with_the_dialects_error() -> None:
+    response, _ = await stopped_while(Endless(), model="podium-mini", stream=True)
+    assert (response.status_code, "x-podium-run" in response.headers) == (200, True)
+    assert "on and on" in response.text
+    assert response.text.splitlines()[-1] == '["fail", "overloaded"]'
+
+
+async def test_a_run_that_is_not_kept_is_not_named_when_the_server_stops() -> None:
+    response, _ = await stopped_while(Endless(), model="podium", store=False)
+    assert response.status_code == 503
+    assert "x-podium-run" not in response.headers
+    assert "run_" not in response.text
 
 
 @pytest.mark.parametrize(

@@ -176,3 +176,29 @@ async def test_a_server_that_is_to_stop_ends_what_goes_on_and_takes_nothing_new(
         assert response.status_code == 200
         assert "at last" in response.text
         assert await serving.end() in (0, -signal.SIGTERM)
+
+
+async def test_a_second_interrupt_stops_now_and_leaves_nobody_without_a_word(
+    tmp_path: Path,
+) -> None:
+    upstream = SlowUpstream(expected=1)
+    async with podium_serve_over(upstream, tmp_path, "--log", "text") as serving:
+        body = {"model": "podium", "messages": [{"role": "user", "content": "Why?"}]}
+        address = f"{serving.address}/v1/chat/completions"
+        async with httpx.AsyncClient(timeout=60) as client, asyncio.timeout(30):
+            asking = asyncio.create_task(client.post(address, json=body))
+            await upstream.all_there.wait()
+            serving.process.send_signal(signal.SIGINT)
+            while await is_answering(serving.address):
+                pass
+            serving.process.send_signal(signal.SIGINT)
+            response = await asking
+            log = (await serving.log).decode()
+    assert response.status_code == 503
+    assert "the server stopped" in response.json()["error"]["message"]
+    assert response.headers["x-podium-run"] in log
+    first, request, *rest = [line.partition("  ")[2] for line in log.splitlines()]
+    assert first == "stopping: 1 request may end within 30 s; Ctrl-C again stops now"
+    assert request.startswith("503  /v1/chat/completions")
+    assert rest[0] == "stopped"
+    assert "Traceback" not in log

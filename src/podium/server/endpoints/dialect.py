@@ -7,6 +7,7 @@ a gateway call, and the dialects check every field themselves.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Any, Final
@@ -24,6 +25,7 @@ from podium.server.dialects.base import Asked, Dialect
 from podium.server.dialects.wishes import with_headers
 from podium.server.endpoints.errors import headers_of, let_in
 from podium.server.endpoints.exchange import ClientGone, Exchange
+from podium.server.endpoints.stopping import stopped
 from podium.server.endpoints.stream import Stream
 from podium.server.logs import LOGGER, REQUEST
 from podium.server.names import Target
@@ -65,6 +67,8 @@ class DialectEndpoint:
             visit.is_gone = True
         except Refusal as refusal:
             await visit.refuse(refusal)
+        except asyncio.CancelledError:  # by the server, which stops
+            await visit.cut_off()
         except Exception as error:  # noqa: BLE001 - the border: the client is told in its dialect
             LOGGER.exception("%s failed", self._path)
             await visit.refuse(refusal_of(error))
@@ -174,6 +178,18 @@ class Visit:
             return
         document = self._dialect.refused(refusal)
         await self.exchange.respond_json(refusal.status, document, headers_of(refusal))
+
+    async def cut_off(self) -> None:
+        """Tell the client, whatever it has of the answer, that the server stopped."""
+        run = self.bill.run.id if self.bill.run is not None else None
+        if self._asked is None or not self._asked.store:
+            run = None
+        if run is not None:
+            self.exchange.notes["X-Podium-Run"] = run
+        refusal = stopped(run)
+        if self._stream is not None:
+            await self._stream.fail(refusal)
+        await self.refuse(refusal)
 
     def account(self) -> None:
         """Count the request and write its line in the log."""

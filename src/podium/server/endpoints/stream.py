@@ -38,6 +38,7 @@ class Stream:
         self._pieces: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
         self._work: asyncio.Task[Answered] | None = None
+        self._is_over = False
         self.first_piece_at: float | None = None
 
     def opened(self, run: str, *, kept: bool) -> None:
@@ -98,16 +99,19 @@ class Stream:
             answered = self._result(task)
             await self._end(answered)
         except Exception as error:
-            if self._exchange.started:
-                self._put(self._begun().fail(refusal_of(error)))
-                await self._send()
-                await self._exchange.end_stream()
+            await self.fail(refusal_of(error))
             raise
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task})
         return answered
+
+    async def fail(self, refusal: Refusal) -> None:
+        """Tell a client that has a part of the answer why there is no more of it."""
+        if self._exchange.started and not self._is_over:
+            self._put(self._begun().fail(refusal))
+            await self._finish()
 
     async def _send_until(self, task: asyncio.Task[Answered]) -> None:
         loop = asyncio.get_running_loop()
@@ -140,7 +144,12 @@ class Stream:
         if rest:
             self._put(self._begun().text(rest))
         self._put(self._begun().end(answered.answer))
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """Send what is left, and nothing after it."""
         await self._send()
+        self._is_over = True
         await self._exchange.end_stream()
 
     def _rest(self, text: str) -> str:

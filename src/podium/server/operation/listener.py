@@ -1,11 +1,15 @@
-"""Taking an address to listen on, before anything else is done, and saying so once it answers."""
+"""Taking an address to listen on, before anything else is done; saying so once it answers, and
+that it stops, with how long what goes on may take to end."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
+from types import FrameType
 
 import uvicorn
+from uvicorn.supervisors import Multiprocess
 
 from podium.config import ServerSettings
 from podium.errors import ConfigError
@@ -33,18 +37,65 @@ def address_of(bound: socket.socket) -> str:
 
 
 class AnnouncedServer(uvicorn.Server):
-    """A server that says where it listens as soon as it does."""
+    """A server that says where it listens as soon as it does, and when it stops. Told to stop a
+    second time it cuts off what goes on, and then closes what is open as it would have."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         for listening in sockets or ():
             announce(listening)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal to stop."""
+        super().handle_exit(sig, frame)
+        if self.force_exit and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cut_off)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop: what goes on may end first, unless there is a second Ctrl-C."""
+        LOGGER.info(_stopping(len(self.server_state.tasks), self.config))
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
+        LOGGER.info("stopped")
+
+    def _cut_off(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()
+
+
+class AnnouncedProcesses(Multiprocess):
+    """Several processes of a server; says when they stop."""
+
+    def terminate_all(self) -> None:
+        """Tell every process to stop."""
+        LOGGER.info(_stopping(None, self.config))
+        super().terminate_all()
+
+    def join_all(self) -> None:
+        """Wait until they have."""
+        super().join_all()
+        LOGGER.info("stopped")
+
 
 def announce(listening: socket.socket) -> None:
     """Say in the log where the server is found."""
-    LOGGER.info("running on %s; Ctrl-C stops it", address_of(listening))
+    LOGGER.info(
+        "running on %s, where a browser finds its pages; Ctrl-C stops it", address_of(listening)
+    )
+
+
+def _stopping(requests: int | None, configuration: uvicorn.Config) -> str:
+    """The line on what is still to end; None where that is not known here."""
+    if requests == 0:
+        return "stopping"
+    count = {None: "requests", 1: "1 request"}.get(requests, f"{requests} requests")
+    seconds = configuration.timeout_graceful_shutdown
+    return f"stopping: {count} may end within {seconds} s; Ctrl-C again stops now"
 
 
 def _reason(error: OSError, server: ServerSettings) -> str:

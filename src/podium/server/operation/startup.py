@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.supervisors import Multiprocess
 
 from podium.api import AsyncPodium
 from podium.config import ServerSettings, Settings, current_settings
@@ -35,7 +34,7 @@ from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.logs import LOGGER, form_here, log_to_standard_error
-from podium.server.operation.listener import AnnouncedServer, announce
+from podium.server.operation.listener import AnnouncedProcesses, AnnouncedServer, announce
 from podium.server.records.keeper import Keeper
 from podium.server.records.tally import Tally
 from podium.server.service import Service, opened
@@ -174,7 +173,7 @@ def listen(chosen: Chosen, server: ServerSettings, bound: socket) -> None:
     with TemporaryDirectory(prefix="podium-") as directory:
         os.environ[TALLIES] = directory
         announce(bound)
-        Multiprocess(configuration, [bound]).run()
+        AnnouncedProcesses(configuration, [bound]).run()
 
 
 def is_public(host: str) -> bool:
