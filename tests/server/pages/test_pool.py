@@ -6,14 +6,17 @@ first.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from podium.pool import WorkerProfile
+from podium.providers import ScriptedWorker
 from podium.run import Run, timestamp
 from podium.workflow import Step
 from support.kept import attempt, kept_run
-from support.site import Site
+from support.site import Site, site_over
 
 playwright = pytest.importorskip("playwright.async_api")
 expect = playwright.expect
@@ -50,6 +53,24 @@ async def test_workers_stand_beside_each_other_with_what_is_known(site: Site, pa
     assert "unknown" in local
     assert local.count("–") == 5, "share, errors, both times and money: nobody knows"
     await expect(page.get_by_text("Figures are those of 1 run on record")).to_be_visible()
+
+
+async def test_the_pool_that_podium_brings_along_is_said_to_be_small(
+    tmp_path: Path, page: Page, watched: Watched
+) -> None:
+    tiny = WorkerProfile(name="lists", provider="llamacpp", model="smollm2-135m-instruct")
+    async with site_over(tmp_path, [ScriptedWorker(tiny, "Three.")]) as site:
+        watched.origins.add(f"{site.address}/")
+        for path in ("/", "/pool"):
+            await page.goto(site.url(path))
+            await expect(page.get_by_text("they are often wrong")).to_be_visible()
+        await page.goto("about:blank")
+
+
+async def test_other_pools_are_not(site: Site, page: Page) -> None:
+    await page.goto(site.url("/pool"))
+    await expect(page.get_by_text("Figures are those of")).to_be_visible()
+    await expect(page.get_by_text("they are often wrong")).to_have_count(0)
 
 
 async def test_what_a_worker_is_used_for_leads_to_the_run(site: Site, page: Page) -> None:

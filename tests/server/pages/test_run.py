@@ -359,6 +359,7 @@ async def test_a_run_that_is_not_there_says_so_and_leads_to_the_others(
     watched.allow("404")
     await page.goto(site.url("/runs/run_nowhere"))
     await page.get_by_role("heading", name="There is no run run_nowhere here").wait_for()
+    assert "key" not in await page.get_by_role("alert").inner_text()
     await page.get_by_role("link", name="All runs").click()
     await page.get_by_text("There are no runs yet").wait_for()
 
@@ -401,6 +402,7 @@ async def test_a_run_is_deleted_only_when_that_is_confirmed(page: Page, site: Si
     await site.keep(kept_run())
     await page.goto(run_url(site, kept_run()))
     await page.get_by_role("button", name="Delete").click()
+    assert "key" not in await page.get_by_role("dialog").inner_text()
     await page.get_by_role("button", name="Keep it").click()
     assert (await site.store.load(kept_run().id)).id == kept_run().id
     await page.get_by_role("button", name="Delete").click()

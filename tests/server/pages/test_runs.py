@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
+from podium.server.access.keys import make_key
+from podium.store import keys_in
+from podium.store.keys import Rules
 from support.runs_on_record import kept_run, round_of, step_record
 from support.site import Site
 
@@ -319,3 +322,16 @@ async def test_a_run_of_which_nothing_was_heard_for_long_is_shown_as_interrupted
     database.close()
     await page.goto(site.url("/runs"))
     await page.locator(ROWS).get_by_text("interrupted").wait_for()
+
+
+async def test_a_key_without_runs_is_told_that_none_was_asked_with_it(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    reader = make_key("Reader", Rules(scopes=frozenset({"runs:read"})))
+    await keys_in(site_with_keys.store).add(reader.key)
+    await site_with_keys.ask("Why?")
+    await page.goto(site_with_keys.url("/runs"))
+    await page.get_by_role("dialog").get_by_label("Key").fill(reader.token)
+    await page.keyboard.press("Enter")
+    await page.get_by_text("None was asked with the key Reader.").wait_for()

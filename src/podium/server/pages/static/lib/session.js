@@ -44,11 +44,12 @@ export async function signOut() {
 /**
  * Whether this server asks for keys, and who is signed in: their key's name, null where nobody is.
  * A server that does not say asks for none; should it do after all, requests will tell.
- * @returns {Promise<{keys: boolean, name: string | null}>}
+ * @returns {Promise<{keys: boolean, name: string | null, scopes: string[]}>} `scopes` is what the
+ *   key may do.
  */
 export async function session() {
   const response = await fetch(SESSION, { credentials: 'same-origin' }).catch(() => null);
-  return response?.ok ? response.json() : { keys: false, name: null };
+  return response?.ok ? response.json() : { keys: false, name: null, scopes: [] };
 }
 
 /** @returns {Promise<boolean>} */

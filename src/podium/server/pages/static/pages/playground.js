@@ -5,6 +5,7 @@ import { get } from '../lib/api.js';
 import { h } from '../lib/dom.js';
 import { empty, failure } from '../lib/states.js';
 import { Composer } from '../parts/composer.js';
+import { smallness } from '../parts/embedded.js';
 import { Exchange } from '../parts/exchange.js';
 
 export const title = 'Playground';
@@ -15,6 +16,7 @@ const MOST_KEPT = 8;
 const LONGEST_KEPT = 100_000;
 const SAVE_AFTER_MILLISECONDS = 250;
 const TIERS = ['podium-mini', 'podium', 'podium-ultra'];
+const LOCAL = 'llamacpp';
 const PINNED = /^podium(-mini|-ultra)?@/;
 
 /**
@@ -79,6 +81,8 @@ class Playground {
       this.#composer.offer(names);
       const workers = names.filter((name) => !TIERS.includes(name) && !PINNED.test(name));
       this.#workers.push(...workers);
+      const areLocal = data.every(isLocalOrTier);
+      if (workers.length && areLocal) await this.#tellOfSmallness();
     } catch (error) {
       if (this.#signal.aborted) return;
       const retry = () => {
@@ -88,6 +92,13 @@ class Playground {
       const problem = failure(error, retry);
       this.#composer.element.after(problem);
     }
+  }
+
+  /** That workers run here is told of every key, but which models they are is not. */
+  async #tellOfSmallness() {
+    const told = await get('/v1/pool?days=1', { signal: this.#signal }).catch(() => null);
+    const words = told && smallness(told.workers);
+    if (words) this.#composer.element.after(words);
   }
 
   /** @param {(exchange: Exchange) => void} how */
@@ -132,6 +143,11 @@ class Playground {
 /** @param {import('../parts/exchange.js').SavedExchange} exchange */
 function isShort({ asked }) {
   return asked.question.length <= LONGEST_KEPT;
+}
+
+/** @param {{id: string, owned_by: string}} model */
+function isLocalOrTier({ id, owned_by: owner }) {
+  return TIERS.includes(id) || PINNED.test(id) || owner === LOCAL;
 }
 
 function invitation() {

@@ -5,6 +5,7 @@ import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
 import { count, countText, duration, percent, percentText, usd } from '../lib/format.js';
 import { loading } from '../lib/states.js';
+import { smallness } from '../parts/embedded.js';
 import { connection, refresh, repeatedly } from '../parts/polling.js';
 import { anchor, health, workerCard } from '../parts/worker.js';
 
@@ -32,6 +33,7 @@ const COLUMNS = [
 export async function show(root, { query, signal, navigate }) {
   let days = WINDOWS.includes(Number(query.get('days'))) ? Number(query.get('days')) : USUAL;
   const lead = h('p', { class: 'lead' });
+  const small = h('div');
   const trouble = connection();
   const content = h('div', { class: 'pool' });
   let before = '';
@@ -44,6 +46,7 @@ export async function show(root, { query, signal, navigate }) {
     if (now === before) return;
     before = now;
     replace(lead, ...leadWords(page));
+    replace(small, smallness(page.workers));
     refresh(content, overview(page.workers), page.workers.map(workerCard), former(page.former));
   }
 
@@ -75,6 +78,7 @@ export async function show(root, { query, signal, navigate }) {
       h('div', { class: 'field' }, h('label', { for: 'pool-days' }, 'Figures of'), choice),
     ),
     lead,
+    small,
     trouble.element,
     content,
   );
@@ -169,8 +173,14 @@ function price(prices) {
 /** @param {any} worker */
 function spent({ cost_usd: cost, unknown_cost: unknown }) {
   if (!unknown) return usd(cost);
-  const title = `${countText(unknown)} calls of unknown cost come on top`;
+  const verb = unknown === 1 ? 'comes' : 'come';
+  const title = `${callsInWords(unknown)} of unknown cost ${verb} on top`;
   return h('span', { title }, cost === null ? usd(null) : [usd(cost), ' +']);
+}
+
+/** @param {number} calls */
+function callsInWords(calls) {
+  return calls === 1 ? '1 call' : `${countText(calls)} calls`;
 }
 
 /** @param {any[]} gone */
@@ -191,7 +201,7 @@ function former(gone) {
           h(
             'span',
             { class: 'quiet-text' },
-            ` ${countText(each.calls)} calls, ${percentText(each.error_rate)} failed`,
+            ` ${callsInWords(each.calls)}, ${percentText(each.error_rate)} failed`,
           ),
         ),
       ),

@@ -4,6 +4,7 @@
 import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
 import { shorten } from '../lib/format.js';
+import { session } from '../lib/session.js';
 import { loading } from '../lib/states.js';
 import { follow } from '../parts/follow.js';
 import { runHead } from '../parts/run-head.js';
@@ -36,7 +37,9 @@ export async function show(root, context) {
     await follow(params.id, signal, page);
   } catch (error) {
     if (signal.aborted) return;
-    replace(root, cannotBeShown(params.id, error, () => show(root, context)));
+    const { keys } = await session();
+    if (signal.aborted) return;
+    replace(root, cannotBeShown(params.id, error, { keys, retry: () => show(root, context) }));
   } finally {
     clearInterval(tick);
   }

@@ -4,6 +4,7 @@
 
 import { get } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
+import { session } from '../lib/session.js';
 import { empty, failure, loading } from '../lib/states.js';
 import { pause } from '../parts/pause.js';
 import { connection } from '../parts/polling.js';
@@ -106,7 +107,7 @@ class RunList {
     this.loading = new AbortController();
     const signal = AbortSignal.any([this.signal, this.loading.signal]);
     try {
-      this.showFound(await this.found(signal));
+      await this.showFound(await this.found(signal), signal);
     } catch (error) {
       if (signal.aborted) return;
       replace(this.place, failure(error, () => this.load()), this.clearing());
@@ -114,11 +115,13 @@ class RunList {
     }
   }
 
-  /** @param {Found} found */
-  showFound({ data, has_more: hasMore }) {
+  /** @param {Found} found @param {AbortSignal} signal */
+  async showFound({ data, has_more: hasMore }, signal) {
+    const nothing = data.length ? null : await this.nothing();
+    signal.throwIfAborted();
     replace(this.news);
     this.rows.show(data);
-    if (!data.length) replace(this.place, this.nothing());
+    if (nothing) replace(this.place, nothing);
     else if (!this.rows.element.isConnected) replace(this.place, this.rows.element);
     const older = addressOf(this.filters, data.at(-1)?.run_id);
     replace(
@@ -129,13 +132,16 @@ class RunList {
     this.suggest();
   }
 
-  nothing() {
+  async nothing() {
     if (Object.keys(this.filters).length || this.before) {
-      return [empty('No run matches.', 'Ask for less, or for all of them:'), this.clearing()];
+      const hint = 'Look for other words, leave a filter out, or see all of them:';
+      return [empty('No run matches.', hint), this.clearing()];
     }
     const playground = h('a', { href: '/' }, 'playground');
     const hint = h('span', {}, 'Ask something in the ', playground, ', and it is kept here.');
-    return empty('There are no runs yet.', hint);
+    const { keys, name, scopes } = await session();
+    const isOwnAlone = keys && !scopes.includes('admin');
+    return empty(isOwnAlone ? `None was asked with the key ${name}.` : 'There are no runs yet.', hint);
   }
 
   clearing() {

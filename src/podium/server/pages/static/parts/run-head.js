@@ -124,7 +124,7 @@ function actions(document, onDeleted) {
         class: 'small danger',
         disabled: !isOver,
         title: isOver ? null : 'A run is deleted when it has ended',
-        onclick: () => confirmDeletion(id, onDeleted),
+        onclick: () => confirmDeletion(document, onDeleted),
       },
       'Delete…',
     ),
@@ -132,10 +132,10 @@ function actions(document, onDeleted) {
 }
 
 /**
- * @param {string} id
+ * @param {{run_id: string, owner: string | null}} run
  * @param {() => void} onDeleted
  */
-function confirmDeletion(id, onDeleted) {
+function confirmDeletion({ run_id: id, owner }, onDeleted) {
   const problem = h('p', { class: 'field-error', role: 'alert' });
   const dialog = /** @type {HTMLDialogElement} */ (
     h(
@@ -159,7 +159,7 @@ function confirmDeletion(id, onDeleted) {
         },
         h('h2', { id: 'delete-title' }, 'Delete this run?'),
         h('p', {}, 'Its question, plans, replies and answer are forgotten for good.'),
-        h('p', {}, 'What it cost stays in the sums of its key.'),
+        owner ? h('p', {}, 'What it cost stays in the sums of its key.') : null,
         problem,
         h(
           'div',

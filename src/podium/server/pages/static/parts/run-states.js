@@ -1,6 +1,7 @@
 // What a run's page says where it cannot show the run, or not any longer, and how to go on.
 
 import { h } from '../lib/dom.js';
+import { failure } from '../lib/states.js';
 
 /**
  * The server went away in the middle of a run.
@@ -36,11 +37,13 @@ export function notKept() {
  * There is no run to show.
  * @param {string} id
  * @param {unknown} error
- * @param {() => void} retry
+ * @param {{keys: boolean, retry: () => void}} how `keys`: whether this server asks for any.
  * @returns {HTMLElement}
  */
-export function cannotBeShown(id, error, retry) {
-  const { words, detail, onwards } = reasons(id, /** @type {Reason} */ (error));
+export function cannotBeShown(id, error, { keys, retry }) {
+  const reason = /** @type {Reason} */ (error);
+  if (reason.status === 401) return failure(error, retry);
+  const { words, detail, onwards } = reasons(id, reason, keys);
   return h(
     'div',
     { class: 'state state-failure', role: 'alert' },
@@ -61,8 +64,16 @@ export function cannotBeShown(id, error, retry) {
 /**
  * @param {string} id
  * @param {Reason} reason
+ * @param {boolean} keys
  */
-function reasons(id, { status, message, hint }) {
+function reasons(id, { status, message, hint }, keys) {
+  if (status === 404 && !keys) {
+    return {
+      words: `There is no run ${id} here.`,
+      detail: 'It was deleted, nothing of it was kept, or the address is not whole.',
+      onwards: 'Look for it among the runs.',
+    };
+  }
   if (status === 404) {
     return {
       words: `There is no run ${id} here.`,
