@@ -84,6 +84,32 @@ async def test_the_page_asks_for_a_key_and_keeps_it_nowhere(
     assert await context.cookies() == []
 
 
+async def test_the_way_back_shows_nobody_what_was_asked_before_somebody_signed_out(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    await page.goto(site_with_keys.url("/"))
+    await page.get_by_label("Key").fill(site_with_keys.token)
+    await page.keyboard.press("Enter")
+    await page.get_by_label("Question").fill("What is my diagnosis?")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    await page.get_by_role("article").first.wait_for()
+    await page.get_by_role("link", name="Runs", exact=True).click()
+    await page.get_by_role("heading", level=1, name="Runs").wait_for()
+    await page.go_back()
+    await page.get_by_role("article").first.wait_for()
+    await page.go_forward()
+    await page.get_by_role("button", name="Sign out").click()
+    await page.get_by_role("dialog").wait_for()
+    await page.go_back()
+    await page.get_by_role("button", name="Not now").click()
+    await page.go_back()
+    await page.get_by_role("heading", level=1, name="Playground").wait_for()
+    await page.get_by_text("Ask something, and watch who does what.").wait_for()
+    assert await page.get_by_text("diagnosis").count() == 0
+    assert await page.get_by_label("Question").input_value() == ""
+
+
 async def test_who_does_not_sign_in_is_told_how(
     page: Page, site_with_keys: Site, watched: Watched
 ) -> None:

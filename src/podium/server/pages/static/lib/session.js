@@ -2,6 +2,7 @@
 // read; it is in no address, in no storage, and gone from here when the dialog closes.
 
 import { h, replace } from './dom.js';
+import { endVisit } from './visit.js';
 
 const SESSION = '/session';
 
@@ -38,6 +39,7 @@ export async function needKey(signal) {
 /** Sign out, and begin anew. */
 export async function signOut() {
   await fetch(SESSION, { method: 'DELETE', credentials: 'same-origin' });
+  endVisit();
   location.assign('/');
 }
 

@@ -1,9 +1,10 @@
 // Ask a question and watch how it is answered. What was asked stays with the address: a reload, or
-// the way back from a run's page, shows it again.
+// the way back from a run's page, shows it again, until whoever asked has signed out.
 
 import { get } from '../lib/api.js';
 import { h } from '../lib/dom.js';
 import { empty, failure } from '../lib/states.js';
+import { visit } from '../lib/visit.js';
 import { Composer } from '../parts/composer.js';
 import { smallness } from '../parts/embedded.js';
 import { Exchange } from '../parts/exchange.js';
@@ -24,7 +25,8 @@ const PINNED = /^podium(-mini|-ultra)?@/;
  * @param {{signal: AbortSignal}} context
  */
 export async function show(root, { signal }) {
-  const kept = history.state?.playground ?? {};
+  const last = history.state?.playground;
+  const kept = last?.visit === visit ? last : {};
   const page = new Playground(root, signal);
   page.restore(kept);
   await page.load();
@@ -133,6 +135,7 @@ class Playground {
     const { draft } = this.#composer;
     const exchanges = this.#exchanges.map((exchange) => exchange.saved).filter(isShort);
     const playground = {
+      visit,
       draft: draft.question.length > LONGEST_KEPT ? { ...draft, question: '' } : draft,
       exchanges: exchanges.slice(0, MOST_KEPT),
     };
