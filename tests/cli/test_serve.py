@@ -113,7 +113,9 @@ def test_keys_that_nobody_has_are_told_with_how_to_make_one(
     assert main(["keys", "create", "Ada", "--config", config]) == 0
     capsys.readouterr()
     assert main(["serve", "--config", config, "--keys"]) == 0
-    assert "keys create" not in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "only who has a key is served; podium keys list" in said
+    assert "keys create" not in said
     assert main(["keys", "revoke", "Ada", "--config", config]) == 0
     assert main(["serve", "--config", config, "--keys"]) == 0
     assert "keys create NAME" in capsys.readouterr().err

@@ -104,7 +104,11 @@ async def _prepare(settings: Settings) -> None:
     if is_embedded(settings):
         complain(NO_KEY)
     await fetch_weights(settings, offline=False)
-    if settings.server.keys and not await _has_keys(settings):
+    if not settings.server.keys:
+        return
+    if await _has_keys(settings):
+        complain("only who has a key is served; podium keys list shows who has one")
+    else:
         complain(
             "only who has a key is served, and there is none yet; make one, also while the server "
             "runs, with: podium keys create NAME"

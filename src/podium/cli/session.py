@@ -34,7 +34,7 @@ Work = Callable[[AsyncPodium, Wishes], Awaitable[Run]]
 """Performs a run as wished for: it must be watched by `wishes["emit"]`, and stream."""
 
 NO_KEY: Final = (
-    "no key is set: a very small model answers, often wrongly; podium doctor says what helps"
+    "no vendor's key is set: a very small model answers, often wrongly; podium doctor helps"
 )
 OFFLINE: Final = "offline, a very small model answers, often wrongly"
 
