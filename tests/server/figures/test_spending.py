@@ -51,6 +51,14 @@ def test_workers_cost_what_their_calls_did_and_what_they_were_asked_by_name() ->
     }
 
 
+def test_calls_are_told_only_where_runs_tell_of_them() -> None:
+    run = kept_run("run_0000000000000001", (Step("ada", "Do.", ()), (attempt("ada", cost=0.5),)))
+    assert {group.total.calls for group in grouped(ENTRIES, "tier")} == {None}
+    assert total(ENTRIES).calls is None
+    workers = {each.name: each.total for each in by_worker(ENTRIES, [digested(run)], DAY, NEXT)}
+    assert (workers["ada"].calls, workers["gpt-5"].calls, workers["gpt-5"].requests) == (1, 0, 2)
+
+
 def test_a_run_of_which_a_part_is_unknown_is_in_no_sum_but_counted() -> None:
     run = kept_run(
         "run_0000000000000001",

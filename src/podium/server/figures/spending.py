@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import lru_cache
 from typing import Final, Literal
@@ -31,12 +31,12 @@ By = Literal["key", "tier", "worker", "day"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What something came to. `requests` were asked by clients, `calls` made to workers in runs;
-    `unknown_cost` and `unknown_tokens` count those of either that are in no sum, and `assumed_usd`
-    is what keys were charged for them."""
+    """What something came to. `requests` were asked by clients, `calls` made to workers in runs,
+    None where nothing tells how many. `unknown_cost` and `unknown_tokens` count those of either
+    that are in no sum, and `assumed_usd` is what keys were charged for them."""
 
     requests: int = 0
-    calls: int = 0
+    calls: int | None = 0
     tokens: int = 0
     cost_usd: float = 0.0
     unknown_tokens: int = 0
@@ -46,7 +46,7 @@ class Spent:
     def __add__(self, other: Spent) -> Spent:
         return Spent(
             requests=self.requests + other.requests,
-            calls=self.calls + other.calls,
+            calls=None if self.calls is None or other.calls is None else self.calls + other.calls,
             tokens=self.tokens + other.tokens,
             cost_usd=self.cost_usd + other.cost_usd,
             unknown_tokens=self.unknown_tokens + other.unknown_tokens,
@@ -88,6 +88,7 @@ def _of_key(usage: KeyUsage) -> Entry:
     tier = tier_of(usage.model)
     spent = Spent(
         requests=usage.requests,
+        calls=None,
         tokens=usage.input_tokens + usage.output_tokens,
         cost_usd=usage.cost_usd,
         unknown_tokens=usage.unknown_tokens,
@@ -101,6 +102,7 @@ def _of_key(usage: KeyUsage) -> Entry:
 def _of_runs(sums: RunSums) -> Entry:
     spent = Spent(
         requests=sums.runs,
+        calls=None,
         tokens=sums.tokens,
         cost_usd=sums.cost_usd,
         unknown_tokens=sums.unknown_tokens,
@@ -150,7 +152,8 @@ def by_worker(
             _put(found[call.worker], min(max(_day(call.at), since), until), spent)
     for entry in entries:
         if entry.worker is not None:
-            _put(found[entry.worker], entry.day, entry.spent)
+            asked_by_name = replace(entry.spent, calls=0)  # none of them in a run
+            _put(found[entry.worker], entry.day, asked_by_name)
     return _dearest_first([_group(name, days) for name, days in found.items()])
 
 
