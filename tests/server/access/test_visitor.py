@@ -13,8 +13,10 @@ def visitor(*scopes: Scope) -> Visitor:
 
 def test_a_scope_that_the_key_lacks_is_forbidden_by_name() -> None:
     visitor("ask").require("ask")
-    with pytest.raises(Refusal, match="'Ada' has the scopes ask, .* the scope plan") as refused:
+    with pytest.raises(Refusal, match="'Ada' has the scope ask, .* the scope plan") as refused:
         visitor("ask").require("plan")
+    with pytest.raises(Refusal, match="'Ada' has the scopes ask, gateway, and"):
+        visitor("gateway", "ask").require("plan")
     assert refused.value.status == 403
 
 

@@ -47,9 +47,11 @@ class Visitor:
     def require(self, scope: Scope) -> None:
         """Refuse what the key has no scope for."""
         if not self.may(scope):
+            scopes = "scope" if len(self.scopes) == 1 else "scopes"
+            names = ", ".join(sorted(self.scopes))
             raise Refusal(
                 "forbidden",
-                f"the key {self.name!r} has the scopes {', '.join(sorted(self.scopes))}, and this "
+                f"the key {self.name!r} has the {scopes} {names}, and this "
                 f"takes the scope {scope}; ask for a key that has it",
             )
 

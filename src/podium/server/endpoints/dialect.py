@@ -24,7 +24,7 @@ from podium.server.answers.answer import Answered
 from podium.server.dialects.base import Asked, Dialect
 from podium.server.dialects.wishes import with_headers
 from podium.server.endpoints.errors import headers_of, let_in
-from podium.server.endpoints.exchange import ClientGone, Exchange
+from podium.server.endpoints.exchange import NEVER_SENT, ClientGone, Exchange
 from podium.server.endpoints.stopping import stopped
 from podium.server.endpoints.stream import Stream
 from podium.server.logs import LOGGER, REQUEST
@@ -65,6 +65,7 @@ class DialectEndpoint:
             await visit.serve()
         except ClientGone:
             visit.is_gone = True
+            exchange.status = NEVER_SENT
         except Refusal as refusal:
             await visit.refuse(refusal)
         except asyncio.CancelledError:  # by the server, which stops
