@@ -348,6 +348,19 @@ async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage:
     assert len(stage.cleo.asked) == calls, "it is not asked again"
 
 
+async def test_where_all_cost_the_same_none_is_called_the_dearest(
+    page: Page, tmp_path: Path, watched: Watched
+) -> None:
+    workers = [Paced(name, "No.", price=0.0) for name in ("ada", "bob", "cleo")]
+    async with site_over(tmp_path, workers, conductor=FixedConductor(JOIN)) as site:
+        watched.origins.add(f"{site.address}/")
+        card = await asked(page, site.address)
+        await card.get_by_role("button", name="What would the best single worker").click()
+        alone = version(page, "ada alone")
+        await alone.get_by_text("it is named first").wait_for()
+    assert "dearest" not in await alone.inner_text()
+
+
 async def test_more_than_two_questions_at_once_wait_for_their_turn(
     page: Page, stage: Stage
 ) -> None:

@@ -72,6 +72,29 @@ async def test_a_run_shows_what_was_asked_answered_and_taken(page: Page, site: S
     assert await page.locator(".step").count() == 3
 
 
+async def test_a_step_in_the_list_shows_its_reply_and_that_it_opens(page: Page, site: Site) -> None:
+    await site.keep(kept_run())
+    await page.goto(run_url(site, kept_run()))
+    head = page.locator(".step-head").first
+    reply = kept_run().steps[0].reply
+    await head.locator(".step-said").get_by_text(reply).wait_for()
+    mark = "element => getComputedStyle(element, '::before').content"
+    assert "›" in await head.locator(".step-number").evaluate(mark)
+
+
+async def test_numbers_in_a_plan_are_told_with_the_names_that_they_mean(
+    page: Page, site: Site
+) -> None:
+    (planned,) = kept_run().rounds
+    written = 'model_id = [4]\nsubtasks = ["Do it"]\naccess_list = [[]]'
+    run = kept_run(rounds=(replace(planned, plan_text=written),))
+    await site.keep(run)
+    await page.goto(run_url(site, run))
+    await page.get_by_text("How it was planned").click()
+    worker = planned.steps[0].worker
+    await page.get_by_text(f"Workers by their numbers: 4 is {worker}.").wait_for()
+
+
 async def test_a_step_shows_exactly_what_its_worker_received(
     page: Page, tmp_path: Path, watched: Watched
 ) -> None:

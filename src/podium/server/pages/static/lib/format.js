@@ -168,3 +168,14 @@ function figure(text, exact = null) {
   const title = exact === null ? null : new Intl.NumberFormat().format(exact);
   return h('span', { class: 'figure', title }, text);
 }
+
+const LONGEST_SNIPPET = 180;
+
+/**
+ * The beginning of a text, without the marks of Markdown that mean nothing on one line.
+ * @param {string} text
+ * @returns {string}
+ */
+export function snippet(text) {
+  return shorten(text.replace(/\*\*|__|`+|^#+ /gm, ''), LONGEST_SNIPPET);
+}

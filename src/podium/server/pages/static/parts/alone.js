@@ -6,28 +6,32 @@ import { h } from '../lib/dom.js';
 import { count, duration, usd } from '../lib/format.js';
 
 /**
- * @typedef {{worker: string, text: string, cost: number | null, seconds: number,
+ * `isDearest`: whether its price is why it is trusted; others cost less then.
+ * @typedef {{worker: string, isDearest: boolean, text: string, cost: number | null, seconds: number,
  *   usage: {prompt_tokens: number, completion_tokens: number} | null}} Alone
  */
 
 /**
- * The name of the worker that the pool trusts most with a whole question.
+ * The worker that the pool trusts most with a whole question, and whether for its price.
  * @param {AbortSignal} signal
- * @returns {Promise<string>}
+ * @returns {Promise<{worker: string, isDearest: boolean}>}
  */
 export async function bestWorker(signal) {
-  const { best } = await get('/v1/pool?days=1', { signal });
-  if (best) return best;
+  const { best, workers } = await get('/v1/pool?days=1', { signal });
+  const priced = workers.filter((/** @type {any} */ each) => each.is_worker && each.price !== null);
+  const own = priced.find((/** @type {any} */ each) => each.name === best)?.price.output;
+  const isDearest = priced.some((/** @type {any} */ each) => each.price.output < own);
+  if (best) return { worker: best, isDearest };
   throw new ApiError(404, 'There is no worker that this key may ask by its name.', '');
 }
 
 /**
- * @param {string} worker
+ * @param {{worker: string, isDearest: boolean}} who
  * @param {{question: string, podium: Record<string, unknown>}} asked
  * @param {AbortSignal} signal
  * @returns {Promise<Alone>}
  */
-export async function answeredBy(worker, { question, podium }, signal) {
+export async function answeredBy({ worker, isDearest }, { question, podium }, signal) {
   const body = { model: worker, messages: [{ role: 'user', content: question }], podium };
   const began = performance.now();
   /** @type {number | null} */
@@ -38,7 +42,8 @@ export async function answeredBy(worker, { question, podium }, signal) {
   };
   const { choices, usage } = await post('/v1/chat/completions', body, { signal, onHeaders });
   const seconds = (performance.now() - began) / 1000;
-  return { worker, text: choices[0].message.content ?? '', cost, seconds, usage };
+  const text = choices[0].message.content ?? '';
+  return { worker, isDearest, text, cost, seconds, usage };
 }
 
 /**
@@ -57,7 +62,10 @@ export function showAlone(version, alone) {
     ['Calls', count(1)],
   );
   const why =
-    `${alone.worker} is whom this pool trusts most with a whole question: its dearest worker, ` +
-    `for price is the only measure of strength that every pool has. Nothing of this call is kept.`;
+    `${alone.worker} is whom this pool trusts most with a whole question: ` +
+    (alone.isDearest
+      ? 'its dearest worker, for price is the only measure of strength that every pool has. '
+      : 'no worker is known to cost more, and of those that cost as much it is named first. ') +
+    'There is no run of this call; the reply is kept in this browser, with this page.';
   version.actions(h('p', { class: 'quiet-text' }, why));
 }

@@ -270,9 +270,9 @@ export class Exchange {
     version.status('running');
     try {
       const signal = AbortSignal.any([this.#signal, letGo.signal]);
-      const worker = await bestWorker(signal);
-      version.rename(`${worker} alone`);
-      showAlone(version, await answeredBy(worker, this.#asked, signal));
+      const best = await bestWorker(signal);
+      version.rename(`${best.worker} alone`);
+      showAlone(version, await answeredBy(best, this.#asked, signal));
     } catch (error) {
       if (this.#signal.aborted) return;
       const again = { words: 'Ask again', act: () => this.#askAlone(version) };

@@ -2,7 +2,7 @@
 // told of events and changes what is shown; how they are had is `asking.js`.
 
 import { h, replace } from '../lib/dom.js';
-import { durationText, shorten, usdText } from '../lib/format.js';
+import { durationText, shorten, snippet, usdText } from '../lib/format.js';
 import { markdown } from '../lib/markdown.js';
 import { graph } from './graph.js';
 import { readsInWords } from './matrix.js';
@@ -12,7 +12,6 @@ import { stateBadge } from './step.js';
 const MOST_LISTED = 12;
 
 const LONGEST_SUBTASK = 90;
-const LONGEST_SNIPPET = 180;
 
 /** What a step that waits for tools of the client is called where others wait for their inputs. */
 const HELD = 'held';
@@ -169,12 +168,4 @@ class StepLine {
 /** @param {{started_ms: number, finished_ms: number, cost_usd: number | null}} ended */
 function tookInWords({ started_ms: began, finished_ms: finished, cost_usd: cost }) {
   return `${durationText((finished - began) / 1000)}, ${usdText(cost)}`;
-}
-
-/**
- * The beginning of a reply, without the marks of Markdown that mean nothing on one line.
- * @param {string} reply
- */
-function snippet(reply) {
-  return shorten(reply.replace(/\*\*|__|`+|^#+ /gm, ''), LONGEST_SNIPPET);
 }

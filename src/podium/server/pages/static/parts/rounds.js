@@ -104,5 +104,20 @@ export function planning(round, onRecord) {
     warnings.map((warning) => h('p', { class: 'notice' }, warning)),
     failed.map((call) => h('p', { class: 'notice' }, `${call.worker}: ${call.error}`)),
     text ? longText(text) : null,
+    text ? numbersInWords(text, round.steps) : null,
   );
+}
+
+/**
+ * Whom the numbers in a plan mean: a conductor may know workers by their places in the pool alone.
+ * @param {string} text
+ * @param {{worker: string}[]} steps
+ */
+function numbersInWords(text, steps) {
+  const written = [...text.matchAll(/model_id\s*=\s*\[([\d,\s]+)\]/g)].at(-1)?.[1];
+  const numbers = written?.split(',').map((each) => each.trim()) ?? [];
+  if (!numbers.length || numbers.length !== steps.length) return null;
+  const names = new Map(numbers.map((number, index) => [number, steps[index].worker]));
+  const words = [...names].map(([number, worker]) => `${number} is ${worker}`).join(', ');
+  return h('p', { class: 'quiet-text' }, `Workers by their numbers: ${words}.`);
 }

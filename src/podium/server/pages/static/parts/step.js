@@ -2,7 +2,7 @@
 // and every call that was made for it. What it was sent is fetched only then.
 
 import { h, nodes, replace } from '../lib/dom.js';
-import { count, duration, shorten, usd } from '../lib/format.js';
+import { count, duration, shorten, snippet, usd } from '../lib/format.js';
 import { markdown } from '../lib/markdown.js';
 import { failure, loading } from '../lib/states.js';
 import { copyButton } from './copy.js';
@@ -104,6 +104,7 @@ function headOf(step) {
       h('strong', {}, step.worker),
       other ? h('span', { class: 'quiet-text' }, ` → ${other} took over`) : null,
       h('span', { class: 'step-subtask' }, shorten(step.subtask, LONGEST_SUBTASK)),
+      step.reply && h('span', { class: 'step-said' }, snippet(step.reply)),
     ),
     h(
       'span',
