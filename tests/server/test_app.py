@@ -110,8 +110,21 @@ async def test_what_is_wrong_with_a_body_is_said_in_the_dialect() -> None:
 
 async def test_addresses_and_methods_that_there_are_not_are_told_in_the_dialect_too() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
-        nowhere = await served.client.get("/v1/nowhere")
+        nowhere = await served.client.get("/v1/nowhere", headers={"Accept": "*/*"})
         assert (nowhere.status_code, nowhere.json()["refused"]) == (404, "not_found")
+        browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+        opened = await served.client.get("/nothing", headers=browser)
+        assert (opened.status_code, opened.headers["content-type"]) == (
+            404,
+            "text/html; charset=utf-8",
+        )
+        again = await served.client.get(
+            "/nothing", headers={**browser, "If-None-Match": opened.headers["etag"]}
+        )
+        assert again.status_code == 404, "what there is not has not stayed the same"
+        assert opened.text == (await served.client.get("/", headers=browser)).text
+        posted = await served.client.post("/nothing", headers=browser)
+        assert (posted.status_code, posted.json()["refused"]) == (404, "not_found")
         method = await served.client.put(PLAIN)
         assert (method.status_code, method.json()["refused"]) == (405, "invalid")
 

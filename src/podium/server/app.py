@@ -115,7 +115,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         return app.openapi_schema
 
     app.openapi = whole_page  # type: ignore[method-assign]
-    word_refusals(app, dialects)
+    word_refusals(app, dialects, pages.no_such_page)
     return app
 
 

@@ -4,7 +4,7 @@ at less cost."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI
@@ -64,8 +64,16 @@ def speaks_anthropic(request: Request) -> bool:
     return "anthropic-version" in request.headers
 
 
-def word_refusals(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
-    """Have every error worded by the dialect that the client speaks."""
+def is_for_a_person(request: Request) -> bool:
+    """Whether a browser wants a page to show; programs, the pages' own among them, do not."""
+    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+
+
+def word_refusals(
+    app: FastAPI, dialects: Mapping[str, Dialect], no_such_page: Callable[[Request], Response]
+) -> None:
+    """Have every error worded by the dialect that the client speaks, but show a page to a person
+    who opened an address that there is not."""
 
     def worded(request: Request, refusal: Refusal, status: int | None = None) -> JSONResponse:
         path = request.url.path
@@ -97,7 +105,9 @@ def word_refusals(app: FastAPI, dialects: Mapping[str, Dialect]) -> None:
         return worded(request, Refusal("invalid", message, field=field or None))
 
     @app.exception_handler(HTTPException)
-    async def not_served(request: Request, error: HTTPException) -> JSONResponse:
+    async def not_served(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404 and is_for_a_person(request):
+            return no_such_page(request)
         reason: Reason = "not_found" if error.status_code == 404 else "invalid"
         message = f"{request.method} {request.url.path[:200]}: {error.detail}"
         response = worded(request, Refusal(reason, message), error.status_code)

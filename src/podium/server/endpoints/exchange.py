@@ -22,7 +22,8 @@ JSON: Final = b"application/json"
 EVENTS: Final = b"text/event-stream; charset=utf-8"
 
 NEVER_SENT: Final = 499
-"""The status that is logged where the client went away before there was one."""
+"""The status that is logged where the client went away before it had its answer, whether or not
+a stream had begun with another."""
 
 SESSION_COOKIE: Final = "podium_session"
 

@@ -12,6 +12,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from podium.server.pages import addresses, description, session
+from podium.server.pages.addresses import no_such_page
+
+__all__ = ["no_such_page", "router"]
 
 router = APIRouter()
 router.include_router(session.router)

@@ -61,6 +61,11 @@ async def page(request: Request) -> Response:
     return _sent(request, files().by_path["index.html"], ASK_EACH_TIME)
 
 
+def no_such_page(request: Request) -> Response:
+    """The application at an address that is none of its pages, where it says so."""
+    return _sent(request, files().by_path["index.html"], ASK_EACH_TIME, status=404)
+
+
 async def static(request: Request) -> Response:
     """A file of the application. One of another version, which a page that was opened before an
     update may still ask for, is answered with what there is now, and not to be kept."""
@@ -74,20 +79,20 @@ async def static(request: Request) -> Response:
     return _sent(request, found, FOR_EVER if kept else ASK_EACH_TIME)
 
 
-def _sent(request: Request, file: File, caching: str) -> Response:
+def _sent(request: Request, file: File, caching: str, status: int = 200) -> Response:
     headers = {
         **GUARDED,
         "Cache-Control": caching,
         "ETag": file.etag,
         "Vary": "Accept-Encoding",
     }
-    if file.etag in request.headers.get("if-none-match", ""):
+    if status == 200 and file.etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     content = file.content
     if file.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
         content = file.packed
         headers["Content-Encoding"] = "gzip"
-    return Response(content, media_type=file.media_type, headers=headers)
+    return Response(content, status, media_type=file.media_type, headers=headers)
 
 
 for address in PAGES:
