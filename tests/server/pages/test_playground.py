@@ -623,6 +623,23 @@ async def test_everything_can_be_done_by_keyboard(page: Page, stage: Stage) -> N
     await answered(yours)
 
 
+async def test_steps_are_as_wide_as_their_words_where_there_is_room(
+    page: Page, stage: Stage
+) -> None:
+    card = await asked(page, stage.site.address)
+    await answered(card)
+    words = await step(card, 2).locator("text").first.text_content()
+    assert words == "2\u2002Compare both and answer"
+    inside = """element => {
+      const frame = element.querySelector('rect').getBoundingClientRect();
+      const words = element.querySelector('text').getBoundingClientRect();
+      return words.right <= frame.right;
+    }"""
+    assert await step(card, 2).evaluate(inside)
+    box = card.locator(".graph-box")
+    assert await box.evaluate("element => element.scrollWidth <= element.clientWidth")
+
+
 @pytest.mark.parametrize("shape", ["chain", "wide", "dense"])
 async def test_five_hundred_steps_are_drawn_and_react_at_once(
     page: Page, stage: Stage, shape: str

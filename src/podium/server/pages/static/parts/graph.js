@@ -6,7 +6,7 @@
 
 import { s } from '../lib/dom.js';
 import { countText, shorten } from '../lib/format.js';
-import { LONGEST_LANE, NODE, layout, line, neighbour } from './layout.js';
+import { LONGEST_LANE, NODE, layout, lettersIn, line, neighbour } from './layout.js';
 
 /** What stands in a step beside the colour, which not everybody sees. */
 const GLYPHS = Object.freeze({ waiting: '○', running: '◔', done: '✓', failed: '✕' });
@@ -21,7 +21,10 @@ const MOST_LINES = 1500;
 /** The point of the arrow at which every line into a step ends. */
 const PORT = `M-6 ${NODE.height / 2 - 4}l6 4l-6 4z`;
 
-const LONGEST_SUBTASK = 18;
+/** The widest that a drawing is made, and what stands beside it on a page. */
+const MOST_ROOM = 960;
+const AROUND = 120;
+
 const LONGEST_SPOKEN = 120;
 const LONGEST_TITLE = 500;
 
@@ -49,7 +52,7 @@ class Graph {
    * @param {{onSelect?: (index: number) => void, label?: string}} [options]
    */
   constructor(steps, { onSelect, label = 'The workflow' } = {}) {
-    const drawing = layout(steps);
+    const drawing = layout(steps, Math.min(MOST_ROOM, innerWidth - AROUND));
     this.#drawing = drawing;
     this.#onSelect = onSelect;
     this.#nodes = steps.map((step, index) => new StepNode(step, index, drawing));
@@ -193,7 +196,7 @@ class StepNode {
     this.#index = index;
     this.#reads = drawing.reads[index];
     this.state = step.state ?? 'waiting';
-    const { x, y } = drawing.places[index];
+    const { x, y, width } = drawing.places[index];
     this.element = s(
       'g',
       {
@@ -204,9 +207,9 @@ class StepNode {
         'aria-pressed': 'false',
         'data-step': index,
       },
-      s('rect', { width: NODE.width, height: NODE.height, rx: 7 }),
+      s('rect', { width, height: NODE.height, rx: 7 }),
       this.#reads.length > 0 && s('path', { class: 'graph-port', d: PORT }),
-      s('text', { x: 10, y: 17 }, s('tspan', { class: 'graph-index' }, index), this.#task()),
+      s('text', { x: 10, y: 17 }, s('tspan', { class: 'graph-index' }, index), this.#task(width)),
       this.#note,
     );
     this.update({});
@@ -220,8 +223,9 @@ class StepNode {
     this.element.prepend(s('title', {}, words));
   }
 
-  #task() {
-    const room = LONGEST_SUBTASK - String(this.#index).length;
+  /** @param {number} width */
+  #task(width) {
+    const room = lettersIn(width) - String(this.#index).length;
     return `\u2002${shorten(this.#step.subtask, room)}`;
   }
 

@@ -4,17 +4,17 @@
 
 /**
  * @typedef {{worker: string, subtask: string, access: 'all' | number[], state?: string}} Step
- * @typedef {{x: number, y: number, column: number, lane: number}} Place
+ * @typedef {{x: number, y: number, width: number, column: number, lane: number}} Place
  * @typedef {{worker: string, top: number, height: number}} Lane
  */
 
-export const NODE = Object.freeze({ width: 148, height: 40 });
+export const NODE = Object.freeze({ narrowest: 148, widest: 320, height: 40, inset: 10 });
 
 const GAP = Object.freeze({ column: 44, row: 12, lane: 20 });
 const MARGIN = Object.freeze({ right: 16, top: 4 });
 
 /** Workers' names stand to the left of their lanes; longer ones are cut off. */
-export const LONGEST_LANE = 16;
+export const LONGEST_LANE = 20;
 const LETTER = 7.5;
 
 /**
@@ -55,11 +55,12 @@ export function directReads(reads) {
 /**
  * The whole drawing: a place for every step, lanes, lines and the size.
  * @param {Step[]} steps
+ * @param {number} [room] How wide it may be: steps are as wide as their words, where they can.
  * `reads` are all reads of each step: the `direct` ones, and those that others imply.
  * @returns {{places: Place[], lanes: Lane[], reads: number[][], direct: number[][],
  *   implied: number[][], width: number, height: number}}
  */
-export function layout(steps) {
+export function layout(steps, room = 0) {
   const reads = readsOf(steps);
   const direct = directReads(reads);
   const columns = depths(direct);
@@ -67,6 +68,7 @@ export function layout(steps) {
   const rows = rowsWithinLanes(steps, columns);
   const lanes = lanesOf(workers, steps, rows);
   const left = roomForNames(workers);
+  const width = widthOfSteps(steps, columns, room - left - MARGIN.right);
   const laneOf = new Map(workers.map((worker, lane) => [worker, lane]));
   const places = steps.map((step, index) => {
     const lane = laneOf.get(step.worker) ?? 0;
@@ -74,7 +76,8 @@ export function layout(steps) {
     return {
       column: columns[index],
       lane,
-      x: left + columns[index] * (NODE.width + GAP.column),
+      width,
+      x: left + columns[index] * (width + GAP.column),
       y: lanes[lane].top + inset + rows[index] * (NODE.height + GAP.row),
     };
   });
@@ -86,7 +89,7 @@ export function layout(steps) {
     reads,
     direct,
     implied: reads.map((own, index) => without(own, direct[index])),
-    width: right + NODE.width + MARGIN.right,
+    width: right + width + MARGIN.right,
     height: (last ? last.top + last.height : 0) + MARGIN.top,
   };
 }
@@ -98,7 +101,7 @@ export function layout(steps) {
  * @returns {string}
  */
 export function line(from, to) {
-  const x1 = from.x + NODE.width;
+  const x1 = from.x + from.width;
   const y1 = from.y + NODE.height / 2;
   const x2 = to.x;
   const y2 = to.y + NODE.height / 2;
@@ -152,6 +155,27 @@ function without(reads, others) {
 function roomForNames(workers) {
   const longest = Math.max(0, ...workers.map((worker) => Math.min(worker.length, LONGEST_LANE)));
   return Math.round(longest * LETTER) + 28;
+}
+
+/**
+ * How many letters go on one line of a step.
+ * @param {number} width
+ */
+export function lettersIn(width) {
+  return Math.floor((width - 2 * NODE.inset) / LETTER) + 1;
+}
+
+/**
+ * @param {Step[]} steps
+ * @param {number[]} columns
+ * @param {number} room
+ */
+function widthOfSteps(steps, columns, room) {
+  const many = columns.reduce((most, column) => Math.max(most, column + 1), 1);
+  const longest = steps.reduce((most, { subtask }) => Math.max(most, subtask.length), 0);
+  const wanted = (longest + String(steps.length).length + 1) * LETTER + 2 * NODE.inset;
+  const offered = Math.floor(room / many) - GAP.column;
+  return Math.max(NODE.narrowest, Math.min(Math.ceil(wanted), offered, NODE.widest));
 }
 
 /** @param {number[][]} direct */
