@@ -24,6 +24,7 @@ from podium.server.endpoints import details as records
 from podium.server.endpoints import health, learning, models, pool, previews, runs, spend
 from podium.server.endpoints.dialect import DialectEndpoint
 from podium.server.endpoints.errors import USUAL, word_refusals
+from podium.server.endpoints.guard import BodyGuard, not_kept, path_in
 from podium.server.endpoints.openapi import with_dialects
 from podium.server.endpoints.stopping import Answering
 from podium.server.logs import LOGGER
@@ -55,7 +56,7 @@ class _Application(FastAPI):
         if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        answering = Answering(send)
+        answering = Answering(not_kept(send) if path_in(scope).startswith("/v1/") else send)
         try:
             await super().__call__(scope, receive, answering.send)
         except asyncio.CancelledError:  # by the server, which stops
@@ -91,6 +92,8 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         openapi_url=None,  # FastAPI's own pages ask for no key
     )
     app.state.holder = holder
+    own = frozenset((*hot, previews.COUNT_TOKENS))
+    app.router.middleware_stack = BodyGuard(app.router.middleware_stack, own)
     app.router.routes[:0] = [
         Route(path, endpoint, methods=["POST"]) for path, endpoint in hot.items()
     ]

@@ -21,6 +21,10 @@ Result = TypeVar("Result")
 JSON: Final = b"application/json"
 EVENTS: Final = b"text/event-stream; charset=utf-8"
 
+NOT_KEPT: Final = "no-store"
+"""What `Cache-Control` says of answers: they hold what somebody asked, and others may use the same
+browser."""
+
 NEVER_SENT: Final = 499
 """The status that is logged where the client went away before it had its answer, whether or not
 a stream had begun with another."""
@@ -81,7 +85,7 @@ class Exchange:
 
     async def begin_stream(self) -> None:
         """Open a stream of events."""
-        await self._start(200, EVENTS, {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        await self._start(200, EVENTS, {"X-Accel-Buffering": "no"})
 
     async def piece(self, piece: bytes) -> None:
         """Send a piece of the stream."""
@@ -98,7 +102,7 @@ class Exchange:
     async def _start(
         self, status: int, media_type: bytes, headers: Mapping[str, str], length: int | None = None
     ) -> None:
-        raw = [(b"content-type", media_type)]
+        raw = [(b"content-type", media_type), (b"cache-control", NOT_KEPT.encode())]
         if length is not None:
             raw.append((b"content-length", str(length).encode()))
         for name, value in (*self.notes.items(), *headers.items()):

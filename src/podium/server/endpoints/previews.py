@@ -32,6 +32,8 @@ from podium.usage import NO_USAGE, Usage, add
 
 router = APIRouter()
 
+COUNT_TOKENS: Final = "/v1/messages/count_tokens"
+
 ASSUMED_OUTPUT_TOKENS: Final = 600
 """What a step is taken to write where nothing caps it: nobody can know before."""
 
@@ -72,7 +74,7 @@ class PlanVisit(Visit):
         await self.exchange.respond_json(200, document)
 
 
-@router.post("/v1/messages/count_tokens", tags=["messages"], openapi_extra=body_of(COUNT))
+@router.post(COUNT_TOKENS, tags=["messages"], openapi_extra=body_of(COUNT))
 async def count_tokens(request: HttpRequest, service: Serving, visitor: Admitted) -> dict[str, Any]:
     """How many tokens a conversation is: Podium's own estimate, on the high side (three bytes a
     token), for workers of different vendors count differently."""

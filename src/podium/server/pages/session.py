@@ -15,7 +15,7 @@ from podium.server.access.browsers import check_request
 from podium.server.access.keys import LONGEST_TOKEN
 from podium.server.access.sessions import SESSION_SECONDS
 from podium.server.endpoints.errors import Serving, admitted
-from podium.server.endpoints.exchange import SESSION_COOKIE, address_of
+from podium.server.endpoints.exchange import NOT_KEPT, SESSION_COOKIE, address_of
 from podium.server.refusal import Refusal
 
 router = APIRouter(prefix="/session", tags=["session"])
@@ -65,8 +65,9 @@ async def sign_in(request: Request, shown: SignIn, service: Serving) -> Response
 
 @router.delete("", status_code=204, dependencies=[Depends(asked_by_own_page)])
 async def sign_out(request: Request) -> Response:
-    """Have the browser forget its session."""
-    response = Response(status_code=204)
+    """Have the browser forget its session, and what it kept of the pages: the next one to use it
+    may be somebody else."""
+    response = Response(status_code=204, headers={"Clear-Site-Data": '"cache"'})
     _set_cookie(request, response, "", 0)
     return response
 
@@ -77,7 +78,7 @@ def _told(visitor: Visitor | None) -> JSONResponse:
         document["keys"] = bool(visitor.key_id)
         document["name"] = visitor.name
         document["scopes"] = sorted(visitor.scopes)
-    return JSONResponse(document, headers={"Cache-Control": "no-store"})
+    return JSONResponse(document, headers={"Cache-Control": NOT_KEPT})
 
 
 def _set_cookie(request: Request, response: Response, value: str, seconds: int) -> None:
