@@ -3,10 +3,11 @@ from __future__ import annotations
 import socket
 
 import pytest
+import uvicorn
 
 from podium.config import ServerSettings
 from podium.errors import ConfigError
-from podium.server.operation.listener import address_of, bound
+from podium.server.operation.listener import address_of, announce, bound, stopping
 
 
 def test_an_address_that_is_taken_is_ours_and_known() -> None:
@@ -41,3 +42,25 @@ def test_a_port_that_is_not_for_ordinary_users_is_told(monkeypatch: pytest.Monke
     monkeypatch.setattr(socket, "socket", Refused)
     with pytest.raises(ConfigError, match="from 1024 on"):
         bound(ServerSettings(port=80))
+
+
+@pytest.mark.parametrize(
+    ("requests", "said"),
+    [
+        (0, "stopping"),
+        (1, "stopping: 1 request may end within 7 s; Ctrl-C again stops now"),
+        (2, "stopping: 2 requests may end within 7 s; Ctrl-C again stops now"),
+        (None, "stopping: requests may end within 7 s; Ctrl-C again stops now"),
+    ],
+)
+def test_what_may_still_end_is_told_as_far_as_it_is_known(requests: int | None, said: str) -> None:
+    configuration = uvicorn.Config("nothing:app", timeout_graceful_shutdown=7, log_config=None)
+    assert stopping(requests, configuration) == said
+
+
+def test_the_first_line_says_that_there_are_pages(caplog: pytest.LogCaptureFixture) -> None:
+    with bound(ServerSettings(port=0)) as taken, caplog.at_level("INFO", "podium.server"):
+        address = address_of(taken)
+        announce(taken)
+    (line,) = caplog.messages
+    assert line == f"running on {address}, where a browser finds its pages; Ctrl-C stops it"

@@ -9,7 +9,7 @@ import socket
 from types import FrameType
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from podium.config import ServerSettings
 from podium.errors import ConfigError
@@ -36,9 +36,9 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class AnnouncedServer(uvicorn.Server):
-    """A server that says where it listens as soon as it does, and when it stops. Told to stop a
-    second time it cuts off what goes on, and then closes what is open as it would have."""
+class StoppableServer(uvicorn.Server):
+    """A server that, told to stop a second time, cuts off what goes on, and then closes what is
+    open as it would have."""
 
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -46,8 +46,6 @@ class AnnouncedServer(uvicorn.Server):
         """Start to listen."""
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        for listening in sockets or ():
-            announce(listening)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take a signal to stop."""
@@ -57,23 +55,56 @@ class AnnouncedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop: what goes on may end first, unless there is a second Ctrl-C."""
-        LOGGER.info(_stopping(len(self.server_state.tasks), self.config))
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()
-        LOGGER.info("stopped")
 
     def _cut_off(self) -> None:
         for task in self.server_state.tasks:
             task.cancel()
 
 
+class AnnouncedServer(StoppableServer):
+    """A server that says where it listens as soon as it does, and when it stops."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            announce(listening)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, and say so."""
+        LOGGER.info(stopping(len(self.server_state.tasks), self.config))
+        await super().shutdown(sockets)
+        LOGGER.info("stopped")
+
+
+class _Process(Process):
+    """One of several processes of a server."""
+
+    @property
+    def server(self) -> uvicorn.Server:
+        """What answers in it."""
+        if self._server is None:
+            self._server = StoppableServer(self.config)
+        return self._server
+
+
 class AnnouncedProcesses(Multiprocess):
-    """Several processes of a server; says when they stop."""
+    """Several processes of a server; says when they stop. One that takes the place of another that
+    died is the web server's own kind, which a second Ctrl-C ends without a word to its clients."""
+
+    def init_processes(self) -> None:
+        """Start every process."""
+        for _ in range(self.processes_num):
+            process = _Process(self.config, self.sockets)
+            process.start()
+            self.processes.append(process)
 
     def terminate_all(self) -> None:
         """Tell every process to stop."""
-        LOGGER.info(_stopping(None, self.config))
+        LOGGER.info(stopping(None, self.config))
         super().terminate_all()
 
     def join_all(self) -> None:
@@ -89,7 +120,7 @@ def announce(listening: socket.socket) -> None:
     )
 
 
-def _stopping(requests: int | None, configuration: uvicorn.Config) -> str:
+def stopping(requests: int | None, configuration: uvicorn.Config) -> str:
     """The line on what is still to end; None where that is not known here."""
     if requests == 0:
         return "stopping"
