@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from support.runs_on_record import kept_run, round_of, step_record
 from support.site import Site
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
     from server.pages.conftest import Watched
 
@@ -185,6 +186,27 @@ async def test_new_runs_are_announced_and_shown_when_asked_for(page: Page, site:
     await page.clock.run_for(11_000)
     await page.get_by_role("button", name="new runs").click()
     await shows(page, "Question 1?", "Question 0?")
+
+
+async def test_what_comes_late_for_other_filters_announces_nothing(page: Page, site: Site) -> None:
+    await page.clock.install()
+    await site.keep(kept_run(0), kept_run(1, tier="mini"))
+    await page.goto(site.url("/runs"))
+    await shows(page, "Question 1?", "Question 0?")
+    late: asyncio.Queue[Route] = asyncio.Queue()
+    await page.route(
+        lambda url: url.endswith("/v1/runs?limit=50"), lambda route: late.put_nowait(route)
+    )
+    await page.clock.run_for(11_000)
+    async with asyncio.timeout(10):
+        route = await late.get()
+    await page.locator("#filter-tier").select_option("mini")
+    await shows(page, "Question 1?")
+    await route.continue_()
+    for _ in range(3):  # what is asked after it is answered after it
+        await page.evaluate("fetch('/v1/models').then((response) => response.text())")
+    assert await page.get_by_role("button", name="new runs").count() == 0
+    assert not await page.locator(".notice").is_visible()
 
 
 async def test_a_server_that_goes_away_is_told_of_and_what_is_shown_stays(

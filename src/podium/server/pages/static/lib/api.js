@@ -42,13 +42,14 @@ const NOBODY = 'Nobody is signed in.';
  */
 
 /**
- * What is at that address.
+ * What is at that address. Nobody is asked to sign in for what is got `inBackground`, without the
+ * reader having done anything.
  * @param {string} path
- * @param {Options} [options]
+ * @param {Options & {inBackground?: boolean}} [options]
  * @returns {Promise<any>}
  */
-export async function get(path, { signal, onHeaders } = {}) {
-  return read(await ask(path, { signal }, onHeaders));
+export async function get(path, { signal, onHeaders, inBackground } = {}) {
+  return read(await ask(path, { signal }, onHeaders, inBackground));
 }
 
 /**
@@ -107,16 +108,17 @@ function withBody(body) {
  * @param {string} path
  * @param {RequestInit} request
  * @param {((headers: Headers) => void) | undefined} onHeaders
+ * @param {boolean} [inBackground]
  * @returns {Promise<Response>}
  */
-async function ask(path, request, onHeaders) {
+async function ask(path, request, onHeaders, inBackground = false) {
   for (;;) {
     const response = await fetched(path, request);
     onHeaders?.(response.headers);
     if (response.ok) return response;
     const error = await refused(response);
     if (response.status !== 401) throw error;
-    if (!(await needKey(request.signal))) throw new ApiError(401, NOBODY, HINTS[401]);
+    if (inBackground || !(await needKey(request.signal))) throw new ApiError(401, NOBODY, HINTS[401]);
   }
 }
 

@@ -47,8 +47,8 @@ async function showAll(root, { signal }) {
   const content = h('div', { class: 'learning' });
   let before = '';
   await repeatedly(
-    async () => {
-      const page = await get('/v1/learning', { signal });
+    async (inBackground) => {
+      const page = await get('/v1/learning', { signal, inBackground });
       if (JSON.stringify(page) === before) return;
       before = JSON.stringify(page);
       refresh(content, listed(page), page.directories.map(missing));
@@ -176,8 +176,8 @@ async function showOne(root, name, { query, signal, navigate }) {
   let waiting = first;
   let before = '';
   await repeatedly(
-    async () => {
-      const page = waiting ?? (await get(address, { signal }));
+    async (inBackground) => {
+      const page = waiting ?? (await get(address, { signal, inBackground }));
       waiting = null;
       if (JSON.stringify(page) === before) return;
       before = JSON.stringify(page);

@@ -38,9 +38,9 @@ export async function show(root, { query, signal, navigate }) {
   const content = h('div', { class: 'pool' });
   let before = '';
 
-  async function load() {
+  async function load(inBackground = false) {
     const asked = days;
-    const page = await get(`/v1/pool?days=${asked}`, { signal });
+    const page = await get(`/v1/pool?days=${asked}`, { signal, inBackground });
     if (asked !== days) return; // another window was chosen meanwhile
     const now = JSON.stringify({ ...page, window: { ...page.window, to: '' } });
     if (now === before) return;

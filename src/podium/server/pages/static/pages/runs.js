@@ -97,15 +97,24 @@ class RunList {
     this.form = this.newForm();
   }
 
-  /** @param {AbortSignal} signal @returns {Promise<Found>} */
-  found(signal) {
-    return get(requestOf(this.filters, { limit: PAGE, before: this.before }), { signal });
+  /** Ends when the page is left, or others are looked for. */
+  get signalOfThese() {
+    return AbortSignal.any([this.signal, this.loading.signal]);
+  }
+
+  /**
+   * @param {AbortSignal} signal
+   * @param {boolean} [inBackground]
+   * @returns {Promise<Found>}
+   */
+  found(signal, inBackground) {
+    return get(requestOf(this.filters, { limit: PAGE, before: this.before }), { signal, inBackground });
   }
 
   async load() {
     this.loading.abort();
     this.loading = new AbortController();
-    const signal = AbortSignal.any([this.signal, this.loading.signal]);
+    const signal = this.signalOfThese;
     try {
       await this.showFound(await this.found(signal), signal);
     } catch (error) {
@@ -164,24 +173,28 @@ class RunList {
       const goesOn = this.rows.runs().some(seemsToGoOn);
       await pause(goesOn ? WATCH_SECONDS : LOOK_SECONDS, this.signal);
       if (this.signal.aborted) return;
+      const signal = this.signalOfThese;
       try {
-        await this.lookAgain();
+        await this.lookAgain(signal);
         this.connection.tell(null);
       } catch (error) {
-        if (!this.signal.aborted) this.connection.tell(error);
+        if (!signal.aborted) this.connection.tell(error);
       }
     }
   }
 
-  /** Rows that go on are updated in place, and what is new is announced. */
-  async lookAgain() {
+  /**
+   * Rows that go on are updated in place, and what is new is announced.
+   * @param {AbortSignal} signal
+   */
+  async lookAgain(signal) {
     if (document.hidden || !this.rows.element.isConnected) return;
-    const { data } = await this.found(this.signal);
+    const { data } = await this.found(signal, true);
     const shown = this.rows.runs();
     for (const run of data) this.rows.update(run);
     const listed = new Set(data.map((run) => run.run_id));
     for (const run of shown) {
-      if (seemsToGoOn(run) && !listed.has(run.run_id)) await this.updateAlone(run);
+      if (seemsToGoOn(run) && !listed.has(run.run_id)) await this.updateAlone(run, signal);
     }
     const known = new Set(shown.map((run) => run.run_id));
     if (this.before || this.news.childElementCount) return;
@@ -194,10 +207,11 @@ class RunList {
   /**
    * Update a run that is no longer among those looked for, or no longer on this page.
    * @param {any} run
+   * @param {AbortSignal} signal
    */
-  async updateAlone(run) {
+  async updateAlone(run, signal) {
     const address = `/v1/runs/${encodeURIComponent(run.run_id)}`;
-    const now = await get(address, { signal: this.signal });
+    const now = await get(address, { signal, inBackground: true });
     this.rows.update({
       ...run,
       status: now.status,

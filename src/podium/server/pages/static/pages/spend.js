@@ -42,9 +42,9 @@ export async function show(root, { query, signal, navigate }) {
     }
   }
 
-  async function look() {
+  async function look(inBackground = false) {
     const asked = addressOf(wanted);
-    const page = await get(`/v1${asked}`, { signal });
+    const page = await get(`/v1${asked}`, { signal, inBackground });
     const now = JSON.stringify(page);
     if (asked !== addressOf(wanted) || now === before) return; // other days were chosen meanwhile
     const isOpen = before !== '' && content.querySelector('details')?.open;
@@ -55,7 +55,7 @@ export async function show(root, { query, signal, navigate }) {
 
   /** What could not be shown is asked for again when the reader says so, and not before. */
   async function lookAgain() {
-    if (before !== '') await look();
+    if (before !== '') await look(true);
   }
 
   /** @param {{from: string, to: string}} range */

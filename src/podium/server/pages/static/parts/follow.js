@@ -31,7 +31,7 @@ const RECORD_TRIES = 10;
  */
 export async function follow(id, signal, follower) {
   const following = new Following(id, signal, follower);
-  let document = await following.recorded();
+  let document = await following.recorded(false);
   follower.onRecord(document);
   while (goesOn(document) || document.status === 'waiting') {
     try {
@@ -61,8 +61,8 @@ class Following {
   }
 
   /** @returns {Promise<any>} The run as it is on record. */
-  recorded() {
-    return get(this.address, { signal: this.signal });
+  recorded(inBackground = true) {
+    return get(this.address, { signal: this.signal, inBackground });
   }
 
   /** @returns {Promise<any>} The record when the run is over; null where nothing was kept. */

@@ -1,26 +1,33 @@
 // Pages that stay true while they are looked at: what they show is asked for again and again, in
 // place, and where the server goes away they say so and go on trying.
 
+import { ApiError } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
 import { when } from '../lib/format.js';
+import { signIn } from '../lib/session.js';
+
+/**
+ * @typedef {(inBackground: boolean) => Promise<void>} Task `inBackground`: without the reader having
+ *   done anything.
+ */
 
 /**
  * Do something now and every so many seconds, until the page is left. What fails the first time is
  * thrown.
- * @param {() => Promise<void>} task
+ * @param {Task} task
  * @param {number} seconds
  * @param {AbortSignal} signal
  * @param {(error: unknown) => void} troubled
  */
 export async function repeatedly(task, seconds, signal, troubled) {
-  await task();
+  await task(false);
   againAndAgain(task, seconds, signal, troubled);
 }
 
 /**
  * Do something every so many seconds, one after another, until the page is left. Nothing is asked
  * while nobody looks. When it fails, `troubled` is told, and told null when it works again.
- * @param {() => Promise<void>} task
+ * @param {Task} task
  * @param {number} seconds
  * @param {AbortSignal} signal
  * @param {(error: unknown) => void} troubled
@@ -30,7 +37,7 @@ export function againAndAgain(task, seconds, signal, troubled) {
     if (signal.aborted) return;
     if (!document.hidden) {
       try {
-        await task();
+        await task(true);
         troubled(null);
       } catch (error) {
         if (signal.aborted) return;
@@ -49,18 +56,26 @@ export function againAndAgain(task, seconds, signal, troubled) {
 export function connection() {
   const element = h('div', { role: 'status', hidden: true });
   let lastGood = new Date();
+  let told = '';
   return {
     element,
     tell(error) {
       element.hidden = error === null;
       if (error === null) {
         lastGood = new Date();
+        told = '';
         return;
       }
       const words = error instanceof Error ? error.message : String(error);
+      if (words === told) return; // said once; and who is on the button stays there
+      told = words;
       element.className = 'notice';
       const then = when(lastGood.toISOString());
-      replace(element, `${words} This is how things stood on `, then, '; trying again.');
+      const onclick = () => signIn();
+      const way = h('button', { type: 'button', class: 'small', onclick }, 'Sign in');
+      const isSignedOut = error instanceof ApiError && error.status === 401;
+      const sentence = [`${words} This is how things stood on `, then, '; trying again. '];
+      replace(element, sentence, isSignedOut && way);
     },
   };
 }

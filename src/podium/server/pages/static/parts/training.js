@@ -51,8 +51,9 @@ export function training(name, first, { step, onStep, signal }) {
 
   let waiting = first;
   const begun = repeatedly(
-    async () => {
-      const page = waiting ?? (await get(`${address}?cursor=${cursor}`, { signal }));
+    async (inBackground) => {
+      const request = { signal, inBackground };
+      const page = waiting ?? (await get(`${address}?cursor=${cursor}`, request));
       waiting = null;
       await take(page);
     },
