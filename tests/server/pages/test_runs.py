@@ -55,7 +55,7 @@ async def test_runs_are_listed_newest_first_with_what_they_took(page: Page, site
     await shows(page, "Question 1?", "Question 0?")
     row = page.locator(ROWS).first
     text = await row.inner_text()
-    for shown in ("Answer 1.", "answered", "mini", "solver", "120", "$0.001"):
+    for shown in ("Answer 1.", "answered", "podium-mini", "solver", "120", "$0.001"):
         assert shown in text
 
 
@@ -114,12 +114,12 @@ async def test_what_is_typed_is_looked_for_and_one_step_back_undoes_it(
     assert query_of(page) == {"text": ["banana"]}
     await page.get_by_label("Search").fill("")
     await shows(page, "Question 2?", "About bananas", "Question 0?")
-    await page.get_by_label("Model").select_option("mini")
+    await page.get_by_label("Tier").select_option("mini")
     await shows(page, "Question 2?")
     assert query_of(page) == {"tier": ["mini"]}
     await page.go_back()
     await shows(page, "Question 2?", "About bananas", "Question 0?")
-    assert await page.get_by_label("Model").input_value() == ""
+    assert await page.get_by_label("Tier").input_value() == ""
 
 
 async def test_where_no_run_matches_one_click_shows_all_again(page: Page, site: Site) -> None:
@@ -357,3 +357,31 @@ async def test_a_key_without_runs_is_told_that_none_was_asked_with_it(
     await page.get_by_role("dialog").get_by_label("Key").fill(reader.token)
     await page.keyboard.press("Enter")
     await page.get_by_text("None was asked with the key Reader.").wait_for()
+
+
+async def test_a_key_is_found_by_its_name_and_a_worker_by_a_part_of_its_name(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    checked = round_of(step_record(0), step_record(1, access=(0,)))
+    await site_with_keys.keep(kept_run(0), kept_run(1, rounds=(checked,)))
+    await site_with_keys.ask("Why?")
+    await page.goto(site_with_keys.url("/runs"))
+    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
+    await page.keyboard.press("Enter")
+    await shows(page, "Why?", "Question 1?", "Question 0?")
+    await page.locator("#filter-owner").fill("Ada")
+    await shows(page, "Why?")
+    await page.locator("#filter-owner").fill("")
+    await page.locator("#filter-text").fill("Question")
+    await page.locator("#filter-worker").fill("CHECK")
+    await shows(page, "Question 1?")
+    await page.locator("#filter-worker").fill("nobody")
+    await page.get_by_text("Workers are found by their whole names").wait_for()
+
+
+async def test_days_are_shown_whole(page: Page, site: Site) -> None:
+    await page.goto(site.url("/runs"))
+    day = page.locator("#filter-since")
+    await day.wait_for()
+    assert await day.evaluate("element => element.clientWidth") >= 130

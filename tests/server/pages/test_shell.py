@@ -142,3 +142,14 @@ async def test_an_address_that_is_no_page_is_not_served(
     answer = await page.goto(site.url("/nowhere"))
     assert answer is not None
     assert answer.status == 404
+
+
+async def test_the_api_begins_with_what_most_come_for_and_shows_no_raw_marks(
+    page: Page, site: Site
+) -> None:
+    await page.goto(site.url("/docs"))
+    await page.get_by_role("heading", level=2).first.wait_for()
+    groups = await page.get_by_role("heading", level=2).all_inner_texts()
+    assert groups[:3] == ["Chat", "Responses", "Messages"]
+    assert len(set(groups)) == len(groups)
+    assert "`" not in (await page.locator("#page").text_content() or "")

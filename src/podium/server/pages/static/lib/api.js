@@ -23,7 +23,7 @@ const HINTS = /** @type {Record<number, string>} */ ({
   400: 'Change what is asked, and try again.',
   401: 'Sign in with a key of this server.',
   402: 'The budget is spent: raise it, or wait until it begins anew.',
-  403: 'Ask whoever runs this server for a key that may do this.',
+  403: 'Whoever runs this server makes keys.',
   404: 'It may have been deleted, or belong to another key.',
   409: 'Load the page anew to see how things stand.',
   413: 'Send less at a time.',

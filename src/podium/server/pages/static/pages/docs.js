@@ -7,6 +7,8 @@ import { endpoint } from '../parts/endpoint.js';
 
 export const title = 'API';
 
+/** What most come for is shown first. */
+const FIRST = ['chat', 'responses', 'messages'];
 const METHODS = ['get', 'post', 'put', 'patch', 'delete'];
 
 /**
@@ -32,7 +34,7 @@ export async function show(root, { signal }) {
         ' where one is asked for.',
       ),
     ),
-    [...groups].map(([name, operations]) =>
+    [...groups].filter(([, { length }]) => length).map(([name, operations]) =>
       h(
         'section',
         { class: 'api-group', 'aria-label': name },
@@ -44,12 +46,12 @@ export async function show(root, { signal }) {
 }
 
 /**
- * The operations by what they are about, in the order of the description.
+ * The operations by what they are about: what most come for, and then as in the description.
  * @param {any} description
  * @returns {Map<string, {method: string, path: string, operation: any}[]>}
  */
 function grouped(description) {
-  const groups = new Map();
+  const groups = new Map(FIRST.map((name) => [name, []]));
   for (const [path, operations] of Object.entries(description.paths)) {
     for (const method of METHODS) {
       const operation = operations[method];

@@ -8,7 +8,7 @@ import { session } from '../lib/session.js';
 import { empty, failure, loading } from '../lib/states.js';
 import { pause } from '../parts/pause.js';
 import { connection } from '../parts/polling.js';
-import { addressOf, filterForm, filtersIn, requestOf } from '../parts/run-filters.js';
+import { addressOf, filterForm, filtersIn, meant, requestOf } from '../parts/run-filters.js';
 import { runRows } from '../parts/run-rows.js';
 import { seemsToGoOn } from '../parts/status.js';
 
@@ -49,6 +49,8 @@ class RunList {
     this.loading = new AbortController();
     /** @type {Set<string>} */
     this.workers = new Set();
+    /** @type {Map<string, string>} The names of keys by their ids. */
+    this.owners = new Map();
     this.rows = runRows();
     this.connection = connection();
     this.news = h('div', { class: 'run-news', role: 'status' });
@@ -108,7 +110,8 @@ class RunList {
    * @returns {Promise<Found>}
    */
   found(signal, inBackground) {
-    return get(requestOf(this.filters, { limit: PAGE, before: this.before }), { signal, inBackground });
+    const filters = meant(this.filters, this);
+    return get(requestOf(filters, { limit: PAGE, before: this.before }), { signal, inBackground });
   }
 
   async load() {
@@ -143,7 +146,9 @@ class RunList {
 
   async nothing() {
     if (Object.keys(this.filters).length || this.before) {
-      const hint = 'Look for other words, leave a filter out, or see all of them:';
+      const { worker, owner } = this.filters;
+      const whole = worker || owner ? 'Workers are found by their whole names, keys by their ids. ' : '';
+      const hint = `${whole}Look for other words, leave a filter out, or see all of them:`;
       return [empty('No run matches.', hint), this.clearing()];
     }
     const playground = h('a', { href: '/' }, 'playground');
@@ -162,9 +167,8 @@ class RunList {
   suggest() {
     const shown = this.rows.runs();
     for (const run of shown) for (const name of run.workers) this.workers.add(name);
-    const keyed = shown.filter((run) => run.owner);
-    const owners = new Map(keyed.map((run) => [run.owner, run.owner_name ?? '']));
-    this.form.suggest({ workers: [...this.workers].sort(), owners });
+    for (const run of shown) if (run.owner) this.owners.set(run.owner, run.owner_name ?? '');
+    this.form.suggest({ workers: [...this.workers].sort(), owners: this.owners });
   }
 
   /** Look again and again, more often while something goes on. */

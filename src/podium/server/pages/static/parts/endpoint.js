@@ -40,12 +40,13 @@ function section(name, rows) {
 /** @param {any} given */
 function parameter(given) {
   const note = given.in === 'path' ? 'in the address' : `in the ${given.in}`;
-  return row(given.name, kindOf(given.schema), given.description ?? note, given.required);
+  const words = inline(given.description ?? note);
+  return row(given.name, kindOf(given.schema), words, given.required);
 }
 
 /** @param {[string, any]} given */
 function answer([status, { description }]) {
-  return row(status, '', description, false);
+  return row(status, '', inline(description ?? ''), false);
 }
 
 const DEEPEST = 3;
@@ -65,7 +66,7 @@ function fields(schema, description, depth) {
     return row(
       name,
       kindOf(field),
-      [field.description ?? '', inner.length > 0 ? h('dl', { class: 'api-fields' }, inner) : null],
+      [inline(field.description ?? ''), inner.length > 0 ? h('dl', { class: 'api-fields' }, inner) : null],
       required.has(name),
     );
   });

@@ -53,6 +53,26 @@ export function addressOf(filters, before) {
 }
 
 /**
+ * The same with whom they mean: a key by its name, and a worker by a part of its name, where that
+ * is one of those known.
+ * @param {Record<string, string>} filters
+ * @param {{workers: Set<string>, owners: Map<string, string>}} known
+ * @returns {Record<string, string>}
+ */
+export function meant(filters, { workers, owners }) {
+  const found = { ...filters };
+  const { worker, owner } = filters;
+  if (worker && !workers.has(worker)) {
+    const part = worker.toLowerCase();
+    const like = [...workers].filter((name) => name.toLowerCase().includes(part));
+    if (like.length === 1) [found.worker] = like;
+  }
+  const [id] = [...owners].find(([, name]) => name === owner) ?? [];
+  if (owner && id) found.owner = id;
+  return found;
+}
+
+/**
  * What the API is asked for. Days are the reader's own, from their first moment to their last.
  * @param {Record<string, string>} filters
  * @param {{limit: number, before?: string | null}} page
@@ -84,7 +104,7 @@ export function filterForm(filters, { onChange, onClear }) {
   const workers = h('datalist', { id: 'known-workers' });
   const owners = h('datalist', { id: 'known-owners' });
   const worker = { list: 'known-workers', placeholder: 'any', autocomplete: 'off' };
-  const key = { list: 'known-owners', placeholder: 'key_…', autocomplete: 'off' };
+  const key = { list: 'known-owners', placeholder: 'name or key_…', autocomplete: 'off' };
   const owner = field('owner', 'Key', input('owner', filters, key));
   owner.hidden = !filters.owner;
   const more = /** @type {HTMLDetailsElement} */ (
@@ -96,7 +116,7 @@ export function filterForm(filters, { onChange, onClear }) {
         'div',
         { class: 'run-filters' },
         field('status', 'Status', choice('status', filters, STATUSES)),
-        field('tier', 'Model', choice('tier', filters, TIERS)),
+        field('tier', 'Tier', choice('tier', filters, TIERS)),
         field('worker', 'Worker', input('worker', filters, worker)),
         range('Cost, $', costs('from'), costs('to')),
         range('Asked', days('since', 'from'), days('until', 'until')),

@@ -7,7 +7,9 @@ import { copyButton } from './copy.js';
 import { goesOn, statusBadge } from './status.js';
 
 const LONGEST_TITLE = 160;
-const TIERS = Object.freeze({ mini: 'podium-mini', podium: 'podium', ultra: 'podium-ultra' });
+
+/** What clients call the tiers. */
+export const TIERS = Object.freeze({ mini: 'podium-mini', podium: 'podium', ultra: 'podium-ultra' });
 
 /**
  * @param {any} document
@@ -56,7 +58,7 @@ function facts(document) {
     fact('Time', isOver ? duration(budget.spent.seconds || null) : '…'),
     fact('Tokens', isOver ? count(usage.total_tokens) : '…', partOf(orchestration)),
     fact('Calls', isOver ? count(budget.spent.calls) : '…'),
-    fact('Model', TIERS[/** @type {'mini'} */ (document.tier)] ?? document.tier),
+    fact('Tier', TIERS[/** @type {'mini'} */ (document.tier)] ?? document.tier),
     fact('Conductor', document.conductor),
     fact('Asked', when(document.created_at)),
     document.owner ? fact('Key', keyLink(document)) : null,

@@ -3,6 +3,7 @@
 
 import { h, replace } from '../lib/dom.js';
 import { count, duration, shorten, usd, when } from '../lib/format.js';
+import { TIERS } from './run-head.js';
 import { seemsToGoOn, statusBadge } from './status.js';
 
 const LONGEST_QUESTION = 140;
@@ -11,7 +12,7 @@ const MOST_WORKERS = 3;
 const COLUMNS = Object.freeze([
   ['Question', ''],
   ['Status', ''],
-  ['Model', 'wide-only'],
+  ['Tier', 'wide-only'],
   ['Workers', 'wide-only'],
   ['Tokens', 'number wide-only'],
   ['Cost', 'number'],
@@ -94,7 +95,7 @@ function fill(row, run) {
     row,
     cell('run-question', link, answer ? h('p', { class: 'quiet-text' }, answer) : null),
     cell('run-status', statusBadge(isOver || seemsToGoOn(run) ? run.status : 'interrupted')),
-    cell('wide-only', run.tier),
+    cell('wide-only', TIERS[/** @type {'mini'} */ (run.tier)] ?? run.tier),
     cell('wide-only', workersOf(run)),
     cell('number wide-only', isOver ? count(run.total_tokens) : '…'),
     cell('number run-cost', isOver ? usd(run.cost_usd) : '…'),
