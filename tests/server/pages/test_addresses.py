@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.site import Site
+
+playwright = pytest.importorskip("playwright.async_api")
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+    from server.pages.conftest import Watched
+
+
+async def test_an_address_that_there_is_not_is_told_by_the_pages(
+    page: Page, site: Site, watched: Watched
+) -> None:
+    watched.allow("404")
+    response = await page.goto(site.url("/nothing/here"))
+    assert response is not None
+    assert response.status == 404
+    await page.get_by_text("There is no page /nothing/here.").wait_for()
