@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -163,6 +164,54 @@ async def test_on_the_pages_of_what_was_done_none_executes(
             shown += await page.locator("main").inner_text()
         assert shown.count(HOSTILE[0]) > 3
         assert shown.count(HOSTILE[2]) > 3
+        await page.close()
+
+
+def write_hostile_learning(directory: Path) -> None:
+    """A training and an evaluation of which every word that is shown is hostile."""
+    training, evaluation = directory / "etudes", directory / "mine"
+    for made in (training, evaluation):
+        made.mkdir(parents=True)
+    metrics = {"step": 1, "rollouts": 8, "reward": 0.5, f"steps/{HOSTILE[2]}": 0.5, HOSTILE[3]: 1.0}
+    (training / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
+    samples = (
+        dict.fromkeys(("question", "text", "kind", "problem"), EVERYTHING),
+        dict.fromkeys(("prompt", "wanted", "said", "adapter"), EVERYTHING),
+    )
+    lines = [json.dumps({"step": 1, **sample}) + "\n" for sample in samples]
+    (training / "samples.jsonl").write_text("".join(lines))
+    (evaluation / "evaluation.json").write_text(json.dumps({"suite": EVERYTHING, "seed": 7}))
+    row = {
+        "strategy": EVERYTHING, "note": EVERYTHING, "accuracy": 0.3, "interval": [0.18, 0.45],
+        "faults": 1, "cost_usd": None, "calls": 2.85, "seconds": {"p50": None, "p95": None},
+    }  # fmt: skip
+    summary = {"suite": EVERYTHING, "n": 40, "rows": [row]}
+    (evaluation / "summary.json").write_text(json.dumps(summary))
+
+
+async def test_on_the_pages_of_what_was_learned_none_executes(
+    page: Page, tmp_path: Path, watched: Watched
+) -> None:
+    directory = tmp_path / HOSTILE[2]
+    write_hostile_learning(directory)
+    async with site_over(tmp_path, learning=(str(directory),)) as site:
+        watched.origins.add(site.address + "/")
+        shown = {}
+        await page.goto(site.url("/learning"))
+        links = page.get_by_role("table").get_by_role("link")
+        await links.first.wait_for()
+        addresses = [await link.get_attribute("href") for link in await links.all()]
+        for path in ("/learning", *sorted(filter(None, addresses))):
+            await page.goto(site.url(path))
+            await page.wait_for_load_state("networkidle")
+            await page.evaluate(UNFOLD)
+            await page.evaluate(SETTLED)
+            assert await page.evaluate(ACTED) == NOTHING, path
+            shown[path] = await page.locator("main").inner_text()
+        listed, training, evaluation = shown.values()
+        assert HOSTILE[2] in listed
+        assert training.count(HOSTILE[0]) >= 6, "of both samples, all that there is"
+        assert evaluation.count(HOSTILE[0]) >= 3, "the suite, the strategy and its note"
         await page.close()
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 COUNT = Workflow((Step("solver", "Count"),))
 PLAN = Workflow((Step("solver", "Draft it"), Step("checker", "Check it", (0,))))
 WITHIN_MILLISECONDS = 200
-TRIES = 3
+TRIES = 5
+"""How often it is measured: the median counts, for a machine does other things now and then."""
 
 
 def run_url(site: Site, run: Run | str, query: str = "") -> str:
@@ -479,7 +481,7 @@ async def test_five_hundred_steps_are_looked_at_without_a_halt(page: Page, site:
             await until_opened(page, selector.format(at), at)
             for at in (400 + 10 * number + each for each in range(TRIES))
         ]
-        assert min(took) < WITHIN_MILLISECONDS, f"{what} took {took} ms"
+        assert median(took) < WITHIN_MILLISECONDS, f"{what} took {took} ms"
 
 
 async def until_opened(page: Page, selector: str, index: int) -> float:

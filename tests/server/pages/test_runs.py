@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,8 +25,8 @@ ROWS = ".run-table tbody tr"
 LINKS = ".run-table tbody a"
 NONE = "No run matches."
 WITHIN_MILLISECONDS = 200
-TRIES = 3
-"""How often it is measured: the best counts, for a machine that does other things is no fault."""
+TRIES = 5
+"""How often it is measured: the median counts, for a machine does other things now and then."""
 
 
 async def questions(page: Page) -> list[str]:
@@ -259,7 +260,7 @@ async def test_five_thousand_runs_are_searched_and_paged_through_without_a_halt(
         took["a page on"].append(await timed(page, LINKS, "Question 4949?", click="a[rel=next]"))
         took["a search"].append(await timed(page, LINKS, "Question 1234?", text="1234"))
         took["a filter"].append(await timed(page, ".state-words", NONE, choose="failed"))
-    slow = {what: each for what, each in took.items() if min(each) > WITHIN_MILLISECONDS}
+    slow = {what: each for what, each in took.items() if median(each) > WITHIN_MILLISECONDS}
     assert not slow, f"took longer than {WITHIN_MILLISECONDS} ms: {slow}"
 
 
