@@ -174,7 +174,7 @@ async def test_a_plan_is_shown_with_an_estimate_and_runs_when_told_to(
     await opened(page, stage.site.address)
     await page.get_by_role("button", name="Plan", exact=True).click()
     card = version(page, "The plan of podium-ultra")
-    await step(card, 2, "waiting").wait_for()
+    await step(card, 2, "planned").wait_for()
     assert (await figures(card))["Calls"] == "3"
     assert not stage.ada.asked
     await card.get_by_role("button", name="Run this plan").click()
@@ -193,7 +193,7 @@ async def test_a_plan_that_is_refused_can_be_asked_for_again(
     await card.get_by_text("the planner is down").wait_for()
     await page.unroute("**/v1/plan")
     await card.get_by_role("button", name="Plan again").click()
-    await step(card, 2, "waiting").wait_for()
+    await step(card, 2, "planned").wait_for()
 
 
 async def test_budgets_go_with_the_question(page: Page, stage: Stage) -> None:
@@ -396,6 +396,18 @@ async def test_cancelling_stops_the_run_and_tells_what_it_took(page: Page, stage
     run = await newest(stage.site)
     assert run.status == "interrupted"
     await card.get_by_role("button", name="Ask again").wait_for()
+
+
+async def test_who_cancels_before_the_run_is_known_is_told_where_to_look(
+    page: Page, stage: Stage
+) -> None:
+    held: list[str] = []
+    await page.route("**/v1/responses", lambda route: held.append(route.request.url))
+    card = await asked(page, stage.site.address)
+    await card.get_by_role("button", name="Cancel").click()
+    await card.locator('[data-status="interrupted"]').wait_for()
+    await card.get_by_role("link", name="the runs").wait_for()
+    assert len(held) == 1
 
 
 async def test_a_server_that_goes_away_is_told_of_and_its_run_watched_when_it_is_back(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from podium.providers import ScriptedWorker
 from podium.run import Run, Tier, timestamp
 from podium.server.access.keys import make_key
 from podium.store import keys_in
 from podium.store.keys import KeyUsage, Rules
+from podium.usage import Price
 from podium.workflow import Step
 from support.kept import attempt, kept_run
-from support.site import Site
+from support.site import Site, site_over
 
 playwright = pytest.importorskip("playwright.async_api")
 expect = playwright.expect
@@ -153,3 +156,19 @@ async def test_a_year_of_days_is_drawn_at_once(site: Site, page: Page) -> None:
     await page.goto(site.url("/spend?from=2025-06-01&to=2026-05-31&by=worker"))
     await expect(line(page, "solver")).to_contain_text("399")
     assert await page.locator(".chart-bar").count() == 365
+
+
+async def test_where_all_was_free_there_is_no_chart_of_nothing(
+    tmp_path: Path, page: Page, watched: Watched
+) -> None:
+    free = ScriptedWorker("free", "Yes.", price=Price(input=0.0, output=0.0))
+    async with site_over(tmp_path, [free]) as site:
+        watched.origins.add(f"{site.address}/")
+        await site.ask("Is it free?", model="podium-mini")
+        await page.set_viewport_size({"width": 380, "height": 800})
+        await page.goto(site.url("/spend"))
+        await expect(page.get_by_text("Nothing was spent: all was free.")).to_be_visible()
+        await expect(page.locator(".chart-place")).to_have_count(0)
+        spent = page.get_by_role("columnheader", name="Spent")
+        assert await spent.evaluate("element => element.getBoundingClientRect().right < innerWidth")
+        await page.goto("about:blank")

@@ -70,10 +70,15 @@ export class Composer {
       h(
         'p',
         { class: 'quiet-text composer-keys', id: 'question-keys' },
-        h('kbd', {}, isMac ? '⌘' : 'Ctrl'),
-        ' + ',
-        h('kbd', {}, 'Enter'),
-        ' asks. Plan shows the workflow and an estimate, and carries nothing out.',
+        h(
+          'span',
+          { class: 'needs-keyboard' },
+          h('kbd', {}, isMac ? '⌘' : 'Ctrl'),
+          ' + ',
+          h('kbd', {}, 'Enter'),
+          ' asks. ',
+        ),
+        'Plan shows the workflow and an estimate, and carries nothing out.',
       ),
     );
   }

@@ -9,7 +9,7 @@ import { ask, isGone, watch } from './asking.js';
 import { draft } from './draft.js';
 import { essence } from './plan.js';
 import { Version } from './version.js';
-import { button, lostNotice, refusedNotice, retryButton, runLink } from './ways.js';
+import { button, lostNotice, refusedNotice, retryButton, runLink, stoppedNotice } from './ways.js';
 
 /**
  * @typedef {{question: string, model: string, podium: Record<string, unknown>}} Asked
@@ -147,8 +147,11 @@ export class Exchange {
           this.#onChange();
         },
       });
-      if (letGo.signal.aborted && !version.run) version.stop();
-      else if (!version.run) version.endWithWords();
+      if (letGo.signal.aborted && !version.run) {
+        version.stop();
+        if (!version.runId) version.notices(stoppedNotice());
+      }
+      if (!letGo.signal.aborted && !version.run) version.endWithWords();
       this.#settled(version, version.isAnswered ? null : this.#retry(again));
     } catch (error) {
       if (this.#signal.aborted) return;

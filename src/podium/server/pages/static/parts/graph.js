@@ -9,7 +9,7 @@ import { countText, shorten } from '../lib/format.js';
 import { LONGEST_LANE, NODE, layout, lettersIn, line, neighbour } from './layout.js';
 
 /** What stands in a step beside the colour, which not everybody sees. */
-const GLYPHS = Object.freeze({ waiting: '○', running: '◔', done: '✓', failed: '✕' });
+const GLYPHS = Object.freeze({ planned: '○', waiting: '○', running: '◔', done: '✓', failed: '✕' });
 const OTHER_GLYPH = '–';
 
 /**

@@ -33,19 +33,20 @@ export class LiveRound {
 
   /**
    * @param {{steps: import('./plan.js').Step[]}} workflow
-   * @param {{label: string, heading?: string | null, warnings?: string[]}} how
+   * @param {{label: string, heading?: string | null, warnings?: string[], state?: string}} how
+   *   `state` is that of every step in the beginning.
    */
-  constructor(workflow, { label, heading = null, warnings = [] }) {
+  constructor(workflow, { label, heading = null, warnings = [], state = 'waiting' }) {
     this.steps = workflow.steps;
     this.#progress = this.steps.map((step, index) => ({
       ...step,
       index,
       isLast: index === this.steps.length - 1,
-      state: 'waiting',
+      state,
       retries: [],
       ended: null,
     }));
-    this.#graph = graph(this.steps, { label, onSelect: (index) => this.#open(index) });
+    this.#graph = graph(this.#progress, { label, onSelect: (index) => this.#open(index) });
     const isListed = this.steps.length <= MOST_LISTED;
     if (isListed) this.#show(...this.steps.keys());
     const hint = [this.#graph.hint, isListed ? '' : 'Select a step to read it.'];

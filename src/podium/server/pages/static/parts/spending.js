@@ -40,7 +40,7 @@ export function* spending(page) {
     );
     return;
   }
-  yield chart(page);
+  yield total.cost_usd > 0 ? chart(page) : free(total);
   yield table(page);
   yield* notes(page);
 }
@@ -62,6 +62,12 @@ function unknownCost({ unknown_cost: unknown, assumed_usd: assumed }) {
     'cost: a price is missing, or a provider did not tell what it used. The sums are without them.',
     assumed > 0 && [' Budgets of keys were charged ', usd(assumed), ' for them, as estimated.'],
   );
+}
+
+/** @param {any} total */
+function free({ unknown_cost: unknown }) {
+  const words = unknown > 0 ? 'Nothing is known to have been spent.' : 'Nothing was spent: all was free.';
+  return h('p', { class: 'quiet-text' }, words);
 }
 
 /** @param {any} page */
@@ -104,7 +110,7 @@ function nameOf(group, by) {
 function table(page) {
   const worker = page.by === 'worker';
   const asked = worker ? 'Calls' : 'Requests';
-  const head = [WAYS[page.by], asked, 'Tokens', 'Of unknown cost', 'Spent', 'Share'];
+  const head = [WAYS[page.by], 'Spent', 'Share', asked, 'Tokens', 'Of unknown cost'];
   return h(
     'div',
     { class: 'table-box', tabindex: 0, role: 'region', 'aria-label': `Spend by ${page.by}` },
@@ -142,11 +148,11 @@ function row(name, spent, page, id) {
     'tr',
     {},
     h('th', { scope: 'row', title: page.by === 'key' ? id : null }, name),
+    h('td', { class: 'number' }, usd(spent.cost_usd)),
+    h('td', { class: 'number' }, percent(shareOf(spent.cost_usd, page))),
     h('td', { class: 'number' }, count(spent.calls + spent.requests)),
     h('td', { class: 'number' }, count(spent.tokens)),
     h('td', { class: 'number' }, count(spent.unknown_cost)),
-    h('td', { class: 'number' }, usd(spent.cost_usd)),
-    h('td', { class: 'number' }, percent(shareOf(spent.cost_usd, page))),
   );
 }
 
@@ -181,9 +187,9 @@ function elsewhere(page) {
     'tr',
     { class: 'elsewhere' },
     h('th', { scope: 'row' }, 'not in runs on record'),
-    [0, 1, 2].map(() => h('td', { class: 'number' }, count(null))),
     h('td', { class: 'number' }, usd(page.elsewhere_usd)),
     h('td', { class: 'number' }, percent(shareOf(page.elsewhere_usd, page))),
+    [0, 1, 2].map(() => h('td', { class: 'number' }, count(null))),
   );
 }
 

@@ -16,6 +16,7 @@ const LONGEST_SUBTASK = 160;
 /** @typedef {(round: number, index: number, nested?: string) => Promise<any>} Load */
 
 const WORDS = Object.freeze({
+  planned: ['planned', ''],
   waiting: ['waiting', ''],
   running: ['running', 'accent'],
   done: ['done', 'good'],

@@ -157,7 +157,7 @@ export class Version {
    * @param {any} preview what `/v1/plan` answered
    */
   preview({ workflow, warnings, estimate, planning }) {
-    this.#round(workflow, 'The plan', null, warnings);
+    this.#round(workflow, { label: 'The plan', warnings, state: 'planned' });
     this.status('planned, not carried out');
     const assumed =
       'An estimate, if all goes well: each step is taken to write ' +
@@ -221,18 +221,17 @@ export class Version {
       this.#plan.append(h('p', { class: 'quiet-text' }, 'The conductor accepted this answer.'));
       return;
     }
-    this.#round(workflow, `Round ${round + 1}`, round > 0 ? `Round ${round + 1}` : null, warnings);
+    const label = `Round ${round + 1}`;
+    this.#round(workflow, { label, heading: round > 0 ? label : null, warnings });
     this.status('running');
   }
 
   /**
    * @param {{steps: import('./plan.js').Step[]}} workflow
-   * @param {string} label
-   * @param {string | null} heading
-   * @param {string[]} warnings
+   * @param {ConstructorParameters<typeof LiveRound>[1]} how
    */
-  #round(workflow, label, heading, warnings) {
-    const round = new LiveRound(workflow, { label, heading, warnings });
+  #round(workflow, how) {
+    const round = new LiveRound(workflow, how);
     this.#rounds.push(round);
     this.#plan.append(round.element);
   }

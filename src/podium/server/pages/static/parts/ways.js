@@ -63,6 +63,15 @@ export function lostNotice(runId) {
 }
 
 /**
+ * It was stopped before the server had said which run it is.
+ * @returns {HTMLElement}
+ */
+export function stoppedNotice() {
+  const runs = h('a', { href: '/runs' }, 'the runs');
+  return h('p', { class: 'notice' }, 'What was begun until then, if anything, is among ', runs, '.');
+}
+
+/**
  * The answer comes, and what is done for it cannot be seen.
  * @param {Error} error
  * @returns {HTMLElement}
