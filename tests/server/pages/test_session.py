@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
+from podium.server.access.keys import make_key
 from podium.store import keys_in
+from podium.store.keys import Rules
 from support.site import Site
 
 if TYPE_CHECKING:
@@ -168,6 +170,19 @@ async def test_the_header_offers_to_sign_in(
     await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
     await page.keyboard.press("Enter")
     await page.get_by_text("There are no runs").wait_for()
+
+
+async def test_pages_that_a_key_cannot_see_are_not_offered_to_it(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    asking = make_key("Asker", Rules(scopes=frozenset({"ask"})))
+    await keys_in(site_with_keys.store).add(asking.key)
+    await page.goto(site_with_keys.address)
+    await page.get_by_role("dialog").get_by_label("Key").fill(asking.token)
+    await page.keyboard.press("Enter")
+    await page.get_by_role("banner").get_by_text("Asker", exact=True).wait_for()
+    assert await page.get_by_role("navigation", name="Pages").inner_text() == "Playground"
 
 
 async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:

@@ -42,7 +42,7 @@ let shown = '';
  * @param {string} address
  * @param {{replace?: boolean, quiet?: boolean}} [options]
  */
-export function navigate(address, { replace: instead = false, quiet = false } = {}) {
+function navigate(address, { replace: instead = false, quiet = false } = {}) {
   keepPlace();
   if (instead) history.replaceState({}, '', address);
   else history.pushState({}, '', address);
@@ -175,11 +175,16 @@ const signedIn = /** @type {HTMLElement} */ (document.getElementById('signed-in'
 
 /** Show who is signed in, and ask whoever has to be and is not. */
 async function meet() {
-  const { keys, name } = await session();
+  const { keys, name, scopes } = await session();
   signInButton.hidden = !keys || name !== null;
   signOutButton.hidden = signedIn.hidden = !keys || name === null;
   signedIn.title = name ? `Signed in with the key ${name}` : '';
   replace(signedIn, name);
+  for (const link of document.querySelectorAll('nav a[data-takes]')) {
+    const scope = /** @type {HTMLElement} */ (link).dataset.takes ?? '';
+    const may = name === null || scopes.includes('admin') || scopes.includes(scope);
+    /** @type {HTMLElement} */ (link).hidden = keys && !may;
+  }
   if (keys && name === null) await needKey();
 }
 
