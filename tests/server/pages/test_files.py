@@ -92,11 +92,40 @@ def test_the_page_links_every_style_there_is() -> None:
     assert linked == {path for path in files().by_path if path.startswith("style/")}
 
 
+def modules() -> dict[Path, str]:
+    """Our own modules, and what stands in each."""
+    own = (path for path in sorted(STATIC.rglob("*.js")) if "vendor" not in path.parts)
+    return {path: path.read_text("utf-8") for path in own}
+
+
+def test_what_all_share_knows_nothing_of_what_is_drawn() -> None:
+    for path, source in modules().items():
+        if path.parent.name == "lib":
+            assert not re.search(r"'\.\./(?:parts|pages)/|'\.\./app", source), path.name
+
+
+def test_what_is_exported_is_imported_somewhere_else() -> None:
+    sources = modules()
+    for path, source in sources.items():
+        kinds = r"(?:async )?(?:function\*?|const|class)"
+        exported = set(re.findall(rf"^export {kinds} (\w+)", source, re.MULTILINE))
+        others = "".join(each for other, each in sources.items() if other != path)
+        imported = " ".join(re.findall(r"\{([^}]*)\} (?:from|= await import)", others))
+        of_pages = {"title", "show"} if path.parent.name == "pages" else set[str]()
+        assert not exported - of_pages - set(re.findall(r"\w+", imported)), path.name
+
+
+def test_every_class_of_the_styles_is_some_elements() -> None:
+    made = "".join(modules().values()) + (STATIC / "index.html").read_text("utf-8")
+    for path in sorted((STATIC / "style").glob("*.css")):
+        for name in set(re.findall(r"\.([a-z][a-z0-9-]*)(?=[^{}]*\{)", path.read_text("utf-8"))):
+            begun = re.sub(r"-[^-]+$", "-${", name)  # `hue-${number}`
+            whole = rf"(?<![\w-]){name}(?![\w-])"
+            assert re.search(whole, made) or begun in made, f"{path.name} has .{name}"
+
+
 def test_modules_are_small_and_import_what_there_is() -> None:
-    for path in sorted(STATIC.rglob("*.js")):
-        if "vendor" in path.parts:
-            continue
-        source = path.read_text("utf-8")
+    for path, source in modules().items():
         assert len(source.splitlines()) <= 300, f"{path.name} is long; split it"
         for name in re.findall(r"(?:from|import\()\s*'(\.[^']+)'", source):
             assert (path.parent / name).resolve().is_file(), f"{path.name} imports {name}"

@@ -3,13 +3,12 @@
 
 import { h, nodes } from './dom.js';
 import { formula } from './math.js';
-import { isSafeAddress } from './text.js';
+import { isSafeAddress, withoutEnd } from './text.js';
 
 const DEEPEST = 8;
 const ESCAPED = /^\\([!-/:-@[-`{-~])/;
 const BARE_ADDRESS = /^https?:\/\/[^\s<>"'`]+/;
 const ANGLED_ADDRESS = /^<((?:https?:\/\/|mailto:)[^\s<>]+)>/;
-const BRACKETS = ['()', '[]', '{}'];
 const BREAK = /^<br\s*\/?>/i;
 const ENTITY = /^&(amp|lt|gt|quot|nbsp|#39);/;
 const ENTITIES = /** @type {Record<string, string>} */ ({
@@ -267,29 +266,6 @@ class Reader {
   within(text) {
     return this.depth >= DEEPEST ? nodes([text]) : new Reader(text, this.depth + 1).read();
   }
-}
-
-/**
- * What ends a sentence, or closes a bracket that was opened before it, is no part of an address.
- * @param {string} address
- */
-function withoutEnd(address) {
-  const more = BRACKETS.map(([open, close]) => [close, times(address, close) - times(address, open)]);
-  const unopened = /** @type {Record<string, number>} */ (Object.fromEntries(more));
-  let length = address.length;
-  for (; ; length -= 1) {
-    const last = address[length - 1];
-    if (unopened[last] > 0) unopened[last] -= 1;
-    else if (!/[.,;:!?*_~]/.test(last)) return address.slice(0, length);
-  }
-}
-
-/**
- * @param {string} text
- * @param {string} character
- */
-function times(text, character) {
-  return text.split(character).length - 1;
 }
 
 /**

@@ -1,7 +1,7 @@
 // Markdown as elements: what models write, and never markup of theirs. HTML is shown as the text
 // that it is, pictures are links. Blocks are read here, what stands within a line by `inline`.
 
-import { copyButton } from '../parts/copy.js';
+import { copyButton } from './copy.js';
 import { h, replace } from './dom.js';
 import { inline } from './inline.js';
 import { formula } from './math.js';

@@ -36,3 +36,29 @@ export function isSafeAddress(address) {
     return false;
   }
 }
+
+const BRACKETS = ['()', '[]', '{}'];
+
+/**
+ * What ends a sentence, or closes a bracket that was opened before it, is no part of an address.
+ * @param {string} address
+ * @returns {string}
+ */
+export function withoutEnd(address) {
+  const more = BRACKETS.map(([open, close]) => [close, times(address, close) - times(address, open)]);
+  const unopened = /** @type {Record<string, number>} */ (Object.fromEntries(more));
+  let length = address.length;
+  for (; ; length -= 1) {
+    const last = address[length - 1];
+    if (unopened[last] > 0) unopened[last] -= 1;
+    else if (!/[.,;:!?*_~]/.test(last)) return address.slice(0, length);
+  }
+}
+
+/**
+ * @param {string} text
+ * @param {string} character
+ */
+function times(text, character) {
+  return text.split(character).length - 1;
+}

@@ -22,7 +22,7 @@ const LETTER = 7.5;
  * @param {Step[]} steps
  * @returns {number[][]}
  */
-export function readsOf(steps) {
+function readsOf(steps) {
   return steps.map((step, index) =>
     step.access === 'all'
       ? Array.from({ length: index }, (_, earlier) => earlier)
@@ -36,7 +36,7 @@ export function readsOf(steps) {
  * @param {number[][]} reads
  * @returns {number[][]}
  */
-export function directReads(reads) {
+function directReads(reads) {
   const words = Math.ceil(reads.length / 32);
   const reachable = reads.map(() => new Uint32Array(words));
   return reads.map((own, index) => {

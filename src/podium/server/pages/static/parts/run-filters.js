@@ -5,7 +5,7 @@ import { h, replace } from '../lib/dom.js';
 import { STATUSES } from './status.js';
 
 /** The names of the filters, in the address and in the API alike. */
-export const NAMES = Object.freeze(
+const NAMES = Object.freeze(
   /** @type {const} */ ([
     'text',
     'status',

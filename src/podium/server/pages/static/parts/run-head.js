@@ -1,9 +1,9 @@
 // The top of a run's page: what was asked, how it stands, what it took, and what can be done.
 
 import { remove } from '../lib/api.js';
+import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
 import { count, countText, duration, shorten, usd, when } from '../lib/format.js';
-import { copyButton } from './copy.js';
 import { goesOn, statusBadge } from './status.js';
 
 const LONGEST_TITLE = 160;

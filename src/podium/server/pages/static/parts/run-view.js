@@ -1,9 +1,9 @@
 // A run as it is looked at: answer, rounds, workflow, timeline, access and steps. It is built from
 // a trace, and told which of its steps has changed.
 
+import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
 import { markdown } from '../lib/markdown.js';
-import { copyButton } from './copy.js';
 import { graph } from './graph.js';
 import { matrix } from './matrix.js';
 import { planning, rounds } from './rounds.js';

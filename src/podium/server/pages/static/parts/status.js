@@ -1,7 +1,7 @@
 // How a run stands, in a word, and what that means and how to go on in a sentence or two.
 
+import { copyButton } from '../lib/copy.js';
 import { h } from '../lib/dom.js';
-import { copyButton } from './copy.js';
 
 const WORDS = Object.freeze({
   running: ['running', 'accent'],

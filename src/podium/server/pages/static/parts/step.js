@@ -1,11 +1,11 @@
 // One step: who did it, and when it is opened exactly what the worker was sent, what it replied,
 // and every call that was made for it. What it was sent is fetched only then.
 
+import { copyButton } from '../lib/copy.js';
 import { h, nodes, replace } from '../lib/dom.js';
 import { count, duration, shorten, snippet, usd } from '../lib/format.js';
 import { markdown } from '../lib/markdown.js';
 import { failure, loading } from '../lib/states.js';
-import { copyButton } from './copy.js';
 import { readsInWords } from './matrix.js';
 import { conversation, longText } from './messages.js';
 import { fromRecord } from './trace.js';

@@ -1,6 +1,6 @@
 // A button that copies a text, and says that it did.
 
-import { h, replace } from '../lib/dom.js';
+import { h, replace } from './dom.js';
 
 const SAID_FOR_MILLISECONDS = 1600;
 
