@@ -386,3 +386,6 @@ async def test_days_are_shown_whole(page: Page, site: Site) -> None:
     day = page.locator("#filter-since")
     await day.wait_for()
     assert await day.evaluate("element => element.clientWidth") >= 130
+    tops = "all => all.map((element) => Math.round(element.getBoundingClientRect().top))"
+    names = page.locator(".run-filters legend")
+    assert len(set(await names.evaluate_all(tops))) == 1
