@@ -177,7 +177,16 @@ def test_a_stream_that_was_left_standing_is_stopped_by_closing(tmp_path: Path) -
     stream.close()
 
 
+@pytest.fixture
+def ctrl_c_is_heard() -> Iterator[None]:
+    """Also where a shell began the tests in the background, whose programs ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("streamed", [False, True], ids=["ask", "stream"])
+@pytest.mark.usefixtures("ctrl_c_is_heard")
 def test_ctrl_c_stops_the_run_and_keeps_it_as_interrupted(tmp_path: Path, streamed: bool) -> None:
     this = threading.get_ident()
     held = Held(lambda: signal.pthread_kill(this, signal.SIGINT))
