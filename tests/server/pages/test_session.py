@@ -87,7 +87,7 @@ async def test_the_page_asks_for_a_key_and_keeps_it_nowhere(
 
 
 async def test_the_way_back_shows_nobody_what_was_asked_before_somebody_signed_out(
-    page: Page, site_with_keys: Site, watched: Watched
+    site_with_keys: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("401")
     await page.goto(site_with_keys.url("/"))
@@ -135,7 +135,7 @@ async def test_who_does_not_sign_in_is_told_how(
 
 
 async def test_a_session_that_ends_while_a_page_is_looked_at_is_told_without_a_dialog(
-    page: Page, site_with_keys: Site, context: BrowserContext, watched: Watched
+    site_with_keys: Site, page: Page, context: BrowserContext, watched: Watched
 ) -> None:
     watched.allow("401")
     await page.clock.install()
@@ -173,7 +173,7 @@ async def test_the_header_offers_to_sign_in(
 
 
 async def test_pages_that_a_key_cannot_see_are_not_offered_to_it(
-    page: Page, site_with_keys: Site, watched: Watched
+    site_with_keys: Site, page: Page, watched: Watched
 ) -> None:
     watched.allow("401")
     asking = make_key("Asker", Rules(scopes=frozenset({"ask"})))
