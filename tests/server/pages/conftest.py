@@ -48,6 +48,7 @@ class Watched:
     """What a page asked for, and what it said on the console. A test that provokes an error says
     with `allow` which words of the console it expects."""
 
+    pages: list[Page] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     origins: set[str] = field(default_factory=set)
@@ -59,9 +60,15 @@ class Watched:
 
     def watch(self, page: Page) -> None:
         """Keep what the page asks and says from now on."""
+        self.pages.append(page)
         page.on("request", lambda request: self.asked.append(request.url))
         page.on("console", lambda message: self._hear(message.type, message.text))
         page.on("pageerror", lambda error: self.said.append(f"uncaught: {error}"))
+
+    async def leave(self) -> None:
+        """Close the pages, before the server ends that they go on asking."""
+        for page in self.pages:
+            await page.close()
 
     def _hear(self, kind: str, text: str) -> None:
         if kind in ("error", "warning", "assert"):
@@ -123,6 +130,7 @@ async def site(tmp_path: Path, watched: Watched) -> AsyncIterator[Site]:
     async with site_over(tmp_path) as made:
         watched.origins.add(made.address + "/")
         yield made
+        await watched.leave()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -131,3 +139,4 @@ async def site_with_keys(tmp_path: Path, watched: Watched) -> AsyncIterator[Site
     async with site_over(tmp_path, keys=True) as made:
         watched.origins.add(made.address + "/")
         yield made
+        await watched.leave()
