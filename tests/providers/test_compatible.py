@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from podium.errors import RateLimited, RequestRefused, Unavailable, WorkerError
+from podium.errors import PromptTooLong, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.request import (
     Delta,
     Image,
@@ -421,11 +421,15 @@ async def test_a_reply_says_why_it_ended(
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
-        ({"message": "upstream died", "code": 502}, Unavailable, "upstream died"),
-        ({"message": "slow down", "code": 429}, RateLimited, "slow down"),
-        ({"message": "much", "code": "context_length_exceeded"}, RequestRefused, "context_len"),
-        ({"message": "oops", "type": "server_error"}, Unavailable, "server_error: oops"),
-        ("it broke", Unavailable, "it broke"),
+        ({"message": "upstream died", "code": 502}, Unavailable, ": upstream died"),
+        ({"message": "slow down", "code": 429}, RateLimited, ": slow down"),
+        (
+            {"message": "much", "code": "context_length_exceeded"},
+            PromptTooLong,
+            ", for the prompt is too long: context_length_exceeded",
+        ),
+        ({"message": "oops", "type": "server_error"}, Unavailable, ": server_error: oops"),
+        ("it broke", Unavailable, ": it broke"),
     ],
 )
 async def test_an_error_in_mid_stream_is_raised(
@@ -434,7 +438,7 @@ async def test_an_error_in_mid_stream_is_raised(
     vendor.streams(chunk({"content": "The an"}), {"error": error})
     with pytest.raises(kind) as caught:
         await streamed(hire("openai-compatible"), ASKED)
-    assert f"failed in the middle of its reply: {said}" in str(caught.value)
+    assert f"failed in the middle of its reply{said}" in str(caught.value)
     if isinstance(caught.value, Unavailable):
         assert caught.value.billed
 

@@ -127,7 +127,7 @@ def test_the_etudes_conductor(trained: Trained, name: str) -> None:
         "grpo",
         name,
         *(f"model.adapter={adapter}", *trained.specialists(), *SMALL_LORA, *FEW_PLANS),
-        *("grpo.questions=2", "grpo.rollouts=4", "workers.max_tokens=2", "run.eval_every=2"),
+        *("grpo.questions=2", "grpo.rollouts=6", "workers.max_tokens=2", "run.eval_every=2"),
     )
     assert is_finished(output)
     assert (output / "conductor" / "adapter_model.safetensors").exists()

@@ -558,7 +558,9 @@ async def test_a_run_whose_process_is_gone_is_said_to_be_interrupted(
     await page.goto(stage.site.address)
     asked = {"question": QUESTION, "model": "podium", "podium": {}}
     versions = [{"title": "podium-ultra", "run": lost.id}]
-    kept = {"playground": {"exchanges": [{"asked": asked, "versions": versions}]}}
+    visit = await page.evaluate("sessionStorage.getItem('visit')")
+    exchanges = [{"asked": asked, "versions": versions}]
+    kept = {"playground": {"visit": visit, "exchanges": exchanges}}
     await page.evaluate("kept => history.replaceState(kept, '')", kept)
     await page.reload()
     card = version(page, "podium-ultra")
