@@ -373,6 +373,7 @@ async def test_a_server_forgets_what_was_only_held_before_it_started(tmp_path: P
     store = await open_store(tmp_path / "runs.db")
     waiting = replace(await store.load(run_id), status="waiting")
     await store.hold(waiting, timestamp())
+    assert [run.id for run in await store.list()] == [run_id]
     await store.close()
     async with with_runs(tmp_path) as served, asyncio.timeout(5):
         while (await served.client.get("/v1/runs")).json()["data"]:

@@ -162,6 +162,21 @@ async def test_a_server_that_goes_away_leaves_the_curves_and_says_so(
     await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
 
 
+async def test_curves_stay_where_only_the_samples_cannot_be_had_and_those_come_later(
+    learning: Site, page: Page, watched: Watched
+) -> None:
+    watched.allow("Failed to load resource")
+    await page.clock.install()
+    await page.route("**/samples", lambda route: route.abort())
+    await page.goto(learning.url("/learning/trained.etudes"))
+    await expect(page.get_by_text("The server cannot be reached.")).to_be_visible()
+    await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
+    await page.unroute("**/samples")
+    await page.clock.run_for(2500)
+    await expect(page.get_by_role("slider", name="Step")).to_be_visible()
+    await expect(page.get_by_text("The server cannot be reached.")).to_be_hidden()
+
+
 async def test_an_evaluation_is_a_table_with_intervals_once_it_is_done(
     learning: Site, page: Page, trained: Path
 ) -> None:

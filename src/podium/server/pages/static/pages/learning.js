@@ -161,14 +161,14 @@ async function showOne(root, name, { query, signal, navigate }) {
   }
   if (first.object === 'training') {
     const wanted = Number.parseInt(query.get('step') ?? '', 10);
-    const { elements, begun } = training(name, first, {
+    const { elements, follow } = training(name, first, {
       step: Number.isNaN(wanted) ? null : wanted,
       onStep: (step) =>
         navigate(step === null ? path : `${path}?step=${step}`, { replace: true, quiet: true }),
       signal,
     });
     replace(root, ...head(first.title, name), ...elements);
-    await begun;
+    await follow();
     return;
   }
   const trouble = connection();

@@ -7,7 +7,7 @@ import { count, duration, percentText, when } from '../lib/format.js';
 import { empty } from '../lib/states.js';
 import { bars } from './chart.js';
 import { curves, lengths } from './curves.js';
-import { connection, repeatedly } from './polling.js';
+import { againAndAgain, connection } from './polling.js';
 import { sampleCard } from './sample.js';
 
 /**
@@ -32,37 +32,45 @@ export function training(name, first, { step, onStep, signal }) {
   const notes = h('div', {});
   const trouble = connection();
   const drawn = curves();
-  const moments = momentsOf(address, { step, onStep, signal });
+  const moments = momentsOf(address, { step, onStep, signal }, trouble.tell);
   /** @type {Series} */
   let series = {};
   let cursor = '';
+  let isBehind = false;
 
   /** @param {any} page */
-  async function take(page) {
-    const grown = page.is_anew || Object.keys(page.series).length > 0;
+  function take(page) {
+    const hasGrown = page.is_anew || Object.keys(page.series).length > 0;
     series = page.is_anew ? page.series : joined(series, page.series);
     cursor = page.cursor;
     replace(facts, factsOf(page, series));
     replace(notes, notesOf(page, series));
-    if (!grown) return;
-    drawn.update(series);
-    await moments.update(series);
+    if (hasGrown) drawn.update(series);
+    isBehind ||= hasGrown;
   }
 
-  let waiting = first;
-  const begun = repeatedly(
-    async (inBackground) => {
-      const request = { signal, inBackground };
-      const page = waiting ?? (await get(`${address}?cursor=${cursor}`, request));
-      waiting = null;
-      await take(page);
-    },
-    EVERY_SECONDS,
-    signal,
-    trouble.tell,
-  );
+  async function catchUp() {
+    if (isBehind) await moments.update(series);
+    isBehind = false;
+  }
+
+  async function follow() {
+    take(first);
+    try {
+      await catchUp();
+    } catch (error) {
+      if (signal.aborted) return;
+      trouble.tell(error);
+    }
+    const more = async (/** @type {boolean} */ inBackground) => {
+      take(await get(`${address}?cursor=${cursor}`, { signal, inBackground }));
+      await catchUp();
+    };
+    againAndAgain(more, EVERY_SECONDS, signal, trouble.tell);
+  }
+
   const elements = [facts, trouble.element, notes, drawn.element, moments.element];
-  return { elements, begun };
+  return { elements, follow };
 }
 
 /**
@@ -147,8 +155,9 @@ function lengthBars(spread, step) {
  * The slider over the steps, with what plans of the chosen one looked like.
  * @param {string} address
  * @param {Context} context
+ * @param {(error: unknown) => void} troubled
  */
-function momentsOf(address, { step: chosen, onStep, signal }) {
+function momentsOf(address, { step: chosen, onStep, signal }, troubled) {
   const slider = /** @type {HTMLInputElement} */ (
     h('input', { id: 'training-step', type: 'range', min: 0, max: 0, step: 1, oninput: moved })
   );
@@ -174,21 +183,26 @@ function momentsOf(address, { step: chosen, onStep, signal }) {
   let steps = [];
   let asked = 0;
 
-  function moved() {
+  async function moved() {
     const last = Number(slider.value) === steps.length - 1;
     chosen = last ? null : steps[Number(slider.value)];
     onStep(chosen);
-    return look();
+    try {
+      await look(false);
+    } catch (error) {
+      if (!signal.aborted) troubled(error);
+    }
   }
 
-  async function look() {
+  /** @param {boolean} inBackground */
+  async function look(inBackground) {
     const step = steps[Number(slider.value)];
     replace(told, `step ${step}`);
     slider.setAttribute('aria-valuetext', `step ${step}`);
     const spread = lengths(series, step);
     replace(histogram, spread && lengthBars(spread, step));
     const mine = (asked += 1);
-    const page = await get(`${address}/samples?step=${step}`, { signal });
+    const page = await get(`${address}/samples?step=${step}`, { signal, inBackground });
     if (mine !== asked || signal.aborted) return; // the slider has moved on since
     replace(
       samples,
@@ -202,7 +216,7 @@ function momentsOf(address, { step: chosen, onStep, signal }) {
     /** @param {Series} now */
     async update(now) {
       series = now;
-      const page = await get(`${address}/samples`, { signal });
+      const page = await get(`${address}/samples`, { signal, inBackground: true });
       const written = (now.mean_steps ?? []).map(([each]) => each);
       steps = [...new Set([...page.steps, ...written])].sort((one, other) => one - other);
       element.hidden = steps.length === 0;
@@ -210,7 +224,7 @@ function momentsOf(address, { step: chosen, onStep, signal }) {
       slider.max = String(steps.length - 1);
       const place = chosen === null ? -1 : steps.findLastIndex((each) => each <= Number(chosen));
       slider.value = String(place < 0 ? (chosen === null ? steps.length - 1 : 0) : place);
-      await look();
+      await look(true);
     },
   };
 }
