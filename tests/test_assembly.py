@@ -13,7 +13,7 @@ from podium.conductor import FixedConductor, RulesConductor
 from podium.config import load
 from podium.errors import ConfigError, MalformedPlan
 from podium.pool import Pool, WorkerProfile
-from podium.providers import Http
+from podium.providers import Faults, FaultyWorker, Http
 from podium.request import Reply, Request
 from podium.worker import Worker
 from podium.workflow import Step, Workflow
@@ -43,6 +43,38 @@ def test_settings_become_workers_and_a_conductor(tmp_path: Path) -> None:
     assert [worker.profile.name for worker in assembly.workers] == ["a", "lead"]
     assert isinstance(assembly.conductor, RulesConductor)
     assert assembly.pool["lead"].fallback == "a"
+
+
+def test_a_worker_with_faults_is_disturbed_and_said_to_be(tmp_path: Path) -> None:
+    faults = "faults = { server_error = 0.5, seed = 3 }\n"
+    settings = load(settings_file(tmp_path, SCRIPTED.replace("options", faults + "options", 1)))
+    worker, _ = assemble(settings, {}, Http()).workers
+    assert isinstance(worker, FaultyWorker)
+    assert worker.faults == Faults(server_error=0.5)
+    assert settings["a"].faults_seed == 3
+    assert settings.warnings == (
+        "worker 'a': some of its calls fail on purpose, as its faults say",
+    )
+
+
+@pytest.mark.parametrize(
+    ("faults", "problem"),
+    [
+        ("{ server_error = 2.0 }", r"worker\[0\].faults.server_error"),
+        ("{ server_error = 0.8, reset = 0.8 }", "more than 1"),
+        ("{ unplugged = 0.5 }", r"worker\[0\].faults.*unplugged"),
+    ],
+)
+def test_faults_that_make_no_sense_are_refused(tmp_path: Path, faults: str, problem: str) -> None:
+    text = SCRIPTED.replace("options", f"faults = {faults}\noptions", 1)
+    with pytest.raises(ConfigError, match=problem):
+        load(settings_file(tmp_path, text))
+
+
+def test_a_conductor_can_have_no_faults_of_its_own(tmp_path: Path) -> None:
+    text = SCRIPTED + "faults = { reset = 0.5 }\n"
+    with pytest.raises(ConfigError, match=r"worker\[1\].faults has no effect on a conductor"):
+        load(settings_file(tmp_path, text))
 
 
 async def test_a_trained_conductor_falls_back_to_the_worker_that_was_named(tmp_path: Path) -> None:

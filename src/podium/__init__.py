@@ -24,7 +24,7 @@ from podium.conductor import (
 from podium.engine import RetryPolicy, Toolbox
 from podium.errors import PodiumError
 from podium.pool import Limits, Pool, WorkerProfile
-from podium.providers import ScriptedWorker
+from podium.providers import Faults, FaultyWorker, ScriptedWorker
 from podium.request import Delta, Image, Message, Reply, Request, Terms, Tool, ToolCall, ToolResult
 from podium.run import Round, Run, StepRecord
 from podium.runner import ConductorWorker, Options
@@ -41,6 +41,8 @@ __all__ = [
     "Conductor",
     "ConductorWorker",
     "Delta",
+    "Faults",
+    "FaultyWorker",
     "FixedConductor",
     "Image",
     "Limits",

@@ -17,7 +17,7 @@ from podium.conductor import Conductor
 from podium.config import Settings, WorkerSettings
 from podium.errors import ConfigError, MalformedPlan
 from podium.pool import CONDUCTOR_PROVIDER, Pool
-from podium.providers import Http, connect
+from podium.providers import FaultyWorker, Http, connect
 from podium.runner import ConductorWorker, Options
 from podium.worker import Worker
 from podium.workflow import Workflow
@@ -113,7 +113,10 @@ def _connect(worker: WorkerSettings, environment: Mapping[str, str], http: Http)
     profile = worker.profile
     if profile.provider == CONDUCTOR_PROVIDER:
         return ConductorWorker(profile)
-    return connect(profile, worker.endpoint(environment), http)
+    connected = connect(profile, worker.endpoint(environment), http)
+    if worker.faults is None:
+        return connected
+    return FaultyWorker(connected, worker.faults, worker.faults_seed)
 
 
 def _conductor(settings: Settings, planner: Worker | None) -> Conductor:

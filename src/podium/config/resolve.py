@@ -100,7 +100,7 @@ class _Resolver:
             store=_store(config.store),
             server=ServerSettings(**config.server.model_dump()),
             mcp=mcp_settings(config.mcp),
-            warnings=self._retired(workers),
+            warnings=(*self._retired(workers), *_rehearsed(workers)),
         )
         conductor = self._conductor(config.conductor, settings.pool, workers)
         settings = replace(settings, conductor=conductor)
@@ -123,6 +123,11 @@ class _Resolver:
             _check_address(table.base_url, f"{where}.base_url")
         if secret := secret_in(table.options, f"{where}.options"):
             raise ConfigError(secret_problem(secret))
+        if table.faults and table.provider == CONDUCTOR_PROVIDER:
+            raise ConfigError(
+                f"{where}.faults has no effect on a conductor, which makes no call of its own; "
+                f"give faults to the workers that it calls"
+            )
         return worker_settings(table, self.catalogue)
 
     def _conductor(
@@ -208,6 +213,8 @@ def worker_settings(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
         base_url=table.base_url or "",
         key_env=table.key_env or "",
         options={**(entry.options if entry else {}), **table.options},
+        faults=table.faults.faults() if table.faults else None,
+        faults_seed=table.faults.seed if table.faults else 0,
     )
 
 
@@ -234,6 +241,15 @@ def best_planner(workers: Sequence[WorkerSettings], catalogue: Catalogue) -> Wor
         return workers[min(ranked)[1]]
     profiles = tuple(worker.profile for worker in workers)
     return workers[profiles.index(Pool(profiles).best)]
+
+
+def _rehearsed(workers: Sequence[WorkerSettings]) -> tuple[str, ...]:
+    """Faults are for tests and rehearsals, so nobody shall have them unawares."""
+    return tuple(
+        f"worker {worker.profile.name!r}: some of its calls fail on purpose, as its faults say"
+        for worker in workers
+        if worker.faults is not None
+    )
 
 
 def _check_fallback(name: str | None, pool: Pool) -> None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import BaseModel, Field
 
 from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
+from podium.config.faults import FaultsTable
 from podium.config.mcp import McpTable
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -272,6 +273,10 @@ class WorkerTable(Table):
     )
     options: dict[str, Any] = Field(
         default={}, description="the vendor's own extras, added to every request"
+    )
+    faults: FaultsTable | None = Field(
+        default=None,
+        description="for tests and rehearsals alone: what is to go wrong with its calls",
     )
 
     def anchored(self, directory: Path) -> WorkerTable:

@@ -18,6 +18,7 @@ from podium.engine.retry import RetryPolicy
 from podium.errors import ConfigError, UnknownWorker
 from podium.pool import Pool, WorkerProfile
 from podium.providers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint
+from podium.providers.faulty import Faults
 from podium.workflow import DEFAULT_MAX_STEPS
 
 
@@ -27,13 +28,15 @@ class WorkerSettings:
 
     An empty `base_url` is the vendor's own address. `key_env` names the environment variable
     that holds the key; empty, it is the vendor's usual one, and then the key is only ever sent
-    to the vendor's own address.
+    to the vendor's own address. `faults` are to befall its calls, in a rehearsal.
     """
 
     profile: WorkerProfile
     base_url: str = ""
     key_env: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    faults: Faults | None = None
+    faults_seed: int = 0
 
     def endpoint(self, environment: Mapping[str, str]) -> Endpoint:
         """The worker's address and key."""
