@@ -1,9 +1,14 @@
 """What holds for every test: properties are checked on the same examples each time, and a busy
-machine makes no test fail."""
+machine makes no test fail. Whoever wants a Postgres gets a real one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from support.postgres import MISSING, Postgres, binaries, running_postgres
 
 settings.register_profile(
     "podium",
@@ -12,3 +17,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("podium")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A Postgres that runs for as long as this process of pytest does."""
+    programs = binaries()
+    if programs is None:
+        pytest.skip(MISSING)
+    with running_postgres(programs) as server:
+        yield server

@@ -1,19 +1,16 @@
 """Runs to keep, and a store to keep them in.
 
-The stores are on SQLite. Where `PODIUM_TEST_POSTGRES` names an empty database, the tests of the
-store run a second time on that.
+Every test that wants a place or a store runs twice: on SQLite, and on a real Postgres.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from hypothesis import strategies as st
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from podium.budget import Budget, Spent
 from podium.pool import CAPABILITIES, Limits, Pool, WorkerProfile
@@ -21,11 +18,9 @@ from podium.request import Finish, Image, Message, Role, Text, Thinking, ToolCal
 from podium.run import Attempt, Round, Run, RunStatus, StepRecord, StepStatus, Tier
 from podium.store.base import RunStore
 from podium.store.sql import SqlRunStore
-from podium.store.tables import METADATA
 from podium.usage import Price, Usage
 from podium.workflow import Access, Step, Workflow
-
-POSTGRES = os.environ.get("PODIUM_TEST_POSTGRES", "")
+from support.postgres import Postgres
 
 
 @pytest.fixture(scope="session")
@@ -76,16 +71,13 @@ def make_run() -> Callable[..., Run]:
     return make
 
 
-@pytest.fixture(params=["sqlite", *(["postgres"] if POSTGRES else [])])
+@pytest.fixture(params=["sqlite", "postgres"])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the store of a test is: an empty database."""
     if request.param == "sqlite":
         return str(tmp_path / "data" / "podium.db")
-    database = create_async_engine(POSTGRES.replace("postgresql://", "postgresql+asyncpg://"))
-    async with database.begin() as connection:
-        await connection.run_sync(METADATA.drop_all)
-    await database.dispose()
-    return POSTGRES
+    server: Postgres = request.getfixturevalue("postgres")
+    return await server.empty()
 
 
 @pytest.fixture
