@@ -69,6 +69,22 @@ def test_any_damage_to_a_plan_is_survived(
     check(text, pool)
 
 
+def test_digits_between_separators_that_only_strip_knows_are_a_number(pool: Pool) -> None:
+    text = """{"steps": [{"worker": "\x1c1\x1f", "subtask": "a", "access": []}]}"""
+    workflow = parse(text, pool).workflow
+    assert workflow is not None
+    assert workflow.steps[0].worker == pool.names[1]
+
+
+@pytest.mark.parametrize("word", ["\ud800", "\x1b", "\x00"])
+def test_a_message_about_a_word_that_cannot_be_printed_can_be_written_down(
+    word: str, pool: Pool
+) -> None:
+    with pytest.raises(MalformedPlan) as caught:
+        parse(f'{{"steps": [{word}0]}}', pool)
+    assert str(caught.value).isprintable()
+
+
 HOSTILE = {
     "open brackets": "[",
     "open braces": "{",

@@ -39,8 +39,10 @@ class Entry:
 
     @property
     def shown(self) -> str:
-        """The value, short enough for a message."""
-        shown = str(self.value) if isinstance(self.value, Word) else repr(self.value)
+        """The value, short enough for a message, and with escapes for what cannot be printed: a
+        message is written down, where half of a surrogate pair could not be."""
+        value = self.value
+        shown = str(value) if isinstance(value, Word) and value.isprintable() else repr(value)
         return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
 
 
@@ -120,5 +122,6 @@ def _is_all(value: object) -> bool:
 def _whole_number(value: object) -> int | None:
     """The number that an entry stands for, also where it is written as a string of digits."""
     if isinstance(value, str):
-        return int(value) if _ID.fullmatch(value.strip()) else None
+        digits = value.strip()  # of more than `int` itself would leave out
+        return int(digits) if _ID.fullmatch(digits) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,66 @@
+"""What a fuzzer found: one row, and a finding for each oracle that was broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+MOST_FINDINGS: Final = 20
+"""A fuzzer that has found so much has found enough."""
+
+LONGEST_SHOWN: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was promised and did not hold, and the input that shows it."""
+
+    broken: str
+    input: str
+
+    def __str__(self) -> str:
+        return f"{self.broken}: {self.input[:LONGEST_SHOWN]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuzzRow:
+    """One campaign. `seconds` are of the clock, all processes together being one campaign;
+    `corpus` and `covered` say how far coverage led it, where it was led by that: inputs that went
+    where none had gone before, and the ways through the code (edges) that they took.
+    `slowest_growth` is the most that twice the length cost, as a multiple."""
+
+    name: str
+    inputs: int
+    seconds: float
+    findings: tuple[Finding, ...] = ()
+    corpus: int = 0
+    covered: int = 0
+    slowest_growth: float | None = None
+
+    @property
+    def per_second(self) -> float:
+        """Inputs a second."""
+        return self.inputs / self.seconds if self.seconds else 0.0
+
+    @property
+    def sound(self) -> bool:
+        """Whether every oracle held."""
+        return not self.findings
+
+
+def gathered(name: str, rows: Iterable[FuzzRow], seconds: float) -> FuzzRow:
+    """The rows of several processes as one. Where they went is not added up: they go the same
+    ways, so the farthest counts."""
+    parts = tuple(rows)
+    growths = [row.slowest_growth for row in parts if row.slowest_growth is not None]
+    found = [finding for row in parts for finding in row.findings]
+    return FuzzRow(
+        name=name,
+        inputs=sum(row.inputs for row in parts),
+        seconds=seconds,
+        findings=tuple(found[:MOST_FINDINGS]),
+        corpus=max((row.corpus for row in parts), default=0),
+        covered=max((row.covered for row in parts), default=0),
+        slowest_growth=max(growths, default=None),
+    )

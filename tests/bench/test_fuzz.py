@@ -1,0 +1,164 @@
+"""The fuzzers find what they look for, and find none of it here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from podium.bench import fuzz_plans as plans
+from podium.bench.fuzz import FuzzRow, fuzz_plans
+from podium.bench.fuzz_coverage import Coverage
+from podium.bench.fuzz_mutation import LONGEST, mutated
+from podium.bench.fuzz_row import Finding, gathered
+from podium.bench.fuzz_seeds import SEEDS
+from podium.errors import MalformedPlan
+from podium.plan import ParsedPlan, parse
+from podium.workflow import Step, Workflow
+
+ENOUGH_SECONDS = 60.0
+
+
+def test_thousands_of_odd_plans_are_survived_in_linear_time() -> None:
+    row = fuzz_plans(4000, ENOUGH_SECONDS, seed=7)
+    assert row.findings == ()
+    assert row.inputs == 4000
+    assert row.corpus > len(SEEDS)
+    assert row.covered > 300
+    assert row.slowest_growth is not None
+    assert row.slowest_growth <= plans.GROWTH_ALLOWED
+
+
+def test_a_campaign_ends_when_its_time_is_up() -> None:
+    began = time.perf_counter()
+    row = fuzz_plans(10**9, 0.3, seed=1)
+    assert 0 < row.inputs < 10**9
+    assert time.perf_counter() - began < 10
+
+
+def test_processes_share_a_campaign() -> None:
+    row = fuzz_plans(300, ENOUGH_SECONDS, seed=3, processes=2)
+    assert row.inputs == 300
+    assert row.sound
+
+
+def broken(trouble: Callable[[str], None]) -> Callable[..., ParsedPlan]:
+    """The parser with something wrong in it."""
+
+    def reading(text: str, *arguments: object, **options: bool) -> ParsedPlan:
+        trouble(text)
+        return parse(text, *arguments, **options)  # type: ignore[arg-type]
+
+    return reading
+
+
+def raises_on_closed_thoughts(text: str) -> None:
+    if "</thinking>" in text:
+        raise IndexError("string index out of range")
+
+
+def dawdles_on_braces(text: str) -> None:
+    until = time.thread_time() + 1e-10 * text.count("{") ** 2
+    while time.thread_time() < until:
+        pass
+
+
+def test_what_a_parser_must_not_raise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "parse", broken(raises_on_closed_thoughts))
+    row = fuzz_plans(3000, ENOUGH_SECONDS, seed=1)
+    assert "IndexError" in row.findings[0].broken
+    assert "</thinking>" in row.findings[0].input
+
+
+def test_time_that_grows_faster_than_the_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "parse", broken(dawdles_on_braces))
+    campaign = plans.Campaign(Random(1))
+    assert campaign.slowest_growth(0, time.perf_counter() + ENOUGH_SECONDS) > plans.GROWTH_ALLOWED
+    assert "times as long" in campaign.findings[0].broken
+
+
+def test_a_text_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleepy(text: str) -> None:
+        until = time.thread_time() + (0.02 if text.startswith("I would") else 0)
+        while time.thread_time() < until:
+            pass
+
+    monkeypatch.setattr(plans, "parse", broken(sleepy))
+    campaign = plans.Campaign(Random(1))
+    campaign.run(2, time.perf_counter() + ENOUGH_SECONDS)
+    assert "took" in campaign.findings[0].broken
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ParsedPlan(Workflow((Step("nobody", "a"),))),
+        ParsedPlan(Workflow((Step("gpt-5", "a"),) * 6)),
+        ParsedPlan(Workflow((Step("gpt-5", "\ud800"),))),
+        ParsedPlan(None),
+    ],
+    ids=["a worker outside the pool", "too long", "not to be sent", "an answer that is not there"],
+)
+def test_a_workflow_that_is_not_valid_is_found(
+    monkeypatch: pytest.MonkeyPatch, wrong: ParsedPlan
+) -> None:
+    monkeypatch.setattr(plans, "parse", lambda *_, **__: wrong)
+    campaign = plans.Campaign(Random(1))
+    campaign.run(1, time.perf_counter() + ENOUGH_SECONDS)
+    assert campaign.findings
+
+
+@pytest.mark.parametrize("problem", [("plan", "\ud800"), ("plan", "x" * 500), ("nowhere", "x")])
+def test_an_error_that_says_too_much_or_cannot_be_written_is_found(
+    monkeypatch: pytest.MonkeyPatch, problem: tuple[str, str]
+) -> None:
+    def refuse(*_: object, **__: object) -> ParsedPlan:
+        raise MalformedPlan(*problem)
+
+    monkeypatch.setattr(plans, "parse", refuse)
+    campaign = plans.Campaign(Random(1))
+    campaign.run(1, time.perf_counter() + ENOUGH_SECONDS)
+    assert campaign.findings
+
+
+def maze(text: str) -> int:
+    if text.startswith("p"):
+        if "q" in text:
+            return 2
+        return 1
+    return 0
+
+
+def test_coverage_tells_a_way_that_is_new() -> None:
+    coverage = Coverage(str(Path(__file__).parent))
+    assert coverage.is_new(partial(maze, "a"))
+    assert not coverage.is_new(partial(maze, "b"))
+    assert coverage.is_new(partial(maze, "p"))
+    assert coverage.is_new(partial(maze, "pq"))
+    assert not coverage.is_new(partial(maze, "pqr"))
+
+
+def test_mutations_are_repeatable_and_bounded() -> None:
+    def some(seed: int) -> list[str]:
+        chance = Random(seed)
+        return [mutated(chance.choice(SEEDS), chance.choice(SEEDS), chance) for _ in range(500)]
+
+    assert some(1) == some(1)
+    assert some(1) != some(2)
+    assert max(map(len, some(1))) <= LONGEST
+
+
+def test_rows_of_processes_come_together() -> None:
+    rows = [
+        FuzzRow(name="plans", inputs=10, seconds=1.0, corpus=5, covered=7, slowest_growth=2.0),
+        FuzzRow(name="plans", inputs=20, seconds=2.0, findings=(Finding("x", "y"),), covered=9),
+    ]
+    row = gathered("plans", rows, 2.0)
+    assert (row.inputs, row.corpus, row.covered, row.slowest_growth) == (30, 5, 9, 2.0)
+    assert row.per_second == 15
+    assert not row.sound
+    assert str(row.findings[0]) == "x: y"
