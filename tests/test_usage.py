@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.usage import FREE, NO_USAGE, UNKNOWN_USAGE, Price, Usage
+from podium.usage import FREE, MOST_TOKENS, NO_USAGE, UNKNOWN_USAGE, Price, Usage, believable
 
 
 def test_a_sum_with_an_unknown_part_is_unknown() -> None:
@@ -35,3 +35,23 @@ def test_a_long_input_is_priced_as_a_whole_at_the_higher_rate() -> None:
     assert price.cost(Usage(200_000, 0, 0, 0, 0)) == pytest.approx(0.2)
     assert price.cost(Usage(300_000, 100_000, 0, 0, 0)) == pytest.approx(0.6 + 1.5)
     assert (price.highest_input, price.highest_output) == (2.0, 15.0)
+
+
+@pytest.mark.parametrize(
+    ("counted", "kept"),
+    [
+        (Usage(10, 5, 10, 5, 0), Usage(10, 5, 10, 5, 0)),
+        (Usage(10, 5, 11, 5, 0), Usage(10, 5, None, 5, None)),
+        (Usage(10, 5, 6, 5, 5), Usage(10, 5, None, 5, None)),
+        (Usage(10, 5, 0, 6, 0), Usage(10, 5, 0, None, 0)),
+        (Usage(None, None, 7, 7, 7), Usage(None, None, 7, 7, 7)),
+        (Usage(-40, -2, 0, 0, 0), Usage(None, None, 0, 0, 0)),
+        (Usage(10, 5, -1, 0, 0), Usage(10, 5, None, 0, 0)),
+        (Usage(MOST_TOKENS, MOST_TOKENS, 0, 0, 0), Usage(MOST_TOKENS, MOST_TOKENS, 0, 0, 0)),
+        (Usage(MOST_TOKENS + 1, 5, 0, 0, 0), Usage(None, 5, 0, 0, 0)),
+        (Usage(10, 5.5, 0, 0, 0), Usage(10, None, 0, 0, 0)),  # type: ignore[arg-type]
+        (Usage("10", True, 0, 0, 0), Usage(None, None, 0, 0, 0)),  # type: ignore[arg-type]
+    ],
+)
+def test_counts_that_cannot_be_are_unknown(counted: Usage, kept: Usage) -> None:
+    assert believable(counted) == kept

@@ -6,7 +6,7 @@ part is unknown. Nothing is ever estimated here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 Number = TypeVar("Number", int, float)
@@ -52,6 +52,43 @@ NO_USAGE: Final = Usage(0, 0, 0, 0, 0)
 
 UNKNOWN_USAGE: Final = Usage()
 """The provider did not say."""
+
+MOST_TOKENS: Final = 10**9
+"""No call reads or writes more than this; whoever reports it is mistaken."""
+
+
+def believable(usage: Usage) -> Usage:
+    """The usage without counts that cannot be: such a count is unknown, not charged.
+
+    Those are what is no whole number, below zero or beyond all measure, and parts that are more
+    than their whole, which mean something else than they say and would make a cost negative.
+    """
+    read, written = usage.input_tokens, usage.output_tokens
+    cached, reasoned = usage.cached_input_tokens, usage.reasoning_tokens
+    kept = usage.cache_write_tokens
+    if (
+        type(read) is int
+        and type(written) is int
+        and type(cached) is int
+        and type(reasoned) is int
+        and type(kept) is int
+        and 0 <= reasoned <= written <= MOST_TOKENS
+        and cached >= 0
+        and kept >= 0
+        and cached + kept <= read <= MOST_TOKENS
+    ):
+        return usage
+    counts = Usage(*map(_count, (read, written, cached, reasoned, kept)))
+    parts = (counts.cached_input_tokens or 0) + (counts.cache_write_tokens or 0)
+    if counts.input_tokens is not None and parts > counts.input_tokens:
+        counts = replace(counts, cached_input_tokens=None, cache_write_tokens=None)
+    if counts.output_tokens is not None and (counts.reasoning_tokens or 0) > counts.output_tokens:
+        counts = replace(counts, reasoning_tokens=None)
+    return usage if counts == usage else counts
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ from podium.errors import (
     WorkerCrashed,
 )
 from podium.pool import Limits, WorkerProfile
+from podium.providers import Faults, FaultyWorker, ScriptedWorker
 from podium.request import Delta, Reply, Request, user
 from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
 from podium.worker import Worker
@@ -276,3 +278,27 @@ def test_gates_and_deadlines_start_afresh_on_another_event_loop() -> None:
         return replies[-1].text
 
     assert [asyncio.run(use()), asyncio.run(use())] == ["hi", "hi"]
+
+
+async def test_counts_that_cannot_be_are_neither_believed_nor_charged() -> None:
+    calls, _ = make_calls(Budget(tokens=100_000))
+    for wrong in (Usage(-40, -2, 0, 0, 0), Usage(10**15, 10**15, 0, 0, 0)):
+        reply = await calls(Telling(Reply("hi", wrong)), ASK)
+        assert reply.text == "hi"
+        assert reply.usage.total_tokens is None
+        assert calls.attempts[-1].usage == Usage(None, None, 0, 0, 0)
+        assert calls.attempts[-1].cost_usd is None
+
+
+async def test_a_stream_that_goes_far_beyond_what_was_asked_for_is_stopped() -> None:
+    calls, _ = make_calls()
+    told: list[int] = []
+    worker = FaultyWorker(
+        ScriptedWorker("w", ["never told", "the answer"]), Faults(endless=1.0), seed=1
+    )
+    with pytest.raises(BadReply, match=r"w streamed more than 42,000 characters"):
+        await calls.make(
+            worker, replace(ASK, max_tokens=1000), lambda delta: told.append(len(delta.text))
+        )
+    assert len(calls.attempts) == 4
+    assert len(told) == 4 * 2, "what came before is told, and no more"

@@ -4,7 +4,6 @@ import pytest
 
 from podium.providers import wire
 from podium.providers.wire import Malformed
-from podium.usage import Usage
 
 
 def test_what_is_missing_or_null_reads_as_nothing() -> None:
@@ -42,17 +41,3 @@ def test_any_kind_of_mapping_is_written() -> None:
     }
     written = b'{"schema":{"type":"object","required":["a"]},"text":"\\u00e9\\ud800"}'
     assert wire.write(document) == written
-
-
-@pytest.mark.parametrize(
-    ("counted", "kept"),
-    [
-        (Usage(10, 5, 10, 5, 0), Usage(10, 5, 10, 5, 0)),
-        (Usage(10, 5, 11, 5, 0), Usage(10, 5, None, 5, None)),
-        (Usage(10, 5, 6, 5, 5), Usage(10, 5, None, 5, None)),
-        (Usage(10, 5, 0, 6, 0), Usage(10, 5, 0, None, 0)),
-        (Usage(None, None, 7, 7, 7), Usage(None, None, 7, 7, 7)),
-    ],
-)
-def test_parts_that_are_more_than_their_whole_are_unknown(counted: Usage, kept: Usage) -> None:
-    assert wire.consistent(counted) == kept

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 from podium.budget import Hold, Ledger, capped, estimated_input_tokens
@@ -26,11 +27,16 @@ from podium.errors import (
 )
 from podium.request import Delta, Reply, Request
 from podium.run import Attempt
-from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage, believable
 from podium.worker import Worker
 
 LONGEST_REPLY: Final = 10_000_000
 """Characters. A longer reply is a fault of the worker, not an answer."""
+
+CHARACTERS_A_TOKEN: Final = 32
+CHARACTERS_TO_SPARE: Final = 10_000
+"""Of a reply that was asked to be short, a stream may bring so much, and then it is stopped: far
+more than any model says with these tokens, but not without end."""
 
 OnDelta = Callable[[Delta], None]
 OnRetry = Callable[[str, WorkerError, float], Request]
@@ -173,7 +179,7 @@ class Calls:
                 reply = await worker.reply(capped(request, worker.profile, hold))
             else:
                 reply = await _streamed(worker, capped(request, worker.profile, hold), on_delta)
-            _check(reply, worker)
+            reply = _checked(reply, worker)
         except BaseException as error:
             timed_out = board.deadlines.stop(task)
             fault = _fault(error, worker, timed_out=timed_out, cancelled=task.cancelling() > 0)
@@ -231,8 +237,9 @@ def _fault(
     return WorkerCrashed(f"{profile.name} raised {type(error).__name__}: {error}")
 
 
-def _check(reply: object, worker: Worker) -> None:
-    """Refuse what is no reply, or far too much of one."""
+def _checked(reply: object, worker: Worker) -> Reply:
+    """The reply, with what can be believed of its usage; refuses what is no reply, or far too
+    much of one."""
     if not isinstance(reply, Reply) or not isinstance(reply.usage, Usage):
         what = reply.usage if isinstance(reply, Reply) else reply
         raise BadReply(
@@ -243,18 +250,20 @@ def _check(reply: object, worker: Worker) -> None:
             f"{worker.profile.name} replied with {len(reply.text):,} characters; "
             f"the most that is taken is {LONGEST_REPLY:,}"
         )
+    usage = believable(reply.usage)
+    return reply if usage is reply.usage else replace(reply, usage=usage)
 
 
 async def _streamed(worker: Worker, request: Request, on_delta: OnDelta) -> Reply:
-    length = 0
+    length, longest = 0, LONGEST_REPLY
+    if request.max_tokens is not None:
+        longest = min(longest, CHARACTERS_TO_SPARE + CHARACTERS_A_TOKEN * request.max_tokens)
     async with aclosing(worker.stream(request)) as pieces:
         async for piece in pieces:
             if isinstance(piece, Reply):
                 return piece
             length += len(piece.text)
-            if length > LONGEST_REPLY:
-                raise BadReply(
-                    f"{worker.profile.name} streamed more than {LONGEST_REPLY:,} characters"
-                )
+            if length > longest:
+                raise BadReply(f"{worker.profile.name} streamed more than {longest:,} characters")
             on_delta(piece)
     raise BadReply(f"{worker.profile.name} ended its stream without a reply")

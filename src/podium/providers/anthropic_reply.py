@@ -15,7 +15,7 @@ from podium.pool import WorkerProfile
 from podium.providers import faults, parts, wire
 from podium.providers.wire import Document, Malformed
 from podium.request import Delta, Finish, Reply, Thinking, ToolCall
-from podium.usage import UNKNOWN_USAGE, Usage
+from podium.usage import UNKNOWN_USAGE, Usage, believable
 
 SCHEMA_TOOL: Final = "reply"
 """The tool by whose arguments an older model gives a reply that fits a schema."""
@@ -226,4 +226,4 @@ class MessageAssembly:
             reasoning_tokens=self._counts.get("thinking_tokens"),
             cache_write_tokens=written,
         )
-        return wire.consistent(usage)
+        return believable(usage)

@@ -17,7 +17,7 @@ from podium.providers import faults, parts, wire
 from podium.providers.chat import ChatDialect
 from podium.providers.wire import Document, Malformed
 from podium.request import Delta, Finish, Reply, Request, Thinking, ToolCall
-from podium.usage import UNKNOWN_USAGE, Usage
+from podium.usage import UNKNOWN_USAGE, Usage, believable
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "stop": "stop",
@@ -205,7 +205,7 @@ def usage_of(document: Document, dialect: ChatDialect) -> Usage:
         reasoning_tokens=reasoning,
         cache_write_tokens=wire.count(prompt, "cache_write_tokens") if dialect.cache_writes else 0,
     )
-    return wire.consistent(usage)
+    return believable(usage)
 
 
 def merged_details(details: list[Document]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from podium.errors import BadReply
 from podium.providers import faults, parts, wire
 from podium.providers.wire import Document, Malformed
 from podium.request import Delta, Finish, Reply, Thinking, ToolCall
-from podium.usage import UNKNOWN_USAGE, Usage
+from podium.usage import UNKNOWN_USAGE, Usage, believable
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "STOP": "stop",
@@ -133,4 +133,4 @@ def usage_of(document: Document) -> Usage:
         reasoning_tokens=count("thoughtsTokenCount"),
         cache_write_tokens=0,
     )
-    return wire.consistent(usage)
+    return believable(usage)

@@ -35,7 +35,7 @@ from podium.request import (
     ToolCall,
     ToolResult,
 )
-from podium.usage import UNKNOWN_USAGE, Usage
+from podium.usage import UNKNOWN_USAGE, Usage, believable
 
 _TEXT_DELTAS: Final = ("response.output_text.delta", "response.refusal.delta")
 _THINKING_DELTAS: Final = (
@@ -242,7 +242,7 @@ def usage_of(document: Document) -> Usage:
         reasoning_tokens=wire.count(outputs, "reasoning_tokens"),
         cache_write_tokens=wire.count(inputs, "cache_write_tokens"),
     )
-    return wire.consistent(usage)
+    return believable(usage)
 
 
 def _thinking(item: Document, asked_model: str) -> Thinking:

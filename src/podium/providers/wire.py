@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
-from podium.usage import Usage
+from podium.usage import MOST_TOKENS
 
 Document = Mapping[str, Any]
-
-MAX_COUNT: Final = 10**12
-"""No call uses more tokens than this."""
 
 _NOTHING: Final[Document] = {}
 
@@ -79,20 +75,9 @@ def count(document: Document, key: str) -> int | None:
     value = document.get(key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_COUNT:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_TOKENS:
         raise Malformed(f"expected a count as {key}, got {_shown(value)}")
     return value
-
-
-def consistent(usage: Usage) -> Usage:
-    """The usage without parts that are more than their whole: such counts mean something else
-    than they say, and would make a cost negative."""
-    read = (usage.cached_input_tokens or 0) + (usage.cache_write_tokens or 0)
-    if usage.input_tokens is not None and read > usage.input_tokens:
-        usage = replace(usage, cached_input_tokens=None, cache_write_tokens=None)
-    if usage.output_tokens is not None and (usage.reasoning_tokens or 0) > usage.output_tokens:
-        usage = replace(usage, reasoning_tokens=None)
-    return usage
 
 
 def _encodable(value: str) -> str:
