@@ -55,6 +55,8 @@ BELOW_THE_API: Final = (
     "plan",
     "engine",
     "engine.retry",
+    "guardrails",
+    "planning",
     "performance",
     "runner",
     "store",
@@ -65,6 +67,7 @@ BELOW_THE_API: Final = (
 ENTRY_POINTS: Final = ("bench", "server", "evals", "train")
 BELOW_THE_ENTRY_POINTS: Final = (
     *BELOW_THE_API,
+    "cluster",
     "etudes",
     "tasks",
     "assembly",
@@ -115,12 +118,23 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "conductor": (*DOMAIN, "conductor.base", "plan"),
     "engine.retry": DOMAIN,
     "engine": (*DOMAIN, "engine.retry"),
-    "performance": (*DOMAIN, "conductor.base", "engine", "engine.retry"),
-    "runner": (*DOMAIN, "conductor.base", "engine", "engine.retry", "performance", "process"),
+    # Guardrails are plain functions over plain values; a performance says when they look.
+    "guardrails": DOMAIN,
+    "planning": (*DOMAIN, "conductor.base", "engine", "engine.retry"),
+    "performance": (
+        *(*DOMAIN, "conductor.base", "engine", "engine.retry", "guardrails"),
+        "planning",
+    ),
+    "runner": (
+        *(*DOMAIN, "conductor.base", "engine", "engine.retry"),
+        *("guardrails", "planning", "performance", "process"),
+    ),
     "local": (*DOMAIN, "files", "paths"),
     "providers": (*DOMAIN, "_version", "local"),
     "etudes": (*DOMAIN, "conductor.base", "engine", "engine.retry", "plan"),
     "tasks": (*DOMAIN, "files", "paths", "etudes"),
+    # Work spread over machines, for those who measure and those who train.
+    "cluster": (*DOMAIN, "providers"),
     "store": (*DOMAIN, "paths", "process"),
     "watchers": (*DOMAIN, "store"),
     "document": (*DOMAIN, "plan", "store"),
@@ -139,6 +153,12 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     # Entry points know everything below, and nothing of each other; only the command line, by
     # which people reach them all, mounts the commands of the others.
     **dict.fromkeys(ENTRY_POINTS, BELOW_THE_ENTRY_POINTS),
+    # Chaos breaks servers from the inside too; only the command line of the benches knows it.
+    "bench.chaos": (*BELOW_THE_ENTRY_POINTS, *SERVER_ROOMS, "bench", "bench.fuzz"),
+    "bench.cli": (*BELOW_THE_ENTRY_POINTS, "bench", "bench.chaos"),
+    # The fuzzer of bodies asks the server's application itself, without a socket between.
+    "bench.fuzz_server": (*BELOW_THE_ENTRY_POINTS, "bench", *SERVER_ROOMS),
+    "bench.fuzz": (*BELOW_THE_ENTRY_POINTS, "bench", "bench.fuzz_server"),
     "server": (),  # only what holds its rooms together: a new module needs a floor
     **{room: (*BELOW_THE_ENTRY_POINTS, *below(room)) for room in SERVER_ROOMS},
     "cli": (*BELOW_THE_ENTRY_POINTS, *ENTRY_POINTS, *SERVER_ROOMS, "mcp.server"),

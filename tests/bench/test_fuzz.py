@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 from podium.bench import fuzz_plans as plans
-from podium.bench.fuzz import FuzzRow, fuzz_plans
+from podium.bench.fuzz import FuzzRow, fuzz_bodies, fuzz_plans
+from podium.bench.fuzz_corpus import BODIES
 from podium.bench.fuzz_coverage import Coverage
+from podium.bench.fuzz_damage import MOST_BYTES, Sent, damaged, sent
+from podium.bench.fuzz_judge import CHAT, MESSAGES, Said, Unfit, judge
 from podium.bench.fuzz_mutation import LONGEST, mutated
 from podium.bench.fuzz_row import Finding, gathered
 from podium.bench.fuzz_seeds import SEEDS
+from podium.bench.fuzz_server import campaign
 from podium.errors import MalformedPlan
 from podium.plan import ParsedPlan, parse
+from podium.server.dialects.base import Asked
+from podium.server.logs import LOGGER
+from podium.server.operation.startup import DIALECTS
 from podium.workflow import Step, Workflow
 
 ENOUGH_SECONDS = 60.0
 
 
 def test_thousands_of_odd_plans_are_survived_in_linear_time() -> None:
-    row = fuzz_plans(4000, ENOUGH_SECONDS, seed=7)
+    row = fuzz_plans(2500, ENOUGH_SECONDS, seed=7)
     assert row.findings == ()
-    assert row.inputs == 4000
+    assert row.inputs == 2500
     assert row.corpus > len(SEEDS)
     assert row.covered > 300
     assert row.slowest_growth is not None
@@ -41,8 +50,8 @@ def test_a_campaign_ends_when_its_time_is_up() -> None:
 
 
 def test_processes_share_a_campaign() -> None:
-    row = fuzz_plans(300, ENOUGH_SECONDS, seed=3, processes=2)
-    assert row.inputs == 300
+    row = fuzz_plans(300, 2.0, seed=3, processes=2)
+    assert 0 < row.inputs <= 300
     assert row.sound
 
 
@@ -76,9 +85,9 @@ def test_what_a_parser_must_not_raise_is_found(monkeypatch: pytest.MonkeyPatch) 
 
 def test_time_that_grows_faster_than_the_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans, "parse", broken(dawdles_on_braces))
-    campaign = plans.Campaign(Random(1))
-    assert campaign.slowest_growth(0, time.perf_counter() + ENOUGH_SECONDS) > plans.GROWTH_ALLOWED
-    assert "times as long" in campaign.findings[0].broken
+    one = plans.Campaign(Random(1))
+    assert one.slowest_growth(0, time.perf_counter() + ENOUGH_SECONDS) > plans.GROWTH_ALLOWED
+    assert "times as long" in one.findings[0].broken
 
 
 def test_a_text_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,9 +97,9 @@ def test_a_text_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) ->
             pass
 
     monkeypatch.setattr(plans, "parse", broken(sleepy))
-    campaign = plans.Campaign(Random(1))
-    campaign.run(2, time.perf_counter() + ENOUGH_SECONDS)
-    assert "took" in campaign.findings[0].broken
+    one = plans.Campaign(Random(1))
+    one.run(2, time.perf_counter() + ENOUGH_SECONDS)
+    assert "took" in one.findings[0].broken
 
 
 @pytest.mark.parametrize(
@@ -107,9 +116,9 @@ def test_a_workflow_that_is_not_valid_is_found(
     monkeypatch: pytest.MonkeyPatch, wrong: ParsedPlan
 ) -> None:
     monkeypatch.setattr(plans, "parse", lambda *_, **__: wrong)
-    campaign = plans.Campaign(Random(1))
-    campaign.run(1, time.perf_counter() + ENOUGH_SECONDS)
-    assert campaign.findings
+    one = plans.Campaign(Random(1))
+    one.run(1, time.perf_counter() + ENOUGH_SECONDS)
+    assert one.findings
 
 
 @pytest.mark.parametrize("problem", [("plan", "\ud800"), ("plan", "x" * 500), ("nowhere", "x")])
@@ -120,9 +129,9 @@ def test_an_error_that_says_too_much_or_cannot_be_written_is_found(
         raise MalformedPlan(*problem)
 
     monkeypatch.setattr(plans, "parse", refuse)
-    campaign = plans.Campaign(Random(1))
-    campaign.run(1, time.perf_counter() + ENOUGH_SECONDS)
-    assert campaign.findings
+    one = plans.Campaign(Random(1))
+    one.run(1, time.perf_counter() + ENOUGH_SECONDS)
+    assert one.findings
 
 
 def maze(text: str) -> int:
@@ -162,3 +171,86 @@ def test_rows_of_processes_come_together() -> None:
     assert row.per_second == 15
     assert not row.sound
     assert str(row.findings[0]) == "x: y"
+
+
+def test_hundreds_of_odd_requests_in_each_dialect_are_answered() -> None:
+    row = fuzz_bodies(400, seed=7)
+    assert row.findings == ()
+    assert row.inputs == 1200
+    assert row.corpus > 10
+
+
+ERROR = Said(
+    400,
+    "application/json",
+    b'{"error":{"message":"no","type":"invalid_request_error","param":null,"code":null}}',
+)
+STREAM = Said(
+    200, "text/event-stream; charset=utf-8", b'data: {"a":1}\n\n: ping\n\ndata: [DONE]\n\n'
+)
+
+
+@pytest.mark.parametrize("said", [ERROR, STREAM])
+def test_an_answer_of_its_dialect_is_fit(said: Said) -> None:
+    judge(said, CHAT)
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        (replace(ERROR, status=500), CHAT),
+        (replace(ERROR, status=502), CHAT),
+        (replace(ERROR, status=302), CHAT),
+        (replace(ERROR, status=200), CHAT),
+        (replace(ERROR, media_type="text/plain"), CHAT),
+        (replace(ERROR, body=b"no"), CHAT),
+        (replace(ERROR, body=b"[]"), CHAT),
+        (replace(ERROR, body=b'{"error":{"message":NaN}}'), CHAT),
+        (replace(ERROR, body=b'{"error":{"message":"","type":"x"}}'), MESSAGES),
+        (replace(ERROR, body=ERROR.body.replace(b'"no"', b'"' + b"x" * 5000 + b'"')), CHAT),
+        (replace(ERROR, body=ERROR.body.replace(b"no", b"the server failed: KeyError")), CHAT),
+        (ERROR, MESSAGES),
+        (replace(STREAM, body=b'data: {"a":1}\n\n'), CHAT),
+        (replace(STREAM, body=STREAM.body[:-1]), CHAT),
+        (replace(STREAM, body=b"data: {\n\n" + STREAM.body), CHAT),
+        (replace(STREAM, body=b"lines\n\n" + STREAM.body), CHAT),
+        (replace(STREAM, body=b'data: {"type":"ping"}\n\n'), MESSAGES),
+    ],
+)
+def test_an_answer_that_no_client_should_have_to_read_is_found(said: Said, path: str) -> None:
+    with pytest.raises(Unfit):
+        judge(said, path)
+
+
+async def test_a_fault_of_the_servers_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(self: object, body: object) -> Asked:
+        raise KeyError("messages")
+
+    monkeypatch.setattr(type(DIALECTS[CHAT]), "read", raises)
+    row = await campaign(3, 1, (CHAT,))
+    assert "answered 500" in row.findings[0].broken
+
+
+async def test_an_error_that_only_the_log_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = type(DIALECTS[CHAT]).read
+
+    def tells(self: Any, body: Any) -> Asked:
+        LOGGER.error("it went wrong")
+        return read(self, body)
+
+    monkeypatch.setattr(type(DIALECTS[CHAT]), "read", tells)
+    row = await campaign(5, 1, (CHAT,))
+    assert "it went wrong" in row.findings[0].broken
+
+
+def test_requests_are_repeatable_and_bounded() -> None:
+    def some(seed: int) -> list[Sent]:
+        chance = Random(seed)
+        bodies = BODIES[CHAT]
+        return [
+            sent(damaged(chance.choice(bodies), bodies, chance), "pk", chance) for _ in range(300)
+        ]
+
+    assert some(1) == some(1)
+    assert some(1) != some(2)
+    assert max(len(b"".join(each.pieces)) for each in some(1)) <= MOST_BYTES

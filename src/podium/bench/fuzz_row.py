@@ -28,7 +28,8 @@ class FuzzRow:
     """One campaign. `seconds` are of the clock, all processes together being one campaign;
     `corpus` and `covered` say how far coverage led it, where it was led by that: inputs that went
     where none had gone before, and the ways through the code (edges) that they took.
-    `slowest_growth` is the most that twice the length cost, as a multiple."""
+    `slowest_growth` is the most that twice the length cost, as a multiple. `spoiled` are requests
+    that failed by a worker's fault, which a fuzzer of the server does not hold against it."""
 
     name: str
     inputs: int
@@ -37,6 +38,7 @@ class FuzzRow:
     corpus: int = 0
     covered: int = 0
     slowest_growth: float | None = None
+    spoiled: int = 0
 
     @property
     def per_second(self) -> float:
@@ -63,4 +65,5 @@ def gathered(name: str, rows: Iterable[FuzzRow], seconds: float) -> FuzzRow:
         corpus=max((row.corpus for row in parts), default=0),
         covered=max((row.covered for row in parts), default=0),
         slowest_growth=max(growths, default=None),
+        spoiled=sum(row.spoiled for row in parts),
     )
