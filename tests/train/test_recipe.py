@@ -245,6 +245,7 @@ def test_keys_are_not_set_inside_what_is_no_table(tmp_path: Path) -> None:
         (LESSONS, ["sft.teach=file", "sft.adapters="], 'sft.teach = "file" needs data.kind'),
         (LESSONS, ["reward.right=2.0"], "reward has no effect with [sft]"),
         (LESSONS, ["prompt.length=trained"], "prompt has no effect with [sft]"),
+        (LESSONS, ["run.ray=auto"], "run.ray has no effect with [sft]"),
         (
             LESSONS,
             ["data.etudes.true_access=0.1"],

@@ -22,7 +22,7 @@ from podium.train.exercises import (
 )
 from podium.train.pools import recipe_pool, wants_references
 from podium.train.recipe import Recipe
-from podium.train.references import Accuracy, Measured, measure
+from podium.train.references import Accuracy, Measured, measure, plain_scorer
 from support.recipes import GRPO, make_recipe
 from support.stage import Actor
 
@@ -54,7 +54,9 @@ def recipe(tmp_path: Path) -> Recipe:
 async def measured(recipe: Recipe, share_forgotten: float = 0.0) -> Measured:
     pool = recipe_pool(recipe)
     workers = [FlakyWorker(worker, share_forgotten) for worker in oracle_workers()]
-    return await measure(recipe, workers, pool, held_out_exercises(recipe, pool))
+    return await measure(
+        recipe, plain_scorer(recipe, workers), pool, held_out_exercises(recipe, pool)
+    )
 
 
 async def test_ideal_plans_reach_the_ceiling_and_no_worker_comes_near_it(recipe: Recipe) -> None:
@@ -100,7 +102,9 @@ async def test_where_one_worker_has_every_place_it_alone_is_measured(tmp_path: P
 
 async def test_everyday_questions_have_no_answer_to_be_measured_by(recipe: Recipe) -> None:
     pool = recipe_pool(recipe)
-    found = await measure(recipe, oracle_workers(), pool, everyday_exercises(recipe))
+    found = await measure(
+        recipe, plain_scorer(recipe, oracle_workers()), pool, everyday_exercises(recipe)
+    )
     assert (found.tasks, found.workers) == (0, {})
 
 
@@ -123,7 +127,8 @@ async def test_a_worker_that_cannot_be_reached_is_left_out_and_others_have_no_ce
     gone = Actor("gone", lambda request: RequestRefused("no such model"), fallback="sums")
     pool = Pool((sums.profile, gone.profile))
     exercises = [asked("6 x 7?", pool), asked("4 x 11?", pool)]
-    found = await measure(make_recipe(tmp_path), [sums, gone], pool, exercises)
+    recipe = make_recipe(tmp_path)
+    found = await measure(recipe, plain_scorer(recipe, [sums, gone]), pool, exercises)
     assert found == Measured(2, {"sums": Accuracy(0.5, {"6 x 7?": 1.0, "4 x 11?": 0.0})})
     assert sums.asked == ["6 x 7?", "4 x 11?"], "a worker alone is nobody's substitute"
     assert str(found) == "on 2 questions: sums alone 0.500, the best of all workers"

@@ -180,7 +180,8 @@ class Sitting:
         """Who performs on other machines, where these were asked for."""
         if self.ray is None:
             return None
-        from podium.evals.cluster import Opening, Replies, spread
+        from podium.cluster import Replies
+        from podium.evals.cluster import Opening, spread
 
         opening = Opening(
             settings=settings,

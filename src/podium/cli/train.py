@@ -47,6 +47,14 @@ Output = Annotated[
 ]
 Steps = Annotated[int | None, typer.Option(metavar="N", min=1, help="Updates of the model.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="What all that is random begins with.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Carry plans out on the Ray cluster at that address; auto for the one of this "
+        "machine.",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,10 +91,12 @@ def grpo(
     output: Output = None,
     steps: Steps = None,
     seed: Seed = None,
+    ray: Ray = None,
     set_: Set = None,
 ) -> None:
     """Teach a conductor by whether the answers of its plans were right."""
-    read = _read("grpo", recipe, output, steps, seed, set_)
+    said = [*(set_ or ()), *([] if ray is None else [f"run.ray={json_format.dumps(ray)}"])]
+    read = _read("grpo", recipe, output, steps, seed, said)
     _show(read, json=json) if dry_run else _train(read, resume=resume)
 
 

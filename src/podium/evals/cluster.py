@@ -8,37 +8,29 @@ What must be measured, what is written and what it comes to stays in this proces
 machine loses nothing, since what it had not handed over is given to another. Kept replies are on
 this machine, and every seat asks for them here before it asks a worker.
 
-This machine is one of the cluster. Each needs the same Podium, the same paths to local models, and
-the keys of hosted workers in its own environment: no key is sent anywhere. Limits of a worker hold
-for each seat by itself.
+Limits of a worker hold for each seat by itself. How a cluster is joined, and what its machines
+need, is `podium.cluster`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from podium.cluster import BorrowedReplies, Replies, Seats, taken
 from podium.config import Settings, WorkerSettings
-from podium.errors import ConfigError, PodiumError, StoreError, UsageError, installing
 from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.performing import Performed, Performer
-from podium.providers.cached import ReplyCache
-from podium.request import Reply
 
-SEAT_BYTES: Final = 64 * 1024 * 1024
-"""What a seat remembers by itself of the replies that it has seen."""
-
-MOST_SEATS: Final = 1024
-CLIENT: Final = "ray://"
-"""Addresses of Ray's own client, whose program runs on another machine than its files are."""
+WHAT_IS_LEFT: Final = (
+    "what was measured is kept: start the cluster again and run the same command to go on"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,53 +44,11 @@ class Opening:
     flaky: float = 0.0
 
 
-class Replies(NamedTuple):
-    """Where kept replies are on this machine, None for in memory, and how many bytes at most."""
-
-    path: Path | None
-    max_bytes: int
-
-
 class HandedOver(NamedTuple):
     """What a seat has done, and the calls that it made since it last said so, by worker."""
 
     performed: Performed
     asked: Counter[str]
-
-
-class Library:
-    """Keeps the replies for all seats, on the machine where the evaluation was begun."""
-
-    def __init__(self, replies: Replies) -> None:
-        self._cache = ReplyCache(replies.path, replies.max_bytes)
-
-    def get(self, key: bytes) -> Reply | None:
-        """The reply that is kept under that key, if there is one."""
-        return self._cache.get(key)
-
-    def put(self, key: bytes, reply: Reply) -> None:
-        """Keep the reply."""
-        self._cache.put(key, reply)
-
-
-class BorrowedReplies(ReplyCache):
-    """The replies of a library elsewhere; what was borrowed once is remembered here."""
-
-    def __init__(self, library: Any) -> None:
-        super().__init__(None, SEAT_BYTES)
-        self._library = library
-
-    async def fetch(self, key: bytes, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-        """The reply under that key, from here, from the library, or from who is asked."""
-        return await super().fetch(key, lambda: self._borrowed(key, ask))
-
-    async def _borrowed(self, key: bytes, ask: Callable[[], Awaitable[Reply]]) -> Reply:
-        kept: Reply | None = await self._library.get.remote(key)
-        if kept is not None:
-            return kept
-        reply = await ask()
-        await self._library.put.remote(key, reply)  # before anyone uses it, so it is not lost
-        return reply
 
 
 class Seat:
@@ -138,42 +88,22 @@ class Seat:
 
 
 class SpreadPerformer:
-    """Performs on the seats of a cluster, always on the one with least to do. `asked` counts the
-    calls that all of them made."""
+    """Performs on the seats of a cluster. `asked` counts the calls that all of them made."""
 
-    def __init__(self, seats: list[Any], exceptions: Any) -> None:
-        self._busy = dict.fromkeys(seats, 0)
-        self._lost = exceptions.RayActorError
-        self._raised = exceptions.RayTaskError  # Ray's own wrapping of what a seat raised
+    def __init__(self, seats: Seats) -> None:
+        self._seats = seats
         self.asked = Counter[str]()
 
     @property
     def seats(self) -> int:
         """How many there are."""
-        return len(self._busy)
+        return len(self._seats)
 
     async def __call__(self, name: str, case: Case, repeat: int) -> Performed:
-        """Have some seat do it; one that is lost meanwhile is not given anything again."""
-        while True:
-            if not self._busy:
-                raise StoreError(
-                    "the Ray cluster has lost every machine; what was measured is kept: start the "
-                    "cluster again and run the same command to go on"
-                )
-            seat = min(self._busy, key=self._busy.__getitem__)
-            self._busy[seat] += 1
-            try:
-                done: HandedOver = await seat.perform.remote(name, case, repeat)
-            except self._lost:
-                self._busy.pop(seat, None)
-                continue
-            except self._raised as error:
-                raise error.cause if isinstance(error.cause, PodiumError) else error from None
-            finally:
-                if seat in self._busy:
-                    self._busy[seat] -= 1
-            self.asked += done.asked
-            return done.performed
+        """Have some seat do it."""
+        done: HandedOver = await self._seats.perform(name, case, repeat)
+        self.asked += done.asked
+        return done.performed
 
 
 @asynccontextmanager
@@ -182,72 +112,9 @@ async def spread(
 ) -> AsyncIterator[SpreadPerformer]:
     """Take seats in the cluster at that address, one for each of its CPUs or GPUs, or as many as
     are wanted, and leave them at the end."""
-    ray = _ray()
-    was_there = ray.is_initialized()
-    if not was_there:
-        _connect(ray, address)
-    actors: list[Any] = []
-    try:
-        library = (
-            ray.remote(Library)
-            .options(num_cpus=0, scheduling_strategy=_on_this_machine(ray))
-            .remote(replies)
-        )
-        actors.append(library)
-        needs = _needs(ray, opening.settings)
-        seat = ray.remote(Seat).options(scheduling_strategy="SPREAD", **needs)
-        count = min(seats or _places(ray, needs), MOST_SEATS)
-        found = [seat.remote(opening, library) for _ in range(count)]
-        actors.extend(found)
-        yield SpreadPerformer(found, ray.exceptions)
-    finally:
-        for actor in actors:
-            ray.kill(actor)
-        if not was_there:
-            ray.shutdown()
-
-
-def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry, ever
-    try:
-        import ray
-        import ray.exceptions
-    except ImportError as error:
-        raise ConfigError(
-            f"spreading an evaluation needs the package ray: {installing('ray')}"
-        ) from error
-    return ray
-
-
-def _connect(ray: Any, address: str) -> None:
-    if address.startswith(CLIENT):
-        raise UsageError(
-            f"{address} is reached from outside of the cluster, and kept replies must be inside: "
-            f"join it here with: ray start --address=HOST:6379, and use --ray auto"
-        )
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise UsageError(
-            f"there is no Ray cluster at {address!r}: {error}; start one with: ray start --head"
-        ) from error
-
-
-def _on_this_machine(ray: Any) -> Any:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    here = ray.get_runtime_context().get_node_id()
-    return NodeAffinitySchedulingStrategy(node_id=here, soft=False)
-
-
-def _needs(ray: Any, settings: Settings) -> dict[str, float]:
-    """What a seat takes of a machine: a CPU, or a GPU where models run on one."""
-    on_cards = any(worker.profile.provider == "transformers" for worker in settings.workers)
-    if on_cards and ray.cluster_resources().get("GPU", 0):
-        return {"num_cpus": 0, "num_gpus": 1}
-    return {"num_cpus": 1}
-
-
-def _places(ray: Any, needs: dict[str, float]) -> int:
-    kind = "GPU" if "num_gpus" in needs else "CPU"
-    return max(1, int(ray.cluster_resources().get(kind, 1)))
+    workers = opening.settings.workers
+    on_cards = any(worker.profile.provider == "transformers" for worker in workers)
+    with taken(
+        address, Seat, opening, replies, on_cards=on_cards, lost=WHAT_IS_LEFT, wanted=seats
+    ) as found:
+        yield SpreadPerformer(found)

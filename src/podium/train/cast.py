@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from podium.assembly import assemble, close_workers
+from podium.config import Settings
 from podium.etudes import MISLEADING, FlakyWorker
 from podium.etudes.perfect import oracle_workers
 from podium.files import sha256_of
@@ -58,14 +59,26 @@ class _Connected(NamedTuple):
     options: Mapping[str, Any]
 
 
-def make_cast(recipe: Recipe, http: Http) -> Cast:
-    """Connect the recipe's workers; nothing is loaded or sent before the first call."""
-    connected = list(_connected(recipe, http))
+def make_cast(
+    recipe: Recipe,
+    http: Http,
+    *,
+    cache: ReplyCache | None = None,
+    settings: Settings | None = None,
+) -> Cast:
+    """Connect the recipe's workers; nothing is loaded or sent before the first call.
+
+    Where replies are kept, they are below the recipe's output, or in another `cache` that is
+    given. `settings` are those of the pool's file, for who has read it already.
+    """
+    connected = list(_connected(recipe, http, settings))
     workers = [one.asked for one in connected]
-    cache = None
-    if recipe.run.cache_mb:
+    if not recipe.run.cache_mb:
+        cache = None
+    elif cache is None:
         recipe.output.mkdir(parents=True, exist_ok=True)
         cache = ReplyCache(recipe.output / CACHE_FILE, recipe.run.cache_mb * 1_000_000)
+    if cache is not None:
         workers = [
             CachedWorker(one.asked, cache, fingerprint=_fingerprint(one.options))
             for one in connected
@@ -74,16 +87,17 @@ def make_cast(recipe: Recipe, http: Http) -> Cast:
         share, seed = recipe.pool.flaky, recipe.run.seed
         workers = [FlakyWorker(worker, share, seed) for worker in workers]
     behind = tuple(one.worker for one in connected)
-    return Cast(tuple(workers), recipe_pool(recipe), cache, http, behind)
+    pool = settings.pool if settings is not None else recipe_pool(recipe)
+    return Cast(tuple(workers), pool, cache, http, behind)
 
 
-def _connected(recipe: Recipe, http: Http) -> Iterator[_Connected]:
+def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:
     if recipe.pool.oracle:
         yield from (_Connected(worker, worker, {}) for worker in oracle_workers())
     elif recipe.pool.adapters:
         yield from _etude_workers(recipe, http)
     else:
-        yield from _filed(recipe, http)
+        yield from _filed(recipe, http, settings or pool_settings(recipe))
 
 
 class AskedAs(Worker):
@@ -130,8 +144,7 @@ def _etude_workers(recipe: Recipe, http: Http) -> Iterator[_Connected]:
         yield _Connected(worker, worker, options)
 
 
-def _filed(recipe: Recipe, http: Http) -> Iterator[_Connected]:
-    settings = pool_settings(recipe)
+def _filed(recipe: Recipe, http: Http, settings: Settings) -> Iterator[_Connected]:
     asking = recipe.workers
     workers = assemble(settings, os.environ, http).workers
     for worker, filed in zip(workers, settings.workers, strict=True):

@@ -19,8 +19,9 @@ import asyncio
 import atexit
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from statistics import fmean
 from typing import Any, Final, TypeVar
@@ -34,6 +35,7 @@ from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium.errors import ConfigError
+from podium.pool import Pool
 from podium.providers import Http
 from podium.tasks.everyday import EVERYDAY
 from podium.train import processes, references
@@ -41,6 +43,7 @@ from podium.train.ablations import recipe_scorer
 from podium.train.callbacks import StopInTime, silence
 from podium.train.cast import Cast, make_cast
 from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
+from podium.train.cluster import SpreadScorer, spread
 from podium.train.diagnostics import References, diagnose
 from podium.train.exercises import (
     Exercise,
@@ -55,6 +58,7 @@ from podium.train.precision import mixed
 from podium.train.recipe import Recipe
 from podium.train.references import Measured
 from podium.train.rollouts import Asking, Rollouts
+from podium.train.score import Scoring
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharingTrainer
 
@@ -74,11 +78,21 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     arguments = _arguments(recipe)
     processes.wait_for_all()  # the first one has made sure of the output before anybody writes
     torch.manual_seed(recipe.run.seed)
+    with nullcontext() if recipe.run.ray is None else spread(recipe) as cluster:
+        _train(recipe, arguments, cluster, resume=resume)
+
+
+def _train(
+    recipe: Recipe, arguments: GRPOConfig, cluster: SpreadScorer | None, *, resume: bool
+) -> None:
+    """Train, with plans scored on the cluster where there is one, and else in this process."""
+    assert recipe.grpo is not None
     cast = make_cast(recipe, Http())
     policy = Policy(recipe)
     asking = Asking(recipe, policy)
     practice = exercises(recipe, cast.pool, asking.fits)
-    rollouts = Rollouts(recipe, policy, recipe_scorer(recipe, cast.workers), practice)
+    scorer = cluster or recipe_scorer(recipe, cast.workers)
+    rollouts = Rollouts(recipe, policy, scorer, practice)
     begun = last_checkpoint(recipe.output) if resume else None
     with (
         on_a_disk_that_may_be_full(recipe.output),
@@ -89,7 +103,8 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
         if asking.left_out:
             logbook.warn(_left_out(asking.left_out, recipe))
         try:
-            loop.find_references(cast, practice, resume=begun is not None)
+            plain = cluster.plain if cluster else references.plain_scorer(recipe, cast.workers)
+            loop.find_references(plain, cast.pool, practice, resume=begun is not None)
             with silence(trainer):
                 trainer.train(resume_from_checkpoint=str(begun.path) if begun else None)
         finally:
@@ -101,7 +116,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
         if processes.is_first():
             name = CONDUCTOR if recipe.model.lora is not None else MODEL
             policy.save(recipe.output / name, weights)
-        logbook.finish(_kept(cast))
+        logbook.finish(_kept(cast, cluster))
 
 
 def _left_out(count: int, recipe: Recipe) -> str:
@@ -112,10 +127,12 @@ def _left_out(count: int, recipe: Recipe) -> str:
     )
 
 
-def _kept(cast: Cast) -> dict[str, float]:
+def _kept(cast: Cast, cluster: SpreadScorer | None) -> dict[str, float]:
     if cast.cache is None:
         return {}
-    return {"cache_hits": cast.cache.hits, "cache_misses": cast.cache.misses}
+    asked = Counter(hits=cast.cache.hits, misses=cast.cache.misses)
+    asked.update(cluster.replies if cluster is not None else {})
+    return {"cache_hits": asked["hits"], "cache_misses": asked["misses"]}
 
 
 class _Loop:
@@ -163,14 +180,16 @@ class _Loop:
             policy.model.save_pretrained = partial(policy.model.save_pretrained, **ONLY_THE_ADAPTER)
         return self._trainer
 
-    def find_references(self, cast: Cast, practice: Sequence[Exercise], *, resume: bool) -> None:
+    def find_references(
+        self, scorer: Scoring, pool: Pool, practice: Sequence[Exercise], *, resume: bool
+    ) -> None:
         """Measure what every step is held against, or read it where a training goes on."""
-        if not wants_references(self._recipe, cast.pool) or not processes.is_first():
+        if not wants_references(self._recipe, pool) or not processes.is_first():
             return
         found = references.read(self._recipe.output) if resume else None
         if found is None:
             asked = self._held_out or practice[: self._recipe.run.eval_tasks]
-            found = self._await(references.measure(self._recipe, cast.workers, cast.pool, asked))
+            found = self._await(references.measure(self._recipe, scorer, pool, asked))
             references.write(self._recipe.output, found)
         self._logbook.note(str(found))
         self._references = self._held_against(found)

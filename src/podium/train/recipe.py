@@ -284,7 +284,7 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
         described = [f"pool.{key}" for key in NOT_FOR_OPENINGS]
         described += [f"prompt.{key}" for key in PROMPT_KEYS_OF_REWARD]
         unused = described if teach == "openings" else ["prompt", "pool"]
-        yield from ((key, "with [sft]") for key in (*ONLY_GRPO, *unused))
+        yield from ((key, "with [sft]") for key in (*ONLY_GRPO, "run.ray", *unused))
         return
     if recipe.grpo is not None and recipe.grpo.max_tokens is not None:
         yield "grpo.micro_batch", "with grpo.max_tokens"

@@ -24,11 +24,10 @@ from podium.files import write_whole
 from podium.pool import Pool
 from podium.task import Task
 from podium.tasks import etude_task
-from podium.train.ablations import worker_named
 from podium.train.diagnostics import References
 from podium.train.exercises import Exercise, held_out_etudes
 from podium.train.recipe import Recipe
-from podium.train.score import Score, Scorer
+from podium.train.score import Score, Scorer, Scoring
 from podium.worker import Worker
 from podium.workflow import Step, Workflow
 
@@ -75,19 +74,21 @@ class Measured:
         return f"on {self.tasks} questions: {'; '.join(told) or 'no worker answered'}"
 
 
+def plain_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
+    """The scorer of plans that nobody wrote, which no switch of the recipe's changes."""
+    return Scorer(workers, max_steps=recipe.prompt.max_steps)
+
+
 async def measure(
-    recipe: Recipe, workers: Sequence[Worker], pool: Pool, exercises: Sequence[Exercise]
+    recipe: Recipe, scorer: Scoring, pool: Pool, exercises: Sequence[Exercise]
 ) -> Measured:
     """Give every worker that takes part each of the questions as it is, and carry out ideal plans
-    for the études among them. `pool` is that of all workers."""
+    for the études among them. `pool` is that of all workers, and `scorer` a plain one of theirs."""
     tasks = [exercise.task for exercise in exercises if exercise.task.plan_grader is None]
-    if recipe.prompt.one_worker is not None:
-        workers = [worker_named(workers, recipe.prompt.one_worker)]
-    names = [worker.profile.name for worker in workers]
+    one = recipe.prompt.one_worker
+    names = pool.names if one is None else (one,)
     by_themselves = tuple(replace(pool[name], fallback=None) for name in names)
-    stage = _Stage(
-        Scorer(workers, max_steps=recipe.prompt.max_steps), replace(pool, workers=by_themselves)
-    )
+    stage = _Stage(scorer, replace(pool, workers=by_themselves))
     ceiling, *alone = await asyncio.gather(
         _ceiling(recipe, stage), *(stage.accuracy(tasks, partial(_alone, name)) for name in names)
     )
@@ -122,7 +123,7 @@ def _ideal(etude: Etude, pool: Pool) -> Workflow:
 class _Stage:
     """Where plans are carried out that nobody wrote."""
 
-    scorer: Scorer
+    scorer: Scoring
     pool: Pool
 
     async def accuracy(

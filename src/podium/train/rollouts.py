@@ -33,7 +33,7 @@ from podium.train.policy import Policy
 from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
 from podium.train.schema import Scale
-from podium.train.score import Score, Scorer
+from podium.train.score import Score, Scoring
 from podium.workflow import Workflow
 
 LEAST_DEVIATION: Final = 1e-4
@@ -104,7 +104,7 @@ class Rollouts:
     """Samples plans and scores them."""
 
     def __init__(
-        self, recipe: Recipe, policy: Policy, scorer: Scorer, exercises: Sequence[Exercise]
+        self, recipe: Recipe, policy: Policy, scorer: Scoring, exercises: Sequence[Exercise]
     ) -> None:
         assert recipe.grpo is not None
         self._recipe = recipe

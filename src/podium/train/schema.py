@@ -388,6 +388,11 @@ class RunTable(Table):
         "out the ideal plans of études, so that each step tells how far it is from these; left "
         "out: where all workers are free",
     )
+    ray: Name | None = Field(
+        default=None,
+        description="carry the plans out on the Ray cluster at that address, `auto` for the one "
+        "that this machine is of; left out: in this process",
+    )
     minutes: Positive | None = Field(
         default=None, description="stop with a checkpoint after so long; `--resume` goes on"
     )

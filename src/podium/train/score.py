@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from podium import plan
 from podium.conductor.base import Plan, Situation
@@ -66,6 +67,23 @@ class Score:
     def steps(self) -> tuple[StepRecord, ...]:
         """What was carried out of this very plan, earlier rounds not included."""
         return self.run.rounds[-1].steps if self.run is not None else ()
+
+
+class Scoring(Protocol):
+    """Whoever scores plans: a `Scorer` here, or many elsewhere (`podium.train.cluster`)."""
+
+    async def score(
+        self,
+        text: str,
+        task: Task,
+        pool: Pool,
+        *,
+        rounds: tuple[Round, ...] = (),
+        ended: bool = True,
+        completion_tokens: int | None = None,
+    ) -> Score:
+        """Score the text as a plan for the task over that pool."""
+        ...
 
 
 class Scorer:

@@ -1,0 +1,60 @@
+"""Learning from reward with plans scored elsewhere: the conductor is the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from podium.cluster import Seats
+from podium.cluster.replies import Library, Replies
+from podium.train.cluster import Opening, Seat, SpreadScorer
+from podium.train.recipe import Recipe
+from support.ray_cluster import EXCEPTIONS, Gone, Remote, SeatHere
+from support.trainings import REWARD, adapter_bytes, base, let_it_plan, metrics, tiny_recipe
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from podium.train import grpo
+
+pytestmark = pytest.mark.torch
+
+__all__ = ["base"]
+
+SMALL = ("grpo.steps=2", "run.eval_every=2", "run.eval_tasks=2")
+
+
+async def gone(*_: object) -> None:
+    raise Gone
+
+
+@contextmanager
+def one_seat_and_one_that_is_gone(recipe: Recipe) -> Iterator[SpreadScorer]:
+    assert recipe.run.ray == "auto"
+    library = Library(Replies(None, 1_000_000))
+    shelf = SimpleNamespace(get=Remote(library.get), keep=Remote(library.keep))
+    here = SeatHere(Seat(Opening(recipe, None), shelf).perform)
+    yield SpreadScorer(Seats([SeatHere(gone), here], EXCEPTIONS, lost=""))
+
+
+def test_a_training_whose_plans_are_scored_elsewhere_comes_to_the_same_conductor(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_it_plan(monkeypatch)
+    monkeypatch.setattr(grpo, "spread", one_seat_and_one_that_is_gone)
+    alone = tiny_recipe(REWARD, base, tmp_path / "alone", *SMALL)
+    elsewhere = tiny_recipe(REWARD, base, tmp_path / "elsewhere", *SMALL, "run.ray=auto")
+    for recipe in (alone, elsewhere):
+        grpo.train(recipe)
+    assert metrics(elsewhere) == metrics(alone)
+    assert adapter_bytes(elsewhere) == adapter_bytes(alone)
+    references = [(one.output / "references.json").read_bytes() for one in (alone, elsewhere)]
+    assert references[0] == references[1]
+    told = [json.loads((one.output / "summary.json").read_text()) for one in (alone, elsewhere)]
+    assert told[0]["cache_misses"] == told[1]["cache_misses"] > 0
+    assert told[0]["cache_hits"] == told[1]["cache_hits"]
