@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import pytest
@@ -162,6 +163,15 @@ def test_a_pattern_that_backtracks_for_ever_blocks_nobody(schema: dict[str, Any]
     word = "a" * 5000 + "!"
     text = json.dumps(word if "pattern" in schema else {word: 1})
     assert misfit(text, schema) is not None
+
+
+@pytest.mark.parametrize("pattern", ["[[a]", "[a--b]", "[a||b]"])
+def test_a_pattern_that_python_may_read_otherwise_one_day_writes_no_warning(pattern: str) -> None:
+    schema = {"type": "object", "properties": {"n": {"pattern": pattern}}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        require_sound(schema)
+        assert fits({"n": "a"}, schema)
 
 
 def test_a_reply_too_long_for_the_patterns_is_a_misfit() -> None:

@@ -10,7 +10,9 @@ are inline flags. Everything else means what it means in `re`, whose own parser 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -66,6 +68,15 @@ class _State:
     holds: Callable[[str, int], bool] | None = None
 
 
+@contextmanager
+def nobody_warned() -> Iterator[None]:
+    """A block in which Python does not warn of patterns that it may one day read otherwise: they
+    are clients', and what is written where the server runs is not for them to say."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+
+
 class Pattern:
     """A pattern, ready to be searched for; raises `UsageError` for one that cannot be."""
 
@@ -75,7 +86,8 @@ class Pattern:
         if len(pattern) > MOST_STATES:
             raise self._too_large()
         try:
-            parsed = _parser.parse(pattern)
+            with nobody_warned():
+                parsed = _parser.parse(pattern)
         except (re.error, OverflowError) as error:
             raise UsageError(f"{pattern[:80]!r} is not a regular expression: {error}") from error
         if parsed.state.flags & ~re.UNICODE:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from podium.errors import UsageError
-from podium.patterns import Patience, PatienceLost, compiled
+from podium.patterns import Patience, PatienceLost, compiled, nobody_warned
 from podium.schemas import flaw
 
 _REFERENCES: Final = ("$ref", "$dynamicRef")
@@ -64,7 +64,8 @@ def _require_sound(text: str) -> None:
         if found := flaw(schema):
             raise UnsoundSchema(found.path, found.reason)
         form, _ = _validator(schema)
-        form.check_schema(schema)
+        with nobody_warned():
+            form.check_schema(schema)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
         for keyword, value in _keywords(schema):
             if keyword in _REFERENCES and isinstance(value, str):
