@@ -165,7 +165,7 @@ def test_a_pattern_that_backtracks_for_ever_blocks_nobody(schema: dict[str, Any]
     assert misfit(text, schema) is not None
 
 
-@pytest.mark.parametrize("pattern", ["[[a]", "[a--b]", "[a||b]"])
+@pytest.mark.parametrize("pattern", ["[[a]", "[a&&b]", "[a||b]"])
 def test_a_pattern_that_python_may_read_otherwise_one_day_writes_no_warning(pattern: str) -> None:
     schema = {"type": "object", "properties": {"n": {"pattern": pattern}}}
     with warnings.catch_warnings():
