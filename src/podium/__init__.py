@@ -21,7 +21,7 @@ from podium.conductor import (
     RulesConductor,
     Situation,
 )
-from podium.engine import RetryPolicy, Toolbox
+from podium.engine import BreakerPolicy, RetryPolicy, Toolbox
 from podium.errors import PodiumError
 from podium.pool import Limits, Pool, WorkerProfile
 from podium.providers import Faults, FaultyWorker, ScriptedWorker
@@ -36,6 +36,7 @@ from podium.workflow import Step, Workflow
 
 __all__ = [
     "AsyncPodium",
+    "BreakerPolicy",
     "Budget",
     "Caller",
     "Conductor",

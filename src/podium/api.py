@@ -26,7 +26,7 @@ from podium.assembly import Assembly, assemble, usual_options
 from podium.budget import Account, Budget
 from podium.conductor import Conductor, ModelConductor
 from podium.config import McpSettings, Settings, current_settings
-from podium.engine import RetryPolicy, Switchboard, Toolbox
+from podium.engine import BreakerPolicy, RetryPolicy, Switchboard, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
 from podium.house import House, Wishes
@@ -73,6 +73,7 @@ class AsyncPodium:
         self._toolbox = toolbox
         self._assembly = None if workers is None else _assembled(workers, conductor, pool)
         self._conductor = conductor
+        breaker: BreakerPolicy | None = None,
         self._options = options
         self._retry = retry
         self._store = store
@@ -82,6 +83,7 @@ class AsyncPodium:
         self._opened: House | None = None
         self._to_close = AsyncExitStack()
         self._to_close.push_async_callback(self._http.close)
+        self._breaker = breaker
         self._going_on: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -227,6 +229,7 @@ class AsyncPodium:
                 assembly = replace(assembly, conductor=self._conductor)
             options = self._options or usual_options(settings)
             retry = self._retry or settings.retry
+        breaker = self._breaker or BreakerPolicy()
         store = await self._open_store(settings)
         self._to_close.push_async_callback(assembly.close)
         toolbox = self._toolbox
@@ -234,7 +237,8 @@ class AsyncPodium:
             toolbox = await self._open_tools(settings.mcp)
         pulse = Pulse(store)
         self._to_close.push_async_callback(pulse.close)
-        return House(assembly, store, options, Switchboard(retry), toolbox, pulse)
+            breaker = self._breaker or settings.breaker
+        return House(assembly, store, options, Switchboard(retry, breaker), toolbox, pulse)
 
     async def _open_tools(self, servers: Sequence[McpSettings]) -> Toolbox:
         toolbox = McpToolbox(servers, os.environ)

@@ -16,6 +16,7 @@
     │   ├── RateLimited           too many requests; may say when to come back
     │   ├── Unavailable           unreachable, overloaded or broken off
     │   ├── TimedOut              no reply within the worker's time limit
+    │   │   └── CircuitOpen           not called for a while, for it has failed too often
     │   ├── BadReply              a reply that cannot be understood or is too large
     │   └── WorkerCrashed         the worker's own code raised something else
     ├── BudgetExhausted       whoever set the budget must raise it; names the cap
@@ -133,6 +134,11 @@ class TimedOut(WorkerError):
 
 
 class BadReply(WorkerError):
+class CircuitOpen(Unavailable):
+    """The worker has failed too often of late, so it was not called; `retry_after` is when it may
+    be again."""
+
+
     """The worker answered, but with something that is not a reply, or far too much of it."""
 
     retryable = True

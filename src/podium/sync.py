@@ -20,7 +20,7 @@ from podium.api import CLOSED, AsyncPodium
 from podium.budget import Budget
 from podium.conductor import Conductor
 from podium.config import Settings
-from podium.engine import RetryPolicy, Toolbox
+from podium.engine import BreakerPolicy, RetryPolicy, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
 from podium.house import Wishes
@@ -48,6 +48,7 @@ class Podium:
         pool: Pool | None = None,
         options: Options | None = None,
         retry: RetryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
         store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
@@ -58,6 +59,7 @@ class Podium:
             pool=pool,
             options=options,
             retry=retry,
+            breaker=breaker,
             store=store,
             settings=settings,
             toolbox=toolbox,

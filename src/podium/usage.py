@@ -67,11 +67,7 @@ def believable(usage: Usage) -> Usage:
     cached, reasoned = usage.cached_input_tokens, usage.reasoning_tokens
     kept = usage.cache_write_tokens
     if (
-        type(read) is int
-        and type(written) is int
-        and type(cached) is int
-        and type(reasoned) is int
-        and type(kept) is int
+        type(read) is type(written) is type(cached) is type(reasoned) is type(kept) is int
         and 0 <= reasoned <= written <= MOST_TOKENS
         and cached >= 0
         and kept >= 0

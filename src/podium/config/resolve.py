@@ -30,7 +30,7 @@ from podium.config.settings import (
     StoreSettings,
     WorkerSettings,
 )
-from podium.engine.retry import RetryPolicy
+from podium.engine.retry import BreakerPolicy, RetryPolicy
 from podium.errors import ConfigError
 from podium.local.adapters import PREFIX as SHIPPED
 from podium.local.adapters import shipped_adapter
@@ -97,6 +97,7 @@ class _Resolver:
             mask_names=config.pool.mask_names,
             budget=Budget(**config.budget.model_dump()),
             retry=RetryPolicy(**config.retry.model_dump()),
+            breaker=BreakerPolicy(**config.breaker.model_dump()),
             store=_store(config.store),
             server=ServerSettings(**config.server.model_dump()),
             mcp=mcp_settings(config.mcp),

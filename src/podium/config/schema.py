@@ -136,6 +136,25 @@ class RetryTable(Table):
     )
 
 
+class BreakerTable(Table):
+    """When a worker that fails is left alone for a while, and its `fallback` asked at once."""
+
+    on: bool = Field(default=True, description="`false`: every worker is called, always")
+    failures: Count = Field(default=5, description="so many failures in a row are too many")
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.5, description="and so is this share of its last `window` calls"
+    )
+    window: Count = Field(default=20, description="how many calls are looked back on")
+    cooling_seconds: Seconds = Field(
+        default=5.0,
+        description="how long it is left alone, until one call is tried; doubled whenever that "
+        "fails",
+    )
+    longest_cooling_seconds: Seconds = Field(
+        default=120.0, description="the longest that it is left alone"
+    )
+
+
 class StoreTable(Table):
     """Where runs are kept."""
 
@@ -309,6 +328,7 @@ class ConfigFile(Table):
         """The worker of this file that plans, where one is named."""
         return next((worker for worker in self.worker if worker.name == self.conductor.model), None)
 
+    breaker: BreakerTable = BreakerTable()
     def overlaid(self, pool: ConfigFile) -> ConfigFile:
         """This file with every table that a pool file has in place of its own."""
         return self.model_copy(update={name: getattr(pool, name) for name in pool.model_fields_set})

@@ -14,7 +14,7 @@ from typing import Any
 from podium.budget import Budget
 from podium.config.mcp import McpSettings
 from podium.config.schema import ConductorKind, LogForm, PromptLength
-from podium.engine.retry import RetryPolicy
+from podium.engine.retry import BreakerPolicy, RetryPolicy
 from podium.errors import ConfigError, UnknownWorker
 from podium.pool import Pool, WorkerProfile
 from podium.providers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint
@@ -114,6 +114,7 @@ class Settings:
     store: StoreSettings = StoreSettings()
     server: ServerSettings = ServerSettings()
     mcp: tuple[McpSettings, ...] = ()
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     warnings: tuple[str, ...] = ()
 
     @property

@@ -3,11 +3,12 @@
 from podium.engine.assignment import Assignment, Delegation, Nest, Scope
 from podium.engine.calls import Calls, Switchboard
 from podium.engine.execution import Execution
-from podium.engine.retry import RetryPolicy
+from podium.engine.retry import BreakerPolicy, RetryPolicy
 from podium.engine.toolbox import Toolbox, servers_of, toolbox_excluding
 
 __all__ = [
     "Assignment",
+    "BreakerPolicy",
     "Calls",
     "Delegation",
     "Execution",

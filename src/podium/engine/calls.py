@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from podium.budget import Hold, Ledger, capped, estimated_input_tokens
+from podium.engine.breaker import Breakers
 from podium.engine.deadlines import Deadlines
 from podium.engine.gate import Clock, Gate, Sleep
-from podium.engine.retry import RetryPolicy
+from podium.engine.retry import BreakerPolicy, RetryPolicy
 from podium.errors import (
     BadReply,
     PodiumError,
@@ -41,21 +42,27 @@ more than any model says with these tokens, but not without end."""
 OnDelta = Callable[[Delta], None]
 OnRetry = Callable[[str, WorkerError, float], Request]
 """Hears of a call that will be made again, and says what is to be asked then."""
+MayGiveWay = Callable[[], bool]
+"""Says whether somebody else would take over from this worker."""
 
 
 class Switchboard:
-    """What all calls of a process share: the retry policy, the clock, each worker's gate."""
+    """What all calls of a process share: the retry policy, the clock, each worker's gate and
+    breaker. Without a policy for them there are no breakers."""
 
     deadlines: Deadlines
 
     def __init__(
         self,
         retry: RetryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
         *,
         clock: Clock = time.perf_counter,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.retry = retry or RetryPolicy()
+        self.breakers = Breakers(breaker, clock)
+        self.ailing = self.breakers.ailing
         self.clock = clock
         self.sleep = sleep
         self._gates: dict[str, Gate] = {}
@@ -113,14 +120,19 @@ class Calls:
         request: Request,
         on_delta: OnDelta | None = None,
         on_retry: OnRetry | None = None,
+        may_give_way: MayGiveWay | None = None,
     ) -> Reply:
-        """Call the worker, streaming when somebody listens for deltas."""
+        """Call the worker, streaming when somebody listens for deltas. One whose breaker is open
+        is waited for only where nobody else `may_give_way` to."""
         if self._excluded:
             self._refuse_excluded(worker)
-        gate = self._board.gate(worker)
+        board = self._board
+        gate = board.gate(worker)
         attempt = 1
         while True:
             try:
+                if board.ailing:
+                    self._heed_breaker(worker)
                 hold = self._ledger.hold(worker.profile, request, self.share)
                 while hold is None:
                     await self._ledger.change()
@@ -129,13 +141,37 @@ class Calls:
                     return await self._attempt(worker, request, hold, on_delta)
                 return await self._pass(gate, worker, request, hold, on_delta)
             except WorkerError as error:
-                wait = self._board.retry.wait_before(attempt, error)
+                wait = self._wait_before(attempt, error, worker, may_give_way)
                 if wait is None:
                     raise
                 if on_retry is not None:
                     request = on_retry(worker.profile.name, error, wait)
-                await self._board.sleep(wait)
+                await board.sleep(wait)
                 attempt += 1
+
+    def _wait_before(
+        self, attempt: int, error: WorkerError, worker: Worker, may_give_way: MayGiveWay | None
+    ) -> float | None:
+        """Seconds until the worker is called again; None where it is not to be."""
+        wait = self._board.retry.wait_before(attempt, error)
+        if wait is None or not self._board.ailing:
+            return wait
+        refusal = self._board.breakers.refusal(worker.profile.name)
+        if refusal is None:
+            return wait
+        if may_give_way is not None and may_give_way():
+            return None
+        until = self._board.retry.wait_before(attempt, refusal)
+        return None if until is None else max(wait, until)
+
+    def _heed_breaker(self, worker: Worker) -> None:
+        """Refuse to call a worker that has failed too often. It is on record, and costs nothing."""
+        refusal = self._board.breakers.refusal(worker.profile.name)
+        if refusal is not None:
+            now = (self._board.clock() - self._started) * 1000
+            name = worker.profile.name
+            self.attempts.append(Attempt(name, NO_USAGE, 0.0, now, now, str(refusal)))
+            raise refusal
 
     def _refuse_excluded(self, worker: Worker) -> None:
         for name in (worker.profile.name, worker.profile.provider):
@@ -172,6 +208,7 @@ class Calls:
     ) -> Reply:
         """One try: call within the time limit, settle the hold, record."""
         board = self._board
+        tried = self._enter(worker, hold) if board.ailing else False
         began = board.clock()
         task = board.deadlines.start(worker.profile.limits.timeout_seconds)
         try:
@@ -186,12 +223,25 @@ class Calls:
             unbilled = isinstance(fault, WorkerError) and not fault.billed
             usage = NO_USAGE if unbilled else UNKNOWN_USAGE
             self._record(worker, hold, usage, began, str(fault) or "cancelled")
+            board.breakers.failed(worker.profile.name, fault, tried=tried)
             if fault is error:
                 raise
             raise fault from error
         board.deadlines.stop(task)
         self._record(worker, hold, reply.usage, began, None)
+        if board.ailing:
+            board.breakers.succeeded(worker.profile.name, tried=tried)
         return reply
+
+    def _enter(self, worker: Worker, hold: Hold) -> bool:
+        """Make the call known to the worker's breaker, which may have opened while the call waited
+        for its turn; whether the call decides about the worker."""
+        try:
+            self._heed_breaker(worker)
+        except WorkerError:
+            self._ledger.release(hold)
+            raise
+        return self._board.breakers.enter(worker.profile.name)
 
     def _record(
         self, worker: Worker, hold: Hold, usage: Usage, began: float, error: str | None

@@ -1,4 +1,4 @@
-"""When a failed call is made again, and after how long."""
+"""When a failed call is made again, and when a worker that fails is left alone."""
 
 from __future__ import annotations
 
@@ -31,3 +31,20 @@ class RetryPolicy:
             return error.retry_after if error.retry_after <= self.longest_requested_wait else None
         ceiling = min(self.longest_wait, self.first_wait * 2.0 ** (attempt - 1))
         return ceiling * (0.5 + 0.5 * self.jitter())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerPolicy:
+    """When a worker that fails is left alone, and for how long; never, where it is not `on`.
+
+    Its breaker opens after `failures` in a row, or when of the last `window` calls a `share` has
+    failed. It cools for `cooling_seconds`, doubled after each call that was tried in vain, up to
+    `longest_cooling_seconds`. A wait that the provider asked for is kept to, up to the same.
+    """
+
+    on: bool = True
+    failures: int = 5
+    share: float = 0.5
+    window: int = 20
+    cooling_seconds: float = 5.0
+    longest_cooling_seconds: float = 120.0

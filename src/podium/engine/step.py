@@ -70,6 +70,7 @@ class StepWork:
         "_turns",
     )
 
+        "_tried",
     def __init__(self, execution: Execution, index: int) -> None:
         self._execution = execution
         self._index = index
@@ -79,6 +80,7 @@ class StepWork:
         self._prompt = ""
         self._nested: list[Run] = []
         self._turns: tuple[Message, ...] = ()
+        self._tried: list[str] = []
         self._telling = self._begin_telling() if self._is_final else None
         self._first_repair: int | None = None
         self._started = execution.board.clock()
@@ -170,13 +172,12 @@ class StepWork:
         """The reply of the step's worker, or of the first of its substitutes that gives one; None
         where the step has to wait."""
         name = self._begun_by
-        tried = [name]
+        self._tried = [name]
         while True:
             try:
                 return name, await self._ask(name)
             except WorkerError as error:
-                assignment = self._execution.assignment
-                fallback = substitute_for(name, tried, assignment, is_final=self._is_final)
+                fallback = self._substitute(name, self._tried)
                 if fallback is None:
                     raise
                 self._retried(fallback, error, 0.0)
@@ -193,6 +194,14 @@ class StepWork:
         self._calls.share = execution.remaining
         telling = self._telling
         uses = 0
+    def _substitute(self, name: str, tried: list[str]) -> str | None:
+        assignment = self._execution.assignment
+        return substitute_for(name, tried, assignment, is_final=self._is_final)
+
+    def _may_give_way(self) -> bool:
+        """Whether somebody would take over from the worker that is being asked now."""
+        return self._substitute(self._tried[-1], [*self._tried]) is not None
+
         while True:
             if self._turns and not await self._tools_have_answered():
                 return None
@@ -215,6 +224,7 @@ class StepWork:
             elif execution.is_plain or self._fits(reply, name):
                 return reply if telling is None else telling.concluded(reply)
 
+                self._may_give_way,
     def _begin_with(self, profile: WorkerProfile) -> None:
         """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
         if self._is_final:

@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from podium.budget import Budget, Ledger
+from podium.conductor import FixedConductor
+from podium.engine import BreakerPolicy, Calls, RetryPolicy, Switchboard
+from podium.engine.breaker import Breakers
+from podium.errors import (
+    AuthenticationFailed,
+    BadReply,
+    CircuitOpen,
+    PromptTooLong,
+    RateLimited,
+    RequestRefused,
+    TimedOut,
+    Unavailable,
+    WorkerCrashed,
+    WorkerError,
+)
+from podium.events import Event, StepRetried
+from podium.pool import Limits
+from podium.request import Request, user
+from podium.runner import Runner
+from podium.usage import NO_USAGE
+from podium.workflow import Step, Workflow
+from support.stage import Actor
+
+ASK = Request((user("hello"),))
+POLICY = BreakerPolicy(failures=3, share=0.5, window=10, cooling_seconds=5.0)
+
+
+@dataclass
+class Time:
+    """A clock that passes when somebody sleeps, or when it is told to."""
+
+    now: float = 0.0
+    slept: list[float] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def breakers(policy: BreakerPolicy = POLICY) -> tuple[Breakers, Time]:
+    time = Time()
+    return Breakers(policy, time), time
+
+
+def fail(some: Breakers, times: int = 1, error: WorkerError | None = None) -> None:
+    for _ in range(times):
+        some.failed("w", error or Unavailable("down"), tried=False)
+
+
+def switchboard(retry: RetryPolicy | None = None) -> tuple[Switchboard, Time]:
+    time = Time()
+    policy = retry or RetryPolicy(attempts=1)
+    board = Switchboard(policy, POLICY, clock=time, sleep=time.sleep)
+    board.bind()
+    return board, time
+
+
+async def outcome(board: Switchboard, worker: Actor, **more: object) -> str:
+    calls = Calls(board, Ledger(Budget()), 0.0)
+    try:
+        return (await calls.make(worker, ASK, **more)).text  # type: ignore[arg-type]
+    except WorkerError as error:
+        return type(error).__name__
+
+
+def test_it_opens_after_failures_in_a_row_and_says_why_and_until_when() -> None:
+    some, time = breakers()
+    fail(some, 2)
+    assert (some.state("w"), some.refusal("w")) == ("closed", None)
+    fail(some, 1, BadReply("nonsense"))
+    time.now = 1.0
+    refusal = some.refusal("w")
+    assert refusal is not None
+    assert some.state("w") == "open"
+    assert refusal.retry_after == 4.0
+    assert not refusal.billed
+    assert str(refusal) == (
+        "w has failed too often of late and is not called for 4.0 s; its last failure: nonsense"
+    )
+    assert some.openings == {"w": 1}
+
+
+def test_it_opens_when_a_share_of_the_last_calls_has_failed() -> None:
+    some, _ = breakers()
+    for _ in range(4):
+        fail(some)
+        some.succeeded("w", tried=False)
+    fail(some)
+    assert some.state("w") == "closed", "nine calls are no window of ten"
+    some.succeeded("w", tried=False)
+    fail(some)
+    assert some.state("w") == "open"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Unavailable("down"),
+        TimedOut("slow"),
+        BadReply("nonsense"),
+        WorkerCrashed("bug"),
+        RateLimited("busy"),
+        AuthenticationFailed("key"),
+    ],
+)
+def test_what_is_the_workers_fault_counts(error: WorkerError) -> None:
+    some, _ = breakers()
+    fail(some, 3, error)
+    assert some.state("w") == "open"
+
+
+@pytest.mark.parametrize("error", [RequestRefused("content"), PromptTooLong("4 MB")])
+def test_what_is_the_requests_own_fault_does_not_count(error: WorkerError) -> None:
+    some, _ = breakers()
+    fail(some, 50, error)
+    some.failed("w", asyncio.CancelledError(), tried=False)
+    assert some.state("w") == "closed"
+    assert not some.ailing
+
+
+def test_a_success_in_between_breaks_the_row_and_calls_that_go_well_are_forgotten() -> None:
+    some, _ = breakers()
+    fail(some, 2)
+    some.succeeded("w", tried=False)
+    fail(some, 1)
+    assert some.state("w") == "closed"
+    for _ in range(10):
+        some.succeeded("w", tried=False)
+    assert not some.ailing, "a worker that does well costs nothing"
+
+
+def test_when_it_has_cooled_one_call_decides_and_others_are_refused_meanwhile() -> None:
+    some, time = breakers()
+    fail(some, 3)
+    time.now = 5.0
+    assert some.state("w") == "half-open"
+    assert some.refusal("w") is None
+    assert some.enter("w")
+    refusal = some.refusal("w")
+    assert refusal is not None
+    assert refusal.retry_after == 1.0
+    some.succeeded("w", tried=True)
+    assert some.state("w") == "closed"
+    assert some.refusal("w") is None
+    assert not some.enter("w")
+
+
+def test_each_try_in_vain_doubles_the_time_up_to_the_longest() -> None:
+    some, time = breakers()
+    fail(some, 3)
+    waits = []
+    for _ in range(7):
+        refusal = some.refusal("w")
+        assert refusal is not None
+        assert refusal.retry_after is not None
+        waits.append(refusal.retry_after)
+        time.now += refusal.retry_after
+        assert some.enter("w")
+        some.failed("w", Unavailable("still down"), tried=True)
+    assert waits == [5, 10, 20, 40, 80, 120, 120]
+    assert some.openings == {"w": 8}
+
+
+def test_a_wait_that_the_provider_asked_for_is_kept_to() -> None:
+    some, _ = breakers()
+    fail(some, 3, RateLimited("busy", retry_after=30.0))
+    refusal = some.refusal("w")
+    assert refusal is not None
+    assert refusal.retry_after == 30.0
+
+
+def test_a_try_that_was_cancelled_leaves_the_next_one_to_decide() -> None:
+    some, time = breakers()
+    fail(some, 3)
+    time.now = 5.0
+    some.enter("w")
+    some.failed("w", asyncio.CancelledError(), tried=True)
+    assert some.refusal("w") is None
+    assert some.enter("w")
+    some.failed("w", RequestRefused("not like this"), tried=True)
+    assert some.state("w") == "closed", "who refuses a request is there"
+
+
+def test_a_try_that_hangs_does_not_keep_the_worker_out_for_ever() -> None:
+    some, time = breakers()
+    fail(some, 3)
+    time.now = 5.0
+    some.enter("w")
+    time.now = 9.9
+    assert some.refusal("w") is not None
+    time.now = 10.0
+    assert some.refusal("w") is None
+
+
+def test_calls_that_began_before_it_opened_change_nothing() -> None:
+    some, time = breakers()
+    fail(some, 3)
+    time.now = 4.0
+    fail(some, 10)
+    some.succeeded("w", tried=False)
+    assert some.state("w") == "open"
+    time.now = 5.0
+    assert some.refusal("w") is None
+
+
+def test_somebody_hears_of_every_opening() -> None:
+    some, _ = breakers()
+    heard: list[str] = []
+    some.on_opening = heard.append
+    fail(some, 3)
+    assert heard == ["w"]
+
+
+async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_nothing() -> None:
+    board, time = switchboard()
+    worker = Actor("w", lambda request: Unavailable("down"))
+    for _ in range(3):
+        assert await outcome(board, worker) == "Unavailable"
+    ledger = Ledger(Budget(calls=1))
+    calls = Calls(board, ledger, 0.0)
+    with pytest.raises(CircuitOpen):
+        await calls(worker, ASK)
+    (attempt,) = calls.attempts
+    assert (attempt.usage, attempt.cost_usd) == (NO_USAGE, 0.0)
+    assert "has failed too often" in (attempt.error or "")
+    assert len(worker.asked) == 3
+    assert ledger.spent.calls == 0
+    assert time.slept == []
+
+
+async def test_a_worker_that_has_cooled_is_called_again_and_stays_in_use_if_it_answers() -> None:
+    board, time = switchboard()
+    worker = Actor("w", lambda request: Unavailable("down"))
+    for _ in range(4):
+        await outcome(board, worker)
+    worker.behaviour = lambda request: "well again"
+    time.now = 5.0
+    assert [await outcome(board, worker) for _ in range(2)] == ["well again"] * 2
+    assert not board.breakers.ailing
+
+
+async def test_of_many_calls_at_once_one_tries() -> None:
+    board, time = switchboard()
+    worker = Actor("w", lambda request: Unavailable("down"))
+    for _ in range(3):
+        await outcome(board, worker)
+    time.now = 5.0
+    ends = await asyncio.gather(*(outcome(board, worker) for _ in range(20)))
+    assert sorted(set(ends)) == ["CircuitOpen", "Unavailable"]
+    assert len(worker.asked) == 4
+
+
+async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_nothing() -> None:
+    board, _ = switchboard()
+    worker = Actor("w", lambda request: Unavailable("down"), limits=Limits(concurrency=1))
+    ledger = Ledger(Budget(tokens=1_000_000))
+
+    async def call() -> str:
+        try:
+            return (await Calls(board, ledger, 0.0)(worker, ASK)).text
+        except WorkerError as error:
+            return type(error).__name__
+
+    ends = await asyncio.gather(*(call() for _ in range(10)))
+    assert ends == ["Unavailable"] * 3 + ["CircuitOpen"] * 7
+    assert ledger.spent.calls == 3
+    assert ledger.spent.tokens == 0
+    assert ledger.hold(worker.profile, ASK) is not None
+
+
+async def test_where_somebody_takes_over_nobody_waits_for_a_worker_that_is_left_alone() -> None:
+    board, time = switchboard(RetryPolicy(attempts=9, jitter=lambda: 1.0))
+    worker = Actor("w", lambda request: Unavailable("down"))
+    assert await outcome(board, worker, may_give_way=lambda: True) == "Unavailable"
+    assert len(worker.asked) == 3, "the third failure opened it"
+    assert time.slept == [0.5, 1.0]
+    assert await outcome(board, worker, may_give_way=lambda: True) == "CircuitOpen"
+    assert time.slept == [0.5, 1.0]
+
+
+async def test_where_nobody_takes_over_the_call_is_made_when_the_worker_has_cooled() -> None:
+    board, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
+    ends = [Unavailable("down")] * 3
+    worker = Actor("w", lambda request: ends.pop() if ends else "well again")
+    assert await outcome(board, worker, may_give_way=lambda: False) == "well again"
+    assert time.slept == [0.5, 1.0, 5.0]
+
+
+async def test_without_a_policy_there_are_no_breakers() -> None:
+    board = Switchboard(RetryPolicy(attempts=1))
+    board.bind()
+    worker = Actor("w", lambda request: Unavailable("down"))
+    for _ in range(30):
+        assert await outcome(board, worker) == "Unavailable"
+    assert not board.breakers.ailing
+
+
+async def test_a_step_goes_to_the_substitute_at_once_and_the_run_shows_why() -> None:
+    board, time = switchboard(RetryPolicy(attempts=4, jitter=lambda: 1.0))
+    broken = Actor("broken", lambda request: Unavailable("down"), fallback="other")
+    other = Actor("other", lambda request: "from the other")
+    workflow = Workflow((Step("broken", "do it"),))
+    runner = Runner(FixedConductor(workflow), [broken, other], board=board)
+    first = await runner.run("q")
+    asked, slept = len(broken.asked), len(time.slept)
+    events: list[Event] = []
+    second = await runner.run("q", emit=events.append)
+    assert (first.answer, second.answer) == ("from the other",) * 2
+    assert (len(broken.asked), len(time.slept)) == (asked, slept), "neither asked nor waited for"
+    refused, answered = second.rounds[0].steps[0].attempts
+    assert (refused.worker, answered.worker) == ("broken", "other")
+    assert "is not called for" in (refused.error or "")
+    assert (second.spent.calls, second.cost_usd) == (1, None)
+    (retried,) = (event for event in events if isinstance(event, StepRetried))
+    assert (retried.worker, retried.wait_seconds) == ("other", 0.0)
+    assert board.breakers.openings == {"broken": 1}
