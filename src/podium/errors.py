@@ -6,6 +6,7 @@
     │   ├── UnknownWorker         a name that is not in the pool
     │   ├── NotFound              no run with that id
     │   └── Conflict              somebody else is at work on that run
+    │       └── TakenOver             the run was this process's, and another has taken it over
     ├── PlanError             the conductor (or whoever wrote the plan) must change it
     │   ├── MalformedPlan         the text is not a plan; names the list and the reason
     │   └── InvalidWorkflow       it is a plan, but not one that can be carried out
@@ -15,11 +16,13 @@
     │   │   └── PromptTooLong         it does not fit into the model's window
     │   ├── RateLimited           too many requests; may say when to come back
     │   ├── Unavailable           unreachable, overloaded or broken off
-    │   ├── TimedOut              no reply within the worker's time limit
     │   │   └── CircuitOpen           not called for a while, for it has failed too often
+    │   ├── TimedOut              no reply within the worker's time limit
     │   ├── BadReply              a reply that cannot be understood or is too large
     │   └── WorkerCrashed         the worker's own code raised something else
     ├── BudgetExhausted       whoever set the budget must raise it; names the cap
+    ├── GuardrailBlocked      a guardrail let something not pass; says where and why
+    │   └── ReplanDemanded        it wants the round planned again
     └── StoreError            whoever runs the machine must act (disk full, locked, too new)
         └── UnreadableRun         a run on record that this Podium does not understand
 
@@ -62,6 +65,11 @@ class NotFound(UsageError):
 
 class Conflict(UsageError):
     """A run cannot be taken up or deleted now, for somebody else is at work on it."""
+
+
+class TakenOver(Conflict):
+    """A run was performed here until another process took it over, for this one was silent for
+    too long. Nothing more is written of it here."""
 
 
 class PlanError(PodiumError):
@@ -126,6 +134,11 @@ class Unavailable(WorkerError):
     retryable = True
 
 
+class CircuitOpen(Unavailable):
+    """The worker has failed too often of late, so it was not called; `retry_after` is when it may
+    be again."""
+
+
 class TimedOut(WorkerError):
     """No complete reply within the worker's time limit."""
 
@@ -134,11 +147,6 @@ class TimedOut(WorkerError):
 
 
 class BadReply(WorkerError):
-class CircuitOpen(Unavailable):
-    """The worker has failed too often of late, so it was not called; `retry_after` is when it may
-    be again."""
-
-
     """The worker answered, but with something that is not a reply, or far too much of it."""
 
     retryable = True
@@ -160,6 +168,21 @@ class BudgetExhausted(PodiumError):
         super().__init__(f"{whose} is spent: {cap} is capped at {shown}")
         self.cap = cap
         self.limit = limit
+
+
+class GuardrailBlocked(PodiumError):
+    """A guardrail did not let a question, a reply or an answer through. Whoever asked must ask
+    something else, or whoever set the guardrail must change it."""
+
+    def __init__(self, guardrail: str, place: str, reason: str) -> None:
+        super().__init__(f"the guardrail {guardrail!r} blocked the {place}: {reason}")
+        self.guardrail = guardrail
+        self.place = place
+        self.reason = reason
+
+
+class ReplanDemanded(GuardrailBlocked):
+    """A guardrail wants the round planned again, with its reason told to the conductor."""
 
 
 class StoreError(PodiumError):

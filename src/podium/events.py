@@ -8,19 +8,22 @@ its own `run_id`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from podium.request import ToolCall, ToolResult
-from podium.run import Round, Run, StepRecord
+from podium.run import Check, Round, Run, StepRecord
 from podium.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run began or was resumed. `parent` is the run it is nested in, and that run's step."""
+    """A run began or was resumed. `parent` is the run it is nested in, and that run's step.
+    `restore` puts back what guardrails took out of the question: it is for whoever asked, and for
+    nobody else who watches."""
 
     run: Run
     parent: tuple[str, int] | None = None
+    restore: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
 
     @property
     def run_id(self) -> str:
@@ -99,6 +102,15 @@ class ToolUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardrailActed:
+    """A guardrail did something: it redacted, blocked, noted, asked a verifier, or demanded another
+    plan. What was done to the question stands on the run as it begins."""
+
+    run_id: str
+    check: Check
+
+
+@dataclass(frozen=True, slots=True)
 class StepNoted:
     """A step, or the run nested in it, has got further. `step` is what a resume would go on from,
     should the process end now; the step itself goes on."""
@@ -142,6 +154,7 @@ Event = (
     | StepRetried
     | StepDelta
     | ToolUsed
+    | GuardrailActed
     | StepNoted
     | StepDone
     | RoundDone

@@ -8,12 +8,11 @@ conductor does wrong ends the run as `failed`, with the reason on it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from podium.budget import Budget, Ledger
-from podium.conductor.base import Conductor, Plan, Situation
-from podium.demands import fitted
+from podium.budget import Ledger
+from podium.conductor.base import Conductor, Situation
 from podium.engine import (
     Assignment,
     Calls,
@@ -23,10 +22,18 @@ from podium.engine import (
     Switchboard,
     Toolbox,
 )
-from podium.errors import BudgetExhausted, PlanError, PodiumError, PromptTooLong, UnknownWorker
+from podium.errors import (
+    BudgetExhausted,
+    GuardrailBlocked,
+    PodiumError,
+    PromptTooLong,
+    ReplanDemanded,
+    UnknownWorker,
+)
 from podium.events import (
     Emit,
     Event,
+    GuardrailActed,
     Planned,
     RoundDone,
     RunDone,
@@ -34,8 +41,10 @@ from podium.events import (
     StepDone,
     StepNoted,
 )
-from podium.pool import CONDUCTOR_PROVIDER, Pool
-from podium.request import NO_TERMS
+from podium.guardrails import Guard
+from podium.guardrails.inspecting import Inspector
+from podium.planning import planned, pool_at_depth
+from podium.pool import CONDUCTOR_PROVIDER
 from podium.run import (
     Attempt,
     Round,
@@ -47,7 +56,6 @@ from podium.run import (
     timestamp,
 )
 from podium.worker import Worker
-from podium.workflow import Workflow
 
 SHARE_LEFT_BY_PLANNING = 2
 """A plan may cost one part in so many of what is left: without the rest it is worth nothing."""
@@ -56,7 +64,8 @@ SHARE_LEFT_BY_PLANNING = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cast:
     """What a run shares with the runs nested in it. `conductor` leads the nested ones. `call_ids`
-    are those of all tool calls so far."""
+    are those of all tool calls so far. `guard` is None where there are no guardrails. `begun` is
+    awaited once the run itself has begun, before anything is done for it."""
 
     conductor: Conductor
     workers: Mapping[str, Worker]
@@ -65,11 +74,14 @@ class Cast:
     emit: Emit | None
     toolbox: Toolbox | None = None
     call_ids: set[str] = field(default_factory=set)
+    guard: Guard | None = None
+    begun: Callable[[], Awaitable[None]] | None = None
 
 
 class Performance:
     """A run, from its first plan to its end, or until it waits. A run that `was_waiting` goes on
-    with the steps that did, and leaves those that failed as they are."""
+    with the steps that did, and leaves those that failed as they are. One that is `blocked` before
+    it begins ends at once."""
 
     def __init__(
         self,
@@ -79,6 +91,7 @@ class Performance:
         *,
         stream: bool,
         was_waiting: bool = False,
+        blocked: GuardrailBlocked | None = None,
     ) -> None:
         self._cast = cast
         self._run = run
@@ -92,7 +105,10 @@ class Performance:
         if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
             self._planning_cut_off = self._rounds.pop().planning
         self._too_long = False
-        self.stopped_by: PodiumError | None = None
+        self.stopped_by: PodiumError | None = blocked
+        self._objection: ReplanDemanded | None = None
+        self._checks = list(run.checks)
+        self._checked_answer: str | None = None
         self._execution: Execution | None = None
         self._keep: Callable[[Run], None] | None = None
 
@@ -104,10 +120,16 @@ class Performance:
         """Carry the run through to its end; `keep` gets it whenever it has got further, and as
         it ends, even when it is cancelled."""
         self._keep = keep
-        self._tell(RunStarted(self._run, parent))
+        guard = self._cast.guard
+        restore = guard.restore if guard is not None and guard.restores else None
+        self._tell(RunStarted(self._run, parent, restore))
         run = self._run
         try:
+            if self._cast.begun is not None and parent is None:
+                await self._cast.begun()
             await self._all_rounds()
+            if self._inspects_answers:
+                await self._check_what_else_answers()
             run = self._ended()
         except BaseException:
             run = self._ended("interrupted")
@@ -118,12 +140,60 @@ class Performance:
             self._tell(RunDone(run))
         return run
 
+    @property
+    def blocked(self) -> GuardrailBlocked | None:
+        """What a guardrail did not let through, where that ends the run: a plan that it demanded
+        and did not get, too."""
+        if isinstance(self.stopped_by, GuardrailBlocked):
+            return self.stopped_by
+        unmet = self._objection
+        if unmet is None or any(round_.final is not None for round_ in self._rounds):
+            return None
+        why = str(self.stopped_by) if self.stopped_by is not None else "no round is left to plan"
+        return GuardrailBlocked(unmet.guardrail, unmet.place, f"{unmet.reason}; {why}")
+
+    @property
+    def _inspects_answers(self) -> bool:
+        guard = self._cast.guard
+        return guard is not None and self._run.depth == 0 and guard.looks_at("answer")
+
+    async def _check_what_else_answers(self) -> None:
+        """Have guardrails look at an answer that no final step gave, and that they have not seen
+        as one."""
+        best = self._best()
+        if best is None or self._is_final(best) or self._waits or self.blocked is not None:
+            return
+        inspector = self._inspector(best.round)
+        assert inspector is not None, "somebody inspects answers"
+        others = [step for step in self._rounds[best.round].steps if step is not best]
+        try:
+            self._checked_answer = await inspector.answer(
+                best.reply, None, best.answered_by or best.worker, others, self._checks.append
+            )
+        except GuardrailBlocked as error:
+            self.stopped_by = error
+
+    def _inspector(self, round_: int) -> Inspector | None:
+        """Who looks at the replies of that round, if anybody does."""
+        guard = self._cast.guard
+        if guard is None or not (guard.looks_at("reply") or self._inspects_answers):
+            return None
+        return Inspector(
+            guard,
+            self._run.id,
+            self._run.question,
+            round_,
+            self._rounds[round_ - 1] if round_ else None,
+            answers=self._run.depth == 0,
+            tell=lambda check: self._tell(GuardrailActed(self._run.id, check)),
+        )
+
     async def _all_rounds(self) -> None:
         seconds_left = self._cast.ledger.seconds_left if self._run.depth == 0 else None
         deadline = asyncio.timeout(seconds_left)
         try:
             async with deadline:
-                if self._rounds and self._rounds[-1].unfinished:
+                if self.stopped_by is None and self._rounds and self._rounds[-1].unfinished:
                     await self._carry_out()
                 while self._may_plan() and await self._plan():
                     await self._carry_out()
@@ -157,6 +227,7 @@ class Performance:
             max_steps=self._run.max_steps,
             images=self._run.images,
             terms=self._run.terms,
+            objection=self._objection.reason if self._objection is not None else "",
         )
         self._rounds.append(Round(len(self._rounds), None))
         try:
@@ -202,6 +273,7 @@ class Performance:
                 nest=self._nest,
                 toolbox=self._cast.toolbox,
                 call_ids=self._cast.call_ids,
+                inspection=self._inspector(round_.index),
             ),
             stream=self._stream,
         )
@@ -211,6 +283,12 @@ class Performance:
             self._rounds[-1] = replace(round_, steps=execution.steps_so_far())
             self._execution = None
         self.stopped_by = execution.exhausted
+        if self._rounds[-1].final is not None:
+            self._objection = None
+        if isinstance(execution.blocked, ReplanDemanded):
+            self._objection = execution.blocked
+        elif execution.blocked is not None:
+            self.stopped_by = execution.blocked
         self._too_long = execution.too_long
         self._was_waiting = False
         self._waits = execution.waits and self.stopped_by is None
@@ -233,6 +311,7 @@ class Performance:
             pool=pool_at_depth(above.pool, depth, above.budget),
             created_at=timestamp(),
             rounds=(),
+            checks=(),
             depth=depth,
         )
         run = replace(run, status="running", answer=None, error=None, terms=delegation.terms)
@@ -244,6 +323,8 @@ class Performance:
             was_waiting=begun is not None and begun.status == "waiting",
         )
         ended = await nested.perform((above.id, delegation.step), keep)
+        if nested.blocked is not None:
+            raise nested.blocked
         if ended.answer is None and isinstance(nested.stopped_by, BudgetExhausted):
             raise nested.stopped_by
 
@@ -251,9 +332,11 @@ class Performance:
         """The run as it stands at its end. Without a status, what was achieved decides."""
         if self._waits and status is None:
             return self._waiting()
-        best = self._best()
+        best, blocked = self._best(), self.blocked
         if status is None:
-            if any(round_.final is not None for round_ in self._rounds):
+            if blocked is not None:
+                status, best = "failed", None
+            elif any(round_.final is not None for round_ in self._rounds):
                 status = "answered"
             elif best is not None:
                 status = "partial"
@@ -262,9 +345,11 @@ class Performance:
         return replace(
             self._run,
             status=status,
-            answer=best.reply if best is not None else None,
-            error=self._what_went_wrong(),
+            answer=self._answer(best) if best is not None else None,
+            error=str(blocked) if blocked is not None else self._what_went_wrong(),
             too_long=self._too_long and status == "failed",
+            blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
+            checks=tuple(self._checks),
             rounds=tuple(self._rounds),
             spent=self._cast.ledger.spent,
         )
@@ -280,15 +365,26 @@ class Performance:
             self._run,
             status="waiting",
             answer=(last.reply or None) if is_final else None,
+            checks=tuple(self._checks),
             rounds=rounds,
             spent=self._cast.ledger.spent,
         )
+
+    def _answer(self, best: StepRecord) -> str | None:
+        """What is told of that step as the answer: as guardrails left it, where they look at
+        answers."""
+        if self._inspects_answers and not self._is_final(best):
+            return self._checked_answer
+        return best.reply
+
+    def _is_final(self, step: StepRecord) -> bool:
+        return any(step is round_.final for round_ in self._rounds)
 
     def _best(self) -> StepRecord | None:
         """The step whose reply answers best. Where the answer must fit a schema, only the reply
         of a final step can; and of a reply that was told already, the reader has that."""
         best = best_so_far(self._rounds)
-        if best is not None and any(best is round_.final for round_ in self._rounds):
+        if best is not None and self._is_final(best):
             return best
         if self._run.terms.schema is not None:
             return None
@@ -327,42 +423,4 @@ class Performance:
         rounds = list(self._rounds)
         if self._execution is not None:
             rounds[-1] = replace(rounds[-1], steps=self._execution.steps_so_far())
-        return replace(self._run, rounds=tuple(rounds))
-
-
-async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> Round:
-    """The next round as the conductor plans it, checked; `PlanError` where it cannot be used."""
-    try:
-        plan = await conductor.plan(situation, calls)
-    except PodiumError:
-        raise
-    except Exception as error:
-        raise PlanError(f"{conductor.name} raised {type(error).__name__}: {error}") from error
-    if not isinstance(plan, Plan):
-        raise PlanError(f"{conductor.name} returned {type(plan).__name__}, not a Plan")
-    if plan.workflow is not None:
-        plan.workflow.check(situation.pool.names, situation.max_steps)
-        if situation.images or situation.terms is not NO_TERMS:
-            plan = _fitted(plan, plan.workflow, situation)
-    elif situation.answer is None:
-        raise PlanError(f"{conductor.name} accepted the answer, but there is none yet")
-    return Round(
-        len(situation.rounds),
-        plan.workflow,
-        planning=tuple(calls.attempts),
-        plan_text=plan.text,
-        warnings=plan.warnings,
-        accepted=plan.workflow is None,
-    )
-
-
-def _fitted(plan: Plan, workflow: Workflow, situation: Situation) -> Plan:
-    """The plan, with its final step given to a worker that can do what the question demands."""
-    workflow, warnings = fitted(workflow, situation.pool, situation.terms, situation.images)
-    return replace(plan, workflow=workflow, warnings=plan.warnings + warnings) if warnings else plan
-
-
-def pool_at_depth(pool: Pool, depth: int, budget: Budget) -> Pool:
-    """The pool without conductors where a run may not nest any deeper."""
-    names = [worker.name for worker in pool if worker.provider == CONDUCTOR_PROVIDER]
-    return pool.without(names) if names and depth >= budget.depth else pool
+        return replace(self._run, rounds=tuple(rounds), checks=tuple(self._checks))

@@ -32,9 +32,9 @@ from podium.request import (
 from podium.usage import NO_USAGE, Usage, add
 from podium.workflow import Access, Workflow
 
-RUN_VERSION: Final = 2
-"""Version 2 added terms, images, the owner, and steps that wait for the results of tools. What
-version 1 lacks has its default."""
+RUN_VERSION: Final = 3
+"""Version 2 added terms, images, the owner, and steps that wait for the results of tools; version 3
+what guardrails did. What an older version lacks has its default."""
 
 Tier = Literal["mini", "podium", "ultra"]
 """How much conducting a question gets: none, as much as it seems to need, or all of it."""
@@ -65,6 +65,31 @@ class Attempt:
     error: str | None = None
 
 
+Place = Literal["question", "reply", "answer"]
+"""Where guardrails look: at the question with the conversation before it, at each worker's reply,
+and at the answer."""
+
+Deed = Literal["passed", "noted", "redacted", "blocked", "replanned"]
+"""What a guardrail did. `replanned`: it demanded another plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What a guardrail did in one place; one that let something through, and asked nobody, did
+    nothing and leaves none. `attempts` are its calls to a verifier. `round`, `step` and `worker`
+    say whose reply it was; of the question, and of an answer that no final step gave, `step` is
+    None. It stands on the step whose reply it was, else on the run."""
+
+    guardrail: str
+    place: Place
+    deed: Deed
+    reason: str = ""
+    round: int = 0
+    step: int | None = None
+    worker: str = ""
+    attempts: tuple[Attempt, ...] = ()
+
+
 @final
 @quick
 @dataclass(frozen=True, slots=True)
@@ -79,7 +104,7 @@ class StepRecord:
     that counted; their calls are the step's calls. `turns` is what passed between the prompt and
     the reply, where the worker used tools or was asked again: what it said and called, and what
     it was told. Only this step ever sees them. `thinking` is what the worker thought before its
-    reply.
+    reply. `checks` are what guardrails did to the reply, which stands here as they left it.
     """
 
     round: int
@@ -100,11 +125,14 @@ class StepRecord:
     turns: tuple[Message, ...] = ()
     thinking: tuple[Thinking, ...] = ()
     stop_sequence: str = ""
+    checks: tuple[Check, ...] = ()
 
     @property
     def calls(self) -> Iterator[Attempt]:
-        """Every call made for this step, those of a nested run included."""
+        """Every call made for this step, those of a nested run and of verifiers included."""
         yield from self.attempts
+        for check in self.checks:
+            yield from check.attempts
         for run in self.nested:
             yield from run.calls
 
@@ -166,7 +194,9 @@ class Run:
 
     `terms` are what the client demands of the answer, `images` came with the question, and
     `owner` is whose run it is, where that matters. `too_long` says of a run that failed that what
-    was asked did not fit into a worker's window.
+    was asked did not fit into a worker's window. `guardrails` are the names of those that were in
+    force, `checks` what they did to the question, or to an answer that no final step gave, and
+    `blocked_by` the one that ended the run, where one did; a question that was blocked is not kept.
     """
 
     id: str
@@ -192,6 +222,9 @@ class Run:
     images: tuple[Image, ...] = ()
     owner: str = ""
     too_long: bool = False
+    guardrails: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    blocked_by: str = ""
     version: int = RUN_VERSION
 
     @property
@@ -201,11 +234,22 @@ class Run:
 
     @property
     def calls(self) -> Iterator[Attempt]:
-        """Every call of the run: planning, steps, and nested runs."""
+        """Every call of the run: planning, steps, nested runs, and verifiers of guardrails."""
+        for check in self.checks:
+            yield from check.attempts
         for round_ in self.rounds:
             yield from round_.planning
             for step in round_.steps:
                 yield from step.calls
+
+    @property
+    def all_checks(self) -> Iterator[Check]:
+        """What guardrails did anywhere in the run, nested runs included."""
+        yield from self.checks
+        for step in self.steps:
+            for nested in step.nested:
+                yield from nested.all_checks
+            yield from step.checks
 
     @property
     def usage(self) -> Usage:

@@ -7,7 +7,7 @@ be; how a run goes on from there is `podium.performance`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
@@ -18,17 +18,21 @@ from podium.engine import Calls, Switchboard, Toolbox, context, toolbox_excludin
 from podium.errors import (
     BudgetExhausted,
     ConfigError,
+    GuardrailBlocked,
     RequestRefused,
     UnknownWorker,
     UsageError,
 )
 from podium.events import Emit, Planned
-from podium.performance import Cast, Performance, planned, pool_at_depth
+from podium.guardrails import Guard, Guardrail
+from podium.guardrails.admission import let_in, let_in_results, restored
+from podium.performance import Cast, Performance
+from podium.planning import planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.process import this_process
 from podium.request import NO_TERMS, Image, Message, Reply, Request, Terms, ToolResult
 from podium.resumption import known_calls, with_results
-from podium.run import Round, Run, Tier, new_run_id, spent_by, timestamp
+from podium.run import Check, Round, Run, Tier, new_run_id, spent_by, timestamp
 from podium.structure import require_sound
 from podium.worker import Worker
 from podium.workflow import DEFAULT_MAX_STEPS
@@ -82,6 +86,9 @@ class Options:
         )
 
 
+SHARE_LEFT_BY_VERIFIERS: Final = 2
+"""A guardrail's verifier may cost one part in so many of what is left of the budget."""
+
 NESTED: Final = WorkerProfile(
     name="conductor",
     description="splits a hard subtask further and leads other workers through it",
@@ -102,7 +109,8 @@ class ConductorWorker(Worker):
 class Runner:
     """Answers questions. `nested_conductor` leads the runs that conductors in the pool begin,
     where it is another one than leads the run itself. `toolbox` holds tools that are carried out
-    inside steps."""
+    inside steps. `guardrails` look at questions, replies and answers, in this order. `begun` is
+    awaited when a run has begun, before anything is done for it."""
 
     def __init__(
         self,
@@ -113,6 +121,8 @@ class Runner:
         board: Switchboard | None = None,
         nested_conductor: Conductor | None = None,
         toolbox: Toolbox | None = None,
+        guardrails: Sequence[Guardrail] = (),
+        begun: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.conductor = conductor
         self.nested_conductor = nested_conductor or conductor
@@ -120,6 +130,8 @@ class Runner:
         self.workers = {worker.profile.name: worker for worker in workers}
         self.board = board or Switchboard()
         self.toolbox = toolbox
+        self.guardrails = tuple(guardrails)
+        self.begun = begun
         self._check_workers(self.pool)
 
     async def run(
@@ -158,7 +170,11 @@ class Runner:
             owner=options.owner,
         )
         ledger = Ledger(options.budget, account=options.account)
-        return await self._perform(run, ledger, emit, stream=stream)
+        if not self.guardrails:
+            return await self._perform(run, ledger, emit, stream=stream)
+        guard = self._guard(ledger, options.exclude)
+        run, blocked = await let_in(run, guard)
+        return await self._perform(run, ledger, emit, stream=stream, guard=guard, blocked=blocked)
 
     async def resume(
         self,
@@ -175,15 +191,25 @@ class Runner:
         are done are not asked again. `terms` replace those of the run."""
         if run.status == "answered":
             raise ConfigError(f"{run.id} is answered already; there is nothing to resume")
+        if run.blocked_by and not run.rounds:
+            raise ConfigError(
+                f"the question of {run.id} was blocked by the guardrail {run.blocked_by!r} and is "
+                f"not kept; ask again"
+            )
         was_waiting = run.status == "waiting"
-        run = with_results(run, results)
         terms = run.terms if terms is None else terms
         self._check_workers(run.pool)
         self._check_demands(run.pool, terms, run.images)
         budget = budget or run.budget
         self._check_budget(budget, run.pool)
+        ledger = Ledger(budget, spent_by(run), account=account)
+        guard, blocked = None, None
+        with_results(run, results)  # what cannot be taken is refused before anybody looks at it
+        if self.guardrails:
+            guard = self._guard(ledger, run.exclude)
+            run, results, blocked = await let_in_results(run, results, guard)
         again = replace(
-            run,
+            run if blocked is not None else with_results(run, results),
             status="running",
             answer=None,
             error=None,
@@ -193,9 +219,18 @@ class Runner:
             conductor=self.conductor.name,
             prompt_hash=_prompt_hash(self.conductor),
             process=this_process(),
+            blocked_by="",
+            guardrails=guard.names if guard is not None else (),
         )
-        ledger = Ledger(budget, spent_by(run), account=account)
-        return await self._perform(again, ledger, emit, stream=stream, was_waiting=was_waiting)
+        return await self._perform(
+            again,
+            ledger,
+            emit,
+            stream=stream,
+            was_waiting=was_waiting,
+            guard=guard,
+            blocked=blocked,
+        )
 
     async def plan(
         self,
@@ -210,14 +245,6 @@ class Runner:
         told of the round however planning ends, for what it took was paid for."""
         pool = self._pool_for(options)
         self._check_demands(pool, options.terms, images)
-        situation = Situation(
-            question=question,
-            pool=pool,
-            history=history,
-            images=images,
-            terms=options.terms,
-            max_steps=options.max_steps,
-        )
         self.board.bind()
         ledger = Ledger(options.budget, account=options.account)
         calls = Calls(self.board, ledger, self.board.clock(), options.exclude)
@@ -225,6 +252,17 @@ class Runner:
         round_ = None
         try:
             async with deadline:
+                if self.guardrails:
+                    guard = Guard(self.guardrails, self.workers, lambda: calls)
+                    question, history = await guard.question("", question, history, _forget)
+                situation = Situation(
+                    question=question,
+                    pool=pool,
+                    history=history,
+                    images=images,
+                    terms=options.terms,
+                    max_steps=options.max_steps,
+                )
                 round_ = await planned(self.conductor, situation, calls)
                 return round_
         except TimeoutError as error:
@@ -243,6 +281,8 @@ class Runner:
         *,
         stream: bool,
         was_waiting: bool = False,
+        guard: Guard | None = None,
+        blocked: GuardrailBlocked | None = None,
     ) -> Run:
         self.board.bind()
         cast = Cast(
@@ -253,9 +293,26 @@ class Runner:
             emit=emit,
             toolbox=toolbox_excluding(self.toolbox, run.exclude),
             call_ids=known_calls(run) if run.rounds or run.history else set(),
+            guard=guard,
+            begun=self.begun,
         )
-        performance = Performance(cast, run, self.conductor, stream=stream, was_waiting=was_waiting)
-        return await performance.perform()
+        performance = Performance(
+            cast, run, self.conductor, stream=stream, was_waiting=was_waiting, blocked=blocked
+        )
+        ended = await performance.perform()
+        return ended if guard is None or not guard.restores else restored(ended, guard.restore)
+
+    def _guard(self, ledger: Ledger, excluded: Collection[str]) -> Guard:
+        """The guardrails of one run, whose verifiers draw on its budget and keep to its rules."""
+        self.board.bind()
+        started = self.board.clock() - ledger.spent.seconds
+
+        def metered() -> Calls:
+            calls = Calls(self.board, ledger, started, excluded)
+            calls.share = SHARE_LEFT_BY_VERIFIERS
+            return calls
+
+        return Guard(self.guardrails, self.workers, metered)
 
     def _pool_for(self, options: Options) -> Pool:
         pool = self.pool.without(options.exclude) if options.exclude else self.pool
@@ -286,6 +343,10 @@ class Runner:
         for name in pool.names:
             if name not in self.workers:
                 raise UnknownWorker(name, tuple(self.workers))
+
+
+def _forget(check: Check) -> None:
+    """A plan alone is no run that could keep what guardrails did."""
 
 
 def _prompt_hash(conductor: Conductor) -> str:

@@ -28,7 +28,8 @@ from podium.workflow import DEFAULT_MAX_STEPS, Workflow
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """All that a conductor may know: the question and its images, the pool, the conversation
-    before it, what is demanded of the answer, and what earlier rounds of this run did."""
+    before it, what is demanded of the answer, and what earlier rounds of this run did. `objection`
+    is why a guardrail wants another plan than that of the round before."""
 
     question: str
     pool: Pool
@@ -37,10 +38,13 @@ class Situation:
     max_steps: int = DEFAULT_MAX_STEPS
     images: tuple[Image, ...] = ()
     terms: Terms = NO_TERMS
+    objection: str = ""
 
     @property
     def answer(self) -> str | None:
         """The best answer so far; only where there is one can it be accepted."""
+        if self.objection:
+            return None
         best = best_so_far(self.rounds)
         return best.reply if best is not None else None
 

@@ -112,7 +112,9 @@ class Prompt:
         return (
             *opening,
             assistant(self._said(previous, previous.workflow, situation.pool)),
-            user(self._revision(situation, previous, previous.workflow, mark)),
+            user(
+                self._revision(situation, previous, previous.workflow, mark) + _objection(situation)
+            ),
         )
 
     def reask(self, text: str, problem: MalformedPlan) -> tuple[Message, ...]:
@@ -132,7 +134,7 @@ class Prompt:
     @property
     def files(self) -> tuple[str, ...]:
         """The prompt files that this prompt may use, by name."""
-        shared = {"conversation.txt", "images.txt", "reask.txt"}
+        shared = {"conversation.txt", "images.txt", "objection.txt", "reask.txt"}
         return tuple(sorted({*self._own_files, *shared, self._output_file, self._access_file}))
 
     @property
@@ -330,6 +332,13 @@ def _images(situation: Situation) -> str:
     ]
     told = _fill("images.txt", count=str(len(situation.images)), models=", ".join(seeing) or "none")
     return f"\n\n{told}"
+
+
+def _objection(situation: Situation) -> str:
+    """Why a guardrail wants another plan, where one does."""
+    if not situation.objection:
+        return ""
+    return "\n\n" + _fill("objection.txt", reason=on_one_line(situation.objection))
 
 
 def _seen(pool: Pool) -> Literal["shared", "withheld"]:

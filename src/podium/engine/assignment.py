@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from podium.budget import Ledger
 from podium.engine.toolbox import Toolbox
 from podium.events import Emit
 from podium.pool import Pool
 from podium.request import NO_TERMS, Image, Message, Terms
-from podium.run import Round, Run, StepRecord
+from podium.run import Check, Round, Run, StepRecord
 from podium.workflow import Workflow
 
 
@@ -34,13 +35,37 @@ as it ends, even when it ends by being cancelled; raises `BudgetExhausted` when 
 before the run had an answer."""
 
 
+class Inspection(Protocol):
+    """Who looks at what workers say before anybody else gets it. Each method gives the text as it
+    may go on, hands what was done to it to `keep`, and raises `GuardrailBlocked`. `answers` says
+    whether final replies are looked at as answers, too."""
+
+    answers: bool
+
+    async def reply(self, text: str, step: int, worker: str, keep: Callable[[Check], None]) -> str:
+        """A worker's reply, or what it calls a tool with."""
+        ...
+
+    async def answer(
+        self,
+        text: str,
+        step: int,
+        worker: str,
+        others: Sequence[StepRecord],
+        keep: Callable[[Check], None],
+    ) -> str:
+        """The final reply; `others` are the steps that have ended before it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """The run that a workflow is carried out for.
 
     `started` is when it began, by the switchboard's clock; `emit` is None when nobody watches;
     `nest` answers a step whose worker is a conductor. `call_ids` are those of all tool calls so
-    far, in the run and in those around it: no two calls may share one.
+    far, in the run and in those around it: no two calls may share one. `inspection` is None where
+    no guardrail looks at replies.
     """
 
     run_id: str
@@ -50,6 +75,7 @@ class Scope:
     nest: Nest
     toolbox: Toolbox | None = None
     call_ids: set[str] = field(default_factory=set)
+    inspection: Inspection | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

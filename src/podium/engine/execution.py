@@ -16,7 +16,7 @@ from podium.engine.assignment import Assignment, Scope
 from podium.engine.calls import Switchboard
 from podium.engine.context import Pair
 from podium.engine.step import StepWork
-from podium.errors import BudgetExhausted
+from podium.errors import BudgetExhausted, GuardrailBlocked
 from podium.events import StepDone, StepNoted
 from podium.request import NO_TERMS
 from podium.run import StepRecord
@@ -38,6 +38,8 @@ class Execution:
         self.records: dict[int, StepRecord] = {}
         self.noted: dict[int, StepRecord] = {}
         self.exhausted: BudgetExhausted | None = None
+        self.blocked: GuardrailBlocked | None = None
+        """What a guardrail did not let through. Steps that have not begun by then do not."""
         self.too_long = False
         """Whether a step failed because its prompt did not fit into its worker's window."""
         self.waits = False

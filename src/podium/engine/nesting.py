@@ -35,10 +35,16 @@ def delegation_of(execution: Execution, index: int, nested: Sequence[Run]) -> De
         assignment.workflow.steps[index].subtask,
         tuple(history),
         index,
-        execution.stream and is_final,
+        execution.stream and is_final and not holds_answer(execution),
         begun,
         assignment.terms if is_final else before_the_end(assignment.terms),
     )
+
+
+def holds_answer(execution: Execution) -> bool:
+    """Whether nothing of the final reply may be told before it was looked at as a whole."""
+    inspection = execution.scope.inspection
+    return inspection is not None and inspection.answers
 
 
 def taken_up(nested: Sequence[Run]) -> list[Run]:

@@ -8,12 +8,13 @@ step ends as waiting, and a resumed run takes it up where it stood.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from podium.demands import final_needs, needs_in_words
 from podium.engine.calls import Calls
 from podium.engine.context import compose
-from podium.engine.nesting import delegation_of, reply_of, taken_up
+from podium.engine.nesting import delegation_of, holds_answer, reply_of, taken_up
 from podium.engine.requests import asked_again, never_fitted, request_for, tools_for, turn_of
 from podium.engine.substitutes import substitute_for
 from podium.engine.telling import Telling
@@ -21,6 +22,7 @@ from podium.engine.uses import carry_out, with_own_ids
 from podium.errors import (
     BadReply,
     BudgetExhausted,
+    GuardrailBlocked,
     PodiumError,
     PromptTooLong,
     RequestRefused,
@@ -37,7 +39,7 @@ from podium.request import (
     user,
 )
 from podium.resumption import with_answers
-from podium.run import Run, StepRecord, StepStatus
+from podium.run import Check, Run, StepRecord, StepStatus
 from podium.structure import misfit
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class StepWork:
     __slots__ = (
         "_begun_by",
         "_calls",
+        "_checks",
         "_execution",
         "_first_repair",
         "_index",
@@ -67,20 +70,21 @@ class StepWork:
         "_started",
         "_step",
         "_telling",
+        "_tried",
         "_turns",
     )
 
-        "_tried",
     def __init__(self, execution: Execution, index: int) -> None:
         self._execution = execution
         self._index = index
         self._is_final = index == execution.last
         self._step = execution.assignment.workflow.steps[index]
         self._begun_by = self._step.worker
+        self._tried: list[str] = []
         self._prompt = ""
         self._nested: list[Run] = []
+        self._checks: tuple[Check, ...] = ()
         self._turns: tuple[Message, ...] = ()
-        self._tried: list[str] = []
         self._telling = self._begin_telling() if self._is_final else None
         self._first_repair: int | None = None
         self._started = execution.board.clock()
@@ -105,6 +109,7 @@ class StepWork:
     def _take_up(self, before: StepRecord) -> None:
         """Go on from where the step stood."""
         self._calls.attempts.extend(before.attempts)
+        self._checks = before.checks
         self._nested = taken_up(before.nested)
         if before.turns:
             self._turns = before.turns
@@ -118,6 +123,9 @@ class StepWork:
             if self._execution.has_lost_its_inputs(self._index):
                 self._end("skipped", error="every step that this one may read has failed")
                 return
+            if self._execution.blocked is not None:
+                self._end("skipped", error="a guardrail ended the round")
+                return
             self._brief()
             worker, reply = await self._ask_with_fallbacks()
             if reply is None:
@@ -127,6 +135,9 @@ class StepWork:
         except BudgetExhausted as error:
             self._execution.exhausted = self._execution.exhausted or error
             self._end("skipped", Reply(self._said()), error=str(error))
+        except GuardrailBlocked as error:
+            self._execution.blocked = self._execution.blocked or error
+            self._end("failed", error=str(error))
         except PodiumError as error:
             if isinstance(error, PromptTooLong):
                 self._execution.too_long = True
@@ -183,17 +194,6 @@ class StepWork:
                 self._retried(fallback, error, 0.0)
                 name = fallback
 
-    async def _ask(self, name: str) -> Reply | None:
-        """The worker's reply; None where it called tools of the client."""
-        execution = self._execution
-        worker = execution.workers[name]
-        if worker.profile.provider == CONDUCTOR_PROVIDER:
-            return await self._nest()
-        if not execution.is_plain:
-            self._begin_with(worker.profile)
-        self._calls.share = execution.remaining
-        telling = self._telling
-        uses = 0
     def _substitute(self, name: str, tried: list[str]) -> str | None:
         assignment = self._execution.assignment
         return substitute_for(name, tried, assignment, is_final=self._is_final)
@@ -202,6 +202,20 @@ class StepWork:
         """Whether somebody would take over from the worker that is being asked now."""
         return self._substitute(self._tried[-1], [*self._tried]) is not None
 
+    async def _ask(self, name: str) -> Reply | None:
+        """The worker's reply; None where it called tools of the client."""
+        execution = self._execution
+        worker = execution.workers[name]
+        if worker.profile.provider == CONDUCTOR_PROVIDER:
+            nested = await self._nest()
+            if nested is None or not self._is_final or not holds_answer(execution):
+                return nested
+            return await self._concluded(nested, name)
+        if not execution.is_plain:
+            self._begin_with(worker.profile)
+        self._calls.share = execution.remaining
+        telling = self._telling
+        uses = 0
         while True:
             if self._turns and not await self._tools_have_answered():
                 return None
@@ -210,9 +224,12 @@ class StepWork:
                 self._request(worker.profile),
                 telling.hear if telling is not None and telling.streams else None,
                 self._retried,
+                self._may_give_way,
             )
             if telling is not None:
                 reply = telling.completed(reply)
+            if execution.scope.inspection is not None:
+                reply = await self._inspected(reply, name)
             if reply.tool_calls:
                 uses += 1
                 if uses > MOST_TURNS:
@@ -222,9 +239,52 @@ class StepWork:
                 what = "refused to answer" if reply.finish == "refused" else "replied"
                 raise WorkerError(f"{name} {what} without a word")
             elif execution.is_plain or self._fits(reply, name):
-                return reply if telling is None else telling.concluded(reply)
+                if telling is None and execution.scope.inspection is None:
+                    return reply
+                return await self._concluded(reply, name)
 
-                self._may_give_way,
+    async def _inspected(self, reply: Reply, name: str) -> Reply:
+        """The reply as guardrails leave it. They do not see thinking, so nobody else does: of it
+        only what the provider needs to go on after the use of tools is kept."""
+        inspection = self._execution.scope.inspection
+        assert inspection is not None, "only asked for where there are guardrails"
+
+        async def left(text: str) -> str:
+            return await inspection.reply(text, self._index, name, self._keep_check)
+
+        calls = [replace(call, arguments=await left(call.arguments)) for call in reply.tool_calls]
+        needed = tuple(part for part in reply.thinking if part.opaque) if calls else ()
+        text = await left(reply.text) if reply.text else ""
+        return replace(reply, text=text, tool_calls=tuple(calls), thinking=needed)
+
+    async def _concluded(self, reply: Reply, name: str) -> Reply:
+        """The whole reply, looked at as the answer where it is one; what was held back is told."""
+        telling = self._telling
+        if telling is not None:
+            reply = telling.concluded(reply)
+        if self._is_final and holds_answer(self._execution):
+            reply = await self._as_answer(reply, name)
+        if telling is not None:
+            telling.tell_rest(reply.text)
+        return reply
+
+    async def _as_answer(self, reply: Reply, name: str) -> Reply:
+        """The final reply as guardrails of answers leave it."""
+        execution = self._execution
+        inspection = execution.scope.inspection
+        assert inspection is not None, "an answer is held for somebody"
+        others = [execution.records[index] for index in sorted(execution.records)]
+        keep = self._keep_check
+        text = await inspection.answer(reply.text, self._index, name, others, keep)
+        schema = execution.assignment.terms.schema
+        if text != reply.text and schema is not None and (problem := misfit(text, schema)):
+            last = self._checks[-1].guardrail
+            raise GuardrailBlocked(last, "answer", f"what it left of it does not fit: {problem}")
+        return replace(reply, text=text, thinking=())
+
+    def _keep_check(self, check: Check) -> None:
+        self._checks += (check,)
+
     def _begin_with(self, profile: WorkerProfile) -> None:
         """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
         if self._is_final:
@@ -309,7 +369,7 @@ class StepWork:
         if nested.status != "waiting":
             return reply_of(nested)
         if nested.answer and self._telling is not None:
-            self._telling.say_before_tools(nested.answer)
+            self._telling.say_before_tools(nested.answer, is_told=True)
         return None
 
     def _keep(self, run: Run) -> None:
@@ -366,4 +426,5 @@ class StepWork:
             self._turns,
             reply.thinking,
             reply.stop_sequence,
+            self._checks,
         )

@@ -20,13 +20,26 @@ GAP: Final = "\n\n"
 
 class Telling:
     """The reply of one final step. It is told only if it `streams`; if it `must_fit` a schema,
-    then whole, once it does."""
+    then whole, once it does. Where guardrails look at replies, nothing is told before they have:
+    no thinking at all, and if they look at answers, nothing before the whole."""
 
-    __slots__ = ("_index", "_must_fit", "_round", "_scope", "_spoken", "_words", "streams")
+    __slots__ = (
+        "_held",
+        "_holds",
+        "_index",
+        "_must_fit",
+        "_round",
+        "_scope",
+        "_spoken",
+        "_words",
+        "streams",
+    )
 
     def __init__(
         self, scope: Scope, round_: int, index: int, *, streams: bool, must_fit: bool
     ) -> None:
+        self._holds = scope.inspection is not None
+        self._held = scope.inspection is not None and scope.inspection.answers
         self._scope = scope
         self._round = round_
         self._index = index
@@ -43,10 +56,14 @@ class Telling:
     @property
     def so_far(self) -> str:
         """What was told since the step began or was taken up."""
+        if self._held:
+            return ""
         return GAP.join(filter(None, (*self._spoken, self._words.told)))
 
     def hear(self, delta: Delta) -> None:
         """A piece of the reply has come."""
+        if self._holds:
+            return
         if delta.kind == "thinking":
             self._tell(delta.text, thinking=True)
         elif not self._must_fit:
@@ -68,19 +85,32 @@ class Telling:
             self._tell(whole[len(told) :])
         return replace(reply, text=whole)
 
-    def say_before_tools(self, text: str) -> None:
-        """Words that came with a call of tools have been said; others follow."""
+    def say_before_tools(self, text: str, *, is_told: bool = False) -> None:
+        """Words that came with a call of tools have been said; others follow. A nested run has
+        told its own."""
         if text and not self._must_fit:
+            if self._holds and not self._held and not is_told:
+                self._tell_now(GAP + text if self._spoken else text)
             self._spoken += (text,)
         self._words = Words()
 
     def concluded(self, reply: Reply) -> Reply:
-        """The reply as its reader has it."""
-        if self._must_fit and self.streams:
-            self._tell(reply.text)
+        """The whole reply, with what was said before the use of tools."""
         if not self._spoken:
             return reply
         return replace(reply, text=GAP.join((*self._spoken, reply.text)))
+
+    def tell_rest(self, text: str) -> None:
+        """Tell what was held back of the whole reply, now that it stands."""
+        if self._must_fit or self._held:
+            self._tell_now(text)
+        elif self._holds:
+            told = GAP.join(self._spoken)
+            self._tell_now(text[len(told) :])
+
+    def _tell_now(self, text: str) -> None:
+        if self.streams and text:
+            self._tell(text)
 
     def _tell(self, text: str, *, thinking: bool = False) -> None:
         if self._scope.emit is not None:

@@ -1,0 +1,73 @@
+"""What guardrails make of what comes from whoever asks, and of what goes back: the question that a
+run begins with, the results of tools that it goes on with, and its answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from podium.errors import GuardrailBlocked
+from podium.guardrails.base import Checked
+from podium.guardrails.guard import Guard
+from podium.guardrails.redaction import MARK
+from podium.request import ToolResult
+from podium.run import Check, Run
+
+
+def restored(run: Run, restore: Callable[[str], str]) -> Run:
+    """The run as whoever asked is to have it: its answer with what was taken out of the question.
+    It is not the run that is kept."""
+    if run.answer is None:
+        return run
+    if run.terms.schema is None:
+        return replace(run, answer=restore(run.answer))
+    quoted = MARK.sub(lambda mark: json.dumps(restore(mark[0]))[1:-1], run.answer)
+    return replace(run, answer=quoted)
+
+
+async def let_in(run: Run, guard: Guard) -> tuple[Run, GuardrailBlocked | None]:
+    """The run with its question as guardrails left it; of one that they blocked, nothing is
+    kept."""
+    checks: list[Check] = []
+    run = replace(run, guardrails=guard.names)
+    try:
+        question, history = await guard.question(run.id, run.question, run.history, checks.append)
+    except GuardrailBlocked as error:
+        withheld = f"[withheld: blocked by {error.guardrail}]"
+        kept = replace(run, question=withheld, history=(), images=(), checks=tuple(checks))
+        return kept, error
+    return replace(run, question=question, history=history, checks=tuple(checks)), None
+
+
+async def let_in_results(
+    run: Run, results: Sequence[ToolResult], guard: Guard
+) -> tuple[Run, Sequence[ToolResult], GuardrailBlocked | None]:
+    """The results of the client's tools as guardrails left them: they come from whoever asked, as
+    the question did. What they did is on the run."""
+    guard.recall(list(_texts(run)))
+    checks = list(run.checks)
+    let_in: list[ToolResult] = []
+    blocked = None
+    try:
+        for result in results:
+            checked = Checked(
+                place="question", text=result.text, run_id=run.id, question=run.question
+            )
+            let_in.append(replace(result, text=await guard.look(checked, checks.append)))
+    except GuardrailBlocked as error:
+        blocked = error
+    return replace(run, checks=tuple(checks)), let_in, blocked
+
+
+def _texts(run: Run) -> Iterator[str]:
+    """All that was said in the run, which may hold marks of guardrails."""
+    yield run.question
+    for message in run.history:
+        yield message.text
+    for step in run.steps:
+        yield step.prompt
+        yield step.reply
+        for turn in step.turns:
+            yield turn.text
