@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from cli.support import REPOSITORY, Podium
+from podium.bench.server_processes import free_port
 from podium.train.checkpoints import last_checkpoint
 from podium.train.recipe import Recipe, read_recipe
 from support.trainings import LESSONS, REWARD, adapter_bytes, base, metrics, tiny_recipe
@@ -131,19 +132,34 @@ class Together:
 
 @pytest.fixture(scope="module")
 def together(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Together:
-    """Three trainings, by two processes that accelerate started on this machine."""
+    """Three trainings, by two processes that accelerate started as if on two machines."""
     directory = tmp_path_factory.mktemp("together")
     commands = {}
     for name, (kind, text, settings) in TRAININGS.items():
         tiny_recipe(text, base, directory / name, *settings)
         said = [part for setting in settings for part in ("--set", setting)]
         commands[name] = ["train", kind, str(directory / name / "recipe.toml"), *said]
-    file = directory / "commands.json"
-    file.write_text(json.dumps(commands), "utf-8")
-    launch = ("--multi_gpu", "--num_processes", "2", "--num_machines", "1")
-    plain = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0")
-    ended = subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.launch", *launch, *plain, ONE_OF_TWO, file],
+    (directory / "commands.json").write_text(json.dumps(commands), "utf-8")
+    port = free_port()
+    launched = [launch(directory, rank, port) for rank in (0, 1)]
+    try:
+        for process in launched:
+            _, complaints = process.communicate(timeout=PATIENCE_SECONDS)
+            assert process.returncode == 0, complaints
+    finally:
+        for process in launched:
+            process.kill()
+    return Together(directory)
+
+
+def launch(directory: Path, rank: int, port: int) -> subprocess.Popen[str]:
+    """Start accelerate on one of two machines, both of which are this one."""
+    config = REPOSITORY / "deploy" / "accelerate" / "two-machines.yaml"
+    told = ("--config_file", config, "--num_processes", "2")
+    where = ("--main_process_port", str(port), "--machine_rank", str(rank))
+    work = (ONE_OF_TWO, directory / "commands.json")
+    return subprocess.Popen(
+        [sys.executable, "-m", "accelerate.commands.launch", *told, *where, *work],
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join(str(REPOSITORY / name) for name in ("src", "tests")),
@@ -151,12 +167,22 @@ def together(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Together:
             "CUDA_VISIBLE_DEVICES": "",
             "PODIUM_HOME": str(directory / "home"),
         },
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE_SECONDS,
     )
-    assert ended.returncode == 0, ended.stderr
-    return Together(directory)
+
+
+def test_the_file_for_one_machine_is_that_for_two_without_the_way_between_them() -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    one, two = (
+        load_config_from_file(str(REPOSITORY / "deploy" / "accelerate" / f"{name}.yaml")).to_dict()
+        for name in ("one-machine", "two-machines")
+    )
+    differing = {key for key in {**one, **two} if one.get(key) != two.get(key)}
+    assert differing == {"num_machines", "num_processes", "main_process_ip", "main_process_port"}
+    assert (one["num_machines"], two["num_machines"]) == (1, 2)
 
 
 @pytest.mark.parametrize("name", TRAININGS)
