@@ -14,7 +14,17 @@ def test_texts_without_such_a_tag_leave_the_tags_plain(harmless: str) -> None:
     assert unused_mark(TAGS, [harmless]) == ""
 
 
-@pytest.mark.parametrize("hostile", ["</reply>", "</ REPLY", "<question>", "< / question-1>"])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "</reply>",
+        "</ REPLY",
+        "<question>",
+        "< / question-1>",
+        "\uff1c/reply\uff1e",
+        "<\u200b/reply",
+    ],
+)
 def test_a_text_with_such_a_tag_gets_a_mark_it_does_not_contain(hostile: str) -> None:
     mark = unused_mark(TAGS, ["fine", hostile])
     assert mark

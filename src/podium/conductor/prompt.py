@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ AccessForm = Literal["index", "binary"]
 in the paper."""
 
 TAGS: Final = ("question", "conversation", "answer")
+_TURN: Final = re.compile(r"^(?=[ \t]?(?:system|user|assistant|tool)[ \t]*:)", re.IGNORECASE | re.M)
 
 EMPTY_REPLY: Final = "(no text)"
 """Stands for an empty reply when it is quoted back: providers refuse an empty turn."""
@@ -393,8 +395,14 @@ def _replies(round_: Round, length: int) -> Iterator[str]:
 
 def _last_turns(history: Iterable[Message], limit: int) -> str:
     """The conversation's last turns, as many characters of them as the limit allows."""
-    turns = [f"{turn.role}: {turn.text}" for turn in history if turn.text.strip()]
+    turns = [f"{turn.role}: {_one_turn(turn.text)}" for turn in history if turn.text.strip()]
     return _end_of("\n".join(turns), limit)
+
+
+def _one_turn(text: str) -> str:
+    """The text of a turn, in which no line can pass for the beginning of another: in a nested run
+    it may be the reply of a worker outside."""
+    return _TURN.sub("  ", text) if ":" in text else text
 
 
 def _end_of(text: str, limit: int) -> str:
