@@ -140,7 +140,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "document": (*DOMAIN, "plan", "store"),
     # What sets a pool and a conductor up.
     "catalogue": (*DOMAIN, "paths", "providers"),
-    "config": (*DOMAIN, *CONDUCTOR, *SET_UP, "engine.retry", "paths", "plan"),
+    "config": (*DOMAIN, *CONDUCTOR, *SET_UP, "engine.retry", "guardrails", "paths", "plan"),
     # Tools of other programs, and Podium as tools of theirs, which is above the library.
     "mcp": (*DOMAIN, "_version", "providers", "local", "config"),
     # The library, and `podium` itself, which is its front door.

@@ -23,6 +23,7 @@ from podium.conductor import (
 )
 from podium.engine import BreakerPolicy, RetryPolicy, Toolbox
 from podium.errors import PodiumError
+from podium.guardrails import Checked, Grounding, Guardrail, Redaction
 from podium.pool import Limits, Pool, WorkerProfile
 from podium.providers import Faults, FaultyWorker, ScriptedWorker
 from podium.request import Delta, Image, Message, Reply, Request, Terms, Tool, ToolCall, ToolResult
@@ -39,12 +40,15 @@ __all__ = [
     "BreakerPolicy",
     "Budget",
     "Caller",
+    "Checked",
     "Conductor",
     "ConductorWorker",
     "Delta",
     "Faults",
     "FaultyWorker",
     "FixedConductor",
+    "Grounding",
+    "Guardrail",
     "Image",
     "Limits",
     "Message",
@@ -55,6 +59,7 @@ __all__ = [
     "PodiumError",
     "Pool",
     "Price",
+    "Redaction",
     "Reply",
     "Request",
     "RetryPolicy",

@@ -29,6 +29,7 @@ from podium.config import McpSettings, Settings, current_settings
 from podium.engine import BreakerPolicy, RetryPolicy, Switchboard, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
+from podium.guardrails import Guardrail, Hook, as_guardrail
 from podium.house import House, Wishes
 from podium.mcp.client.toolbox import McpToolbox
 from podium.pool import Pool
@@ -55,7 +56,8 @@ class AsyncPodium:
     own, which stays yours to close). Without workers everything comes from `settings`, or else
     from what the machine offers, and runs are kept in the store that is named there. `toolbox`
     holds tools that workers may use inside their steps, in place of those of the servers that
-    the settings name.
+    the settings name. `guardrails` look at questions, replies and answers, after those that the
+    settings name; a bare function looks everywhere.
     """
 
     def __init__(
@@ -66,16 +68,19 @@ class AsyncPodium:
         pool: Pool | None = None,
         options: Options | None = None,
         retry: RetryPolicy | None = None,
+        breaker: BreakerPolicy | None = None,
         store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
+        guardrails: Sequence[Guardrail | Hook] = (),
     ) -> None:
         self._toolbox = toolbox
+        self._guardrails = tuple(map(as_guardrail, guardrails))
         self._assembly = None if workers is None else _assembled(workers, conductor, pool)
         self._conductor = conductor
-        breaker: BreakerPolicy | None = None,
         self._options = options
         self._retry = retry
+        self._breaker = breaker
         self._store = store
         self._settings = settings
         self._http = Http()
@@ -83,7 +88,6 @@ class AsyncPodium:
         self._opened: House | None = None
         self._to_close = AsyncExitStack()
         self._to_close.push_async_callback(self._http.close)
-        self._breaker = breaker
         self._going_on: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -163,6 +167,10 @@ class AsyncPodium:
         the deadlines and the retry policy."""
         return (await self._open()).board
 
+    async def guardrails(self) -> tuple[Guardrail, ...]:
+        """What looks at every run."""
+        return (await self._open()).assembly.guardrails
+
     async def toolbox(self) -> Toolbox | None:
         """The tools that are carried out inside steps, where there are any."""
         return (await self._open()).toolbox
@@ -222,6 +230,7 @@ class AsyncPodium:
         """The store comes last: settings that cannot be used must not leave it open."""
         settings = None
         assembly, options, retry = self._assembly, self._options or Options(), self._retry
+        breaker = self._breaker or BreakerPolicy()
         if assembly is None:
             settings = self._settings or await current_settings(os.environ)
             assembly = assemble(settings, os.environ, self._http)
@@ -229,7 +238,10 @@ class AsyncPodium:
                 assembly = replace(assembly, conductor=self._conductor)
             options = self._options or usual_options(settings)
             retry = self._retry or settings.retry
-        breaker = self._breaker or BreakerPolicy()
+            breaker = self._breaker or settings.breaker
+        if self._guardrails:
+            guardrails = (*assembly.guardrails, *self._guardrails)
+            assembly = replace(assembly, guardrails=guardrails)
         store = await self._open_store(settings)
         self._to_close.push_async_callback(assembly.close)
         toolbox = self._toolbox
@@ -237,7 +249,6 @@ class AsyncPodium:
             toolbox = await self._open_tools(settings.mcp)
         pulse = Pulse(store)
         self._to_close.push_async_callback(pulse.close)
-            breaker = self._breaker or settings.breaker
         return House(assembly, store, options, Switchboard(retry, breaker), toolbox, pulse)
 
     async def _open_tools(self, servers: Sequence[McpSettings]) -> Toolbox:

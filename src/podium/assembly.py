@@ -5,6 +5,7 @@ Nothing is sent anywhere here; a worker that cannot be reached shows with its fi
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -14,8 +15,9 @@ from typing import Any, TextIO
 
 from podium import conductor, plan
 from podium.conductor import Conductor
-from podium.config import Settings, WorkerSettings
+from podium.config import GuardrailSettings, Settings, WorkerSettings
 from podium.errors import ConfigError, MalformedPlan
+from podium.guardrails import Found, Grounding, Guardrail, Hook, Redaction
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.providers import FaultyWorker, Http, connect
 from podium.runner import ConductorWorker, Options
@@ -25,12 +27,14 @@ from podium.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What settings amount to. `planner` is the worker that only plans, where there is one."""
+    """What settings amount to. `planner` is the worker that only plans, where there is one.
+    `guardrails` look at every run."""
 
     workers: tuple[Worker, ...]
     pool: Pool
     conductor: Conductor
     planner: Worker | None = None
+    guardrails: tuple[Guardrail, ...] = ()
 
     async def close(self) -> None:
         """Close the workers that hold something open, such as a loaded model."""
@@ -70,7 +74,11 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
         planner = _connect(planning, environment, http)
     named = workers.get(planning.profile.name) if planning is not None else None
     return Assembly(
-        tuple(workers.values()), settings.pool, _conductor(settings, planner or named), planner
+        tuple(workers.values()),
+        settings.pool,
+        _conductor(settings, planner or named),
+        planner,
+        tuple(map(guardrail_of, settings.guardrails)),
     )
 
 
@@ -90,6 +98,38 @@ def usual_options(settings: Settings) -> Options:
         rounds=settings.conductor.rounds,
         budget=settings.budget,
     )
+
+
+def guardrail_of(settings: GuardrailSettings) -> Guardrail:
+    """The guardrail that the settings describe."""
+    hook: Hook | Redaction
+    match settings.kind:
+        case "redact":
+            found: Found = "block" if settings.action == "block" else "redact"
+            hook = Redaction(settings.finds, found=found, restore=settings.restore)
+        case "grounding":
+            assert settings.action != "redact", "the settings were checked"
+            hook = Grounding(settings.verifier, ungrounded=settings.action or "block")
+        case "python":
+            hook = _imported(settings)
+    return Guardrail(settings.name, hook, settings.places, settings.on_error, settings.seconds)
+
+
+def _imported(settings: GuardrailSettings) -> Hook:
+    """The function that a guardrail of the user's own is."""
+    module, _, function = settings.hook.partition(":")
+    where = f"the guardrail {settings.name!r}: {settings.hook}"
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except Exception as error:
+        raise ConfigError(
+            f"{where} cannot be imported ({type(error).__name__}: {error}); put the directory of "
+            f"{module} on PYTHONPATH"
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"{where} is no function; define {function} in {module}")
+    hook: Hook = found
+    return hook
 
 
 def read_workflow_file(source: Path | TextIO) -> WorkflowFile:

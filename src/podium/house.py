@@ -161,6 +161,7 @@ class House:
             board=self.board,
             nested_conductor=for_tier(tier, self.assembly.conductor),
             toolbox=self.toolbox,
+            guardrails=self.assembly.guardrails,
         )
 
     def _options_for(self, wishes: Wishes) -> Options:

@@ -23,6 +23,7 @@ from podium.config import Settings
 from podium.engine import BreakerPolicy, RetryPolicy, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
+from podium.guardrails import Guardrail, Hook
 from podium.house import Wishes
 from podium.pool import Pool
 from podium.request import Terms, ToolResult
@@ -52,6 +53,7 @@ class Podium:
         store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
+        guardrails: Sequence[Guardrail | Hook] = (),
     ) -> None:
         self._podium = AsyncPodium(
             workers,
@@ -63,6 +65,7 @@ class Podium:
             store=store,
             settings=settings,
             toolbox=toolbox,
+            guardrails=guardrails,
         )
         self._loop = _LoopThread()
 

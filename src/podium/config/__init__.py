@@ -8,6 +8,7 @@ The form of the file is `schema`, what it means is `resolve`, what comes of it i
 
 from podium.config.current import current_settings
 from podium.config.files import load
+from podium.config.guardrails import GuardrailSettings
 from podium.config.mcp import McpSettings
 from podium.config.ollama import discover_ollama
 from podium.config.settings import (
@@ -20,6 +21,7 @@ from podium.config.settings import (
 
 __all__ = [
     "ConductorSettings",
+    "GuardrailSettings",
     "McpSettings",
     "ServerSettings",
     "Settings",

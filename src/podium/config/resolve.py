@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from podium.budget import Budget
 from podium.catalogue import Catalogue, CatalogueEntry
+from podium.config.guardrails import guardrail_settings
 from podium.config.mcp import mcp_settings
 from podium.config.problems import nearest, secret_in, secret_problem
 from podium.config.schema import (
@@ -104,7 +105,9 @@ class _Resolver:
             warnings=(*self._retired(workers), *_rehearsed(workers)),
         )
         conductor = self._conductor(config.conductor, settings.pool, workers)
-        settings = replace(settings, conductor=conductor)
+        able = [w.profile.name for w in workers if w.profile.provider != CONDUCTOR_PROVIDER]
+        guardrails = guardrail_settings(config.guardrail, workers=able, rounds=conductor.rounds)
+        settings = replace(settings, conductor=conductor, guardrails=guardrails)
         settings.check()
         return settings
 

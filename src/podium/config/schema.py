@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
 from podium.config.faults import FaultsTable
+from podium.config.guardrails import GuardrailTable
 from podium.config.mcp import McpTable
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -321,6 +322,7 @@ class ConfigFile(Table):
     store: StoreTable = StoreTable()
     server: ServerTable = ServerTable()
     mcp: dict[str, McpTable] = Field(default={})
+    guardrail: tuple[GuardrailTable, ...] = Field(default=(), strict=False)
     worker: tuple[WorkerTable, ...] = Field(default=(), strict=False)
 
     @property
@@ -335,7 +337,7 @@ class ConfigFile(Table):
 
     def completed(self, pool: ConfigFile) -> ConfigFile:
         """This file with a pool file's workers, and with its values for every key left out."""
-        written = self.model_fields_set - {"worker", "mcp"}
+        written = self.model_fields_set - {"worker", "mcp", "guardrail"}
         tables = {name: getattr(self, name) for name in written}
         said = {
             name: getattr(pool, name).model_copy(
@@ -343,7 +345,11 @@ class ConfigFile(Table):
             )
             for name, table in tables.items()
         }
-        return pool.model_copy(update={**said, "mcp": {**pool.mcp, **self.mcp}})
+        both = {
+            "mcp": {**pool.mcp, **self.mcp},
+            "guardrail": (*pool.guardrail, *self.guardrail),
+        }
+        return pool.model_copy(update={**said, **both})
 
     def anchored(self, directory: Path) -> ConfigFile:
         """This file with the paths in it counted from the directory it lies in."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from podium.budget import Budget
+from podium.config.guardrails import GuardrailSettings
 from podium.config.mcp import McpSettings
 from podium.config.schema import ConductorKind, LogForm, PromptLength
 from podium.engine.retry import BreakerPolicy, RetryPolicy
@@ -115,6 +116,7 @@ class Settings:
     server: ServerSettings = ServerSettings()
     mcp: tuple[McpSettings, ...] = ()
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
+    guardrails: tuple[GuardrailSettings, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property

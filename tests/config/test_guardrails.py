@@ -1,0 +1,138 @@
+"""The tables `[[guardrail]]`: what they mean, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from podium.assembly import guardrail_of
+from podium.config.files import load
+from podium.config.guardrails import GuardrailSettings, fingerprint
+from podium.config.schema import ConfigFile
+from podium.errors import ConfigError
+from podium.guardrails import Checked, Grounding, Pass, Redaction
+
+POOL = """
+[[worker]]
+name = "a"
+provider = "scripted"
+
+[[worker]]
+name = "judge"
+provider = "scripted"
+
+[[worker]]
+name = "nested"
+provider = "podium"
+"""
+
+
+def read(tmp_path: Path, text: str, conductor: str = "") -> tuple[GuardrailSettings, ...]:
+    file = tmp_path / "podium.toml"
+    file.write_text(f'[conductor]\nkind = "router"\n{conductor}\n{text}\n{POOL}', "utf-8")
+    return load(file).guardrails
+
+
+def test_what_is_left_out_is_as_usual(tmp_path: Path) -> None:
+    redact, grounding, own = read(
+        tmp_path,
+        """
+        [[guardrail]]
+        kind = "redact"
+        [[guardrail]]
+        kind = "grounding"
+        verifier = "judge"
+        [[guardrail]]
+        kind = "python"
+        name = "mine"
+        hook = "my_checks:look"
+        places = ["reply"]
+        on_error = "pass"
+        """,
+    )
+    assert (redact.name, redact.places, redact.action) == (
+        "redact",
+        ("question", "reply", "answer"),
+        "redact",
+    )
+    assert "ip" not in redact.finds
+    assert (grounding.places, grounding.action) == (("answer",), "block")
+    assert (own.name, own.places, own.action, own.on_error) == ("mine", ("reply",), None, "pass")
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('kind = "redacts"', "guardrail[0].kind"),
+        ('kind = "redact"\ncolour = 1', "guardrail[0].colour"),
+        ('kind = "redact"\nplaces = ["step"]', "guardrail[0].places"),
+        ('kind = "redact"\nplaces = []', "guardrail[0].places"),
+        ('kind = "redact"\nfinds = ["names"]', "guardrail[0].finds"),
+        ('kind = "redact"\nverifier = "judge"', 'has no effect with kind = "redact"'),
+        ('kind = "redact"\naction = "replan"', "it is redact or block"),
+        ('kind = "grounding"', "guardrail[0].verifier is missing"),
+        ('kind = "grounding"\nverifier = "jugde"', "there is a, judge"),
+        ('kind = "grounding"\nverifier = "nested"', "answers by itself"),
+        ('kind = "grounding"\nverifier = "judge"\nplaces = ["reply"]', 'of the "answer" alone'),
+        ('kind = "grounding"\nverifier = "judge"\naction = "replan"', "raise conductor.rounds"),
+        ('kind = "python"', "expected a function as module:function"),
+        ('kind = "python"\nhook = "os.system"', "expected a function as module:function"),
+        ('kind = "python"\nhook = "a:b"\naction = "block"', "the function decides"),
+        ('kind = "redact"\n[[guardrail]]\nkind = "redact"', "two guardrails named 'redact'"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_where_it_stands(
+    tmp_path: Path, table: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, f"[[guardrail]]\n{table}")
+    assert message in str(refused.value)
+
+
+def test_another_plan_may_be_demanded_where_there_are_rounds(tmp_path: Path) -> None:
+    table = '[[guardrail]]\nkind = "grounding"\nverifier = "judge"\naction = "replan"'
+    (grounding,) = read(tmp_path, table, "rounds = 2")
+    guardrail = guardrail_of(grounding)
+    assert isinstance(guardrail.hook, Grounding)
+    assert guardrail.hook.ungrounded == "replan"
+
+
+def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = '[[guardrail]]\nkind = "redact"\nfinds = ["e-mail"]\naction = "block"\nrestore = true'
+    guardrail = guardrail_of(read(tmp_path, table)[0])
+    assert isinstance(guardrail.hook, Redaction)
+    assert (guardrail.hook.kinds, guardrail.hook.found) == (("e-mail",), "block")
+    (tmp_path / "my_podium_checks.py").write_text(
+        "from podium.guardrails import Pass\ndef look(checked): return Pass()\nother = 1\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    own = GuardrailSettings(
+        name="own", kind="python", places=("answer",), hook="my_podium_checks:look"
+    )
+    hook = guardrail_of(own).hook
+    assert callable(hook)
+    checked = Checked(place="answer", text="", run_id="", question="")
+    assert hook(checked) == Pass()
+    for wrong, why in (("my_podium_checks:other", "is no function"), ("not_there:x", "PYTHONPATH")):
+        with pytest.raises(ConfigError, match=why):
+            guardrail_of(
+                GuardrailSettings(name="own", kind="python", places=("answer",), hook=wrong)
+            )
+    sys.modules.pop("my_podium_checks")
+
+
+def test_a_pool_file_adds_its_guardrails_or_replaces_those_of_the_file() -> None:
+    ours = ConfigFile.model_validate({"guardrail": [{"kind": "redact"}]})
+    pool = ConfigFile.model_validate({"guardrail": [{"kind": "python", "hook": "a:b"}]})
+    assert [table.kind for table in ours.completed(pool).guardrail] == ["python", "redact"]
+    assert [table.kind for table in ours.overlaid(pool).guardrail] == ["python"]
+    assert ours.overlaid(ConfigFile.model_validate({})).guardrail == ours.guardrail
+
+
+def test_the_fingerprint_shows_every_change() -> None:
+    one = GuardrailSettings(name="x", kind="redact", places=("answer",))
+    other = GuardrailSettings(name="x", kind="redact", places=("answer",), on_error="pass")
+    assert fingerprint([one]) == fingerprint([one])
+    assert len({fingerprint([]), fingerprint([one]), fingerprint([other])}) == 3
