@@ -4,11 +4,12 @@ port, in the event loop of the test. Its store is a directory of the test's."""
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import uvicorn
@@ -29,6 +30,10 @@ from podium.store.keys import Rules
 from podium.usage import Price
 from podium.worker import Worker
 from support.serving import application
+
+_PORTS: Final[dict[int, None]] = {}
+"""The ports of servers that there were. The next one takes the same, if it is free: a browser has
+the files of the pages from there, and need neither ask for them nor read them again."""
 
 
 def pool_of_three() -> list[Worker]:
@@ -132,12 +137,11 @@ async def site_over(
 
 @asynccontextmanager
 async def listening(app: Any) -> AsyncIterator[str]:
-    """The application on a free loopback port."""
+    """The application on a loopback port."""
+    bound = _bound()
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            host="127.0.0.1",
-            port=0,
             log_config=None,
             access_log=False,
             ws="none",
@@ -145,21 +149,35 @@ async def listening(app: Any) -> AsyncIterator[str]:
             timeout_graceful_shutdown=1,
         )
     )
-    serving = asyncio.create_task(_served(server))
+    serving = asyncio.create_task(_served(server, bound))
     while not server.started:
         assert not serving.done(), "the server ended before it listened"
         await asyncio.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
         server.should_exit = True
         await serving
 
 
-async def _served(server: uvicorn.Server) -> None:
+def _bound() -> socket.socket:
+    """A socket on a port that servers of this process had before, else on a free one."""
+    for port in (*_PORTS, 0):
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            made.bind(("127.0.0.1", port))
+        except OSError:  # another server has it still
+            made.close()
+            continue
+        _PORTS.setdefault(made.getsockname()[1])
+        return made
+    raise AssertionError("no port is free")
+
+
+async def _served(server: uvicorn.Server, bound: socket.socket) -> None:
     """Until it is told to stop. Where it cannot start, one test fails and not the whole session."""
     try:
-        await server._serve()
+        await server._serve([bound])
     except SystemExit as exit_:
         raise RuntimeError("the server could not start; its log says why") from exit_

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pytest
 
-from support.site import Site, site_over
+from support.browsing import shown
+from support.site import Site
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from server.pages.conftest import Watched
+    from server.pages.conftest import Serve
 
 Scheme = Literal["light", "dark"]
 
@@ -29,7 +29,11 @@ SETTLED: Final = """async ([scheme, width]) => {
         && matchMedia('(prefers-reduced-motion: reduce)').matches && innerWidth === width;
     for (let n = 0; n < 300 && !isThere(); n += 1) await frame();
     for (let n = 0; n < 3; n += 1) await frame();
-    await Promise.allSettled(document.getAnimations().map((animation) => animation.finished));
+    // What is inherited changes once more each time that whom it is inherited from has changed.
+    for (let n = 0; n < 100 && document.getAnimations().length > 0; n += 1) {
+        await Promise.allSettled(document.getAnimations().map((animation) => animation.finished));
+        await frame();
+    }
 }"""
 COLOURS: Final = ("color-contrast", "link-in-text-block")
 """What alone can differ between light and dark."""
@@ -58,8 +62,9 @@ async def barriers(page: Page, rules: tuple[str, ...] = ()) -> list[dict[str, An
 
 async def barriers_in_every_look(page: Page, axe: str) -> dict[tuple[Scheme, int], Any]:
     """What is serious or critical on the page that was gone to, light, dark and small."""
-    await page.wait_for_load_state("networkidle")
+    await shown(page)
     await page.evaluate(UNFOLD)
+    await shown(page)
     await page.evaluate(axe)
     found = {}
     for scheme, width in LOOKS:
@@ -114,7 +119,7 @@ async def test_a_barrier_would_be_found(page: Page, axe: str) -> None:
 
 
 async def test_curves_and_tables_of_learning_shut_nobody_out(
-    page: Page, watched: Watched, tmp_path: Path, axe: str
+    page: Page, serve: Serve, tmp_path: Path, axe: str
 ) -> None:
     root = Path(__file__).parents[3]
     (tmp_path / "mine").mkdir()
@@ -123,12 +128,11 @@ async def test_curves_and_tables_of_learning_shut_nobody_out(
     samples = {"step": 109, "question": "Why?", "text": "model_id = [0]", "right": True}
     trained = tmp_path / "trained"
     trained.mkdir()
-    shutil.copy(root / "results" / "trials" / "grpo-4.jsonl", trained / "metrics.jsonl")
+    steps = (root / "results" / "trials" / "grpo-4.jsonl").read_text().splitlines(keepends=True)
+    (trained / "metrics.jsonl").write_text("".join(steps[-12:]))
     (trained / "samples.jsonl").write_text(json.dumps(samples) + "\n")
     settings = (str(trained), str(tmp_path / "mine"))
-    async with site_over(tmp_path, learning=settings) as site:
-        watched.origins.add(site.address + "/")
+    async with serve(learning=settings) as site:
         for path in ("/learning", "/learning/trained", "/learning/mine"):
             await page.goto(site.url(path))
             assert not await barriers_in_every_look(page, axe), path
-        await page.close()

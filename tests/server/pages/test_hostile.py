@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,13 +15,14 @@ from podium.errors import RequestRefused
 from podium.providers import ScriptedWorker
 from podium.server.pages.files import STATIC
 from podium.workflow import Step, Workflow
+from support.browsing import shown
 from support.hostile import ACT, HOSTILE
-from support.site import Site, site_over
+from support.site import Site
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-    from server.pages.conftest import Watched
+    from server.pages.conftest import Serve, Watched
 
 FORBIDDEN: Final = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|srcdoc\s*=|"
@@ -69,6 +69,7 @@ def test_no_page_makes_markup_of_text(path: Path) -> None:
     assert not [line for line in found if not any(word in line for word in allowed)]
 
 
+@pytest.mark.usefixtures("fresh_profile")
 async def test_they_would_act_on_a_page_that_let_them(context: BrowserContext) -> None:
     """Else the tests below would show nothing. Each has a frame of its own."""
     page = await context.new_page()
@@ -97,7 +98,7 @@ async def test_they_would_act_on_a_page_that_let_them(context: BrowserContext) -
 async def test_as_markdown_and_in_attributes_none_executes(page: Page, site: Site) -> None:
     await page.goto(site.url("/docs"))
     await page.get_by_role("heading", level=1).first.wait_for()
-    shown = await page.evaluate(
+    words = await page.evaluate(
         """async (texts) => {
             const { markdown } = await import('/static/lib/markdown.js');
             const { h } = await import('/static/lib/dom.js');
@@ -120,10 +121,10 @@ async def test_as_markdown_and_in_attributes_none_executes(page: Page, site: Sit
     )
     await page.evaluate(SETTLED)
     assert await page.evaluate(ACTED) == NOTHING
-    assert "<script>window.taken=1</script>" in shown
-    assert "␛[31m" in shown
-    assert "\x1b" not in shown
-    assert "[U+202E]" in shown
+    assert "<script>window.taken=1</script>" in words
+    assert "␛[31m" in words
+    assert "\x1b" not in words
+    assert "[U+202E]" in words
 
 
 EVERYTHING: Final = "\n\n".join(HOSTILE)
@@ -136,35 +137,30 @@ WORKFLOW: Final = Workflow(
 )
 
 
-@asynccontextmanager
-async def hostile_site(directory: Path, watched: Watched) -> AsyncIterator[Site]:
+def hostile_site(serve: Serve) -> AbstractAsyncContextManager[Site]:
     """A server of which everything that can be is hostile: names of workers, what they are said to
     be good at, their replies, their errors."""
     workers = [
         ScriptedWorker(HOSTILE[2], EVERYTHING, description=HOSTILE[3]),
         ScriptedWorker(HOSTILE[35], RequestRefused(EVERYTHING), description=HOSTILE[26]),
     ]
-    async with site_over(directory, workers, conductor=FixedConductor(WORKFLOW)) as site:
-        watched.origins.add(site.address + "/")
-        yield site
+    return serve(workers, conductor=FixedConductor(WORKFLOW))
 
 
-async def test_on_the_pages_of_what_was_done_none_executes(
-    page: Page, tmp_path: Path, watched: Watched
-) -> None:
-    async with hostile_site(tmp_path, watched) as site:
+async def test_on_the_pages_of_what_was_done_none_executes(page: Page, serve: Serve) -> None:
+    async with hostile_site(serve) as site:
         run_id = await site.ask(EVERYTHING)
-        shown = ""
+        words = ""
         for path in ("/runs", f"/runs/{run_id}", "/pool", "/spend"):
             await page.goto(site.url(path))
-            await page.wait_for_load_state("networkidle")
+            await shown(page)
             await page.evaluate(UNFOLD)
+            await shown(page)
             await page.evaluate(SETTLED)
             assert await page.evaluate(ACTED) == NOTHING, path
-            shown += await page.locator("main").inner_text()
-        assert shown.count(HOSTILE[0]) > 3
-        assert shown.count(HOSTILE[2]) > 3
-        await page.close()
+            words += await page.locator("main").inner_text()
+        assert words.count(HOSTILE[0]) > 3
+        assert words.count(HOSTILE[2]) > 3
 
 
 def write_hostile_learning(directory: Path) -> None:
@@ -190,45 +186,42 @@ def write_hostile_learning(directory: Path) -> None:
 
 
 async def test_on_the_pages_of_what_was_learned_none_executes(
-    page: Page, tmp_path: Path, watched: Watched
+    page: Page, tmp_path: Path, serve: Serve
 ) -> None:
     directory = tmp_path / HOSTILE[2]
     write_hostile_learning(directory)
-    async with site_over(tmp_path, learning=(str(directory),)) as site:
-        watched.origins.add(site.address + "/")
-        shown = {}
+    async with serve(learning=(str(directory),)) as site:
+        words = {}
         await page.goto(site.url("/learning"))
         links = page.get_by_role("table").get_by_role("link")
         await links.first.wait_for()
         addresses = [await link.get_attribute("href") for link in await links.all()]
         for path in ("/learning", *sorted(filter(None, addresses))):
             await page.goto(site.url(path))
-            await page.wait_for_load_state("networkidle")
+            await shown(page)
             await page.evaluate(UNFOLD)
+            await shown(page)
             await page.evaluate(SETTLED)
             assert await page.evaluate(ACTED) == NOTHING, path
-            shown[path] = await page.locator("main").inner_text()
-        listed, training, evaluation = shown.values()
+            words[path] = await page.locator("main").inner_text()
+        listed, training, evaluation = words.values()
         assert HOSTILE[2] in listed
         assert training.count(HOSTILE[0]) >= 6, "of both samples, all that there is"
         assert evaluation.count(HOSTILE[0]) >= 3, "the suite, the strategy and its note"
-        await page.close()
 
 
-async def test_while_an_answer_is_streamed_none_executes(
-    page: Page, tmp_path: Path, watched: Watched
-) -> None:
-    async with hostile_site(tmp_path, watched) as site:
+async def test_while_an_answer_is_streamed_none_executes(page: Page, serve: Serve) -> None:
+    async with hostile_site(serve) as site:
         await page.goto(site.url("/"))
         await page.get_by_label("Question").fill(EVERYTHING)
         await page.get_by_role("button", name="Ask", exact=True).click()
         await page.get_by_text(HOSTILE[2], exact=False).first.wait_for()
-        await page.wait_for_load_state("networkidle")
+        await page.locator("main [data-status='answered']").wait_for()
         await page.evaluate(UNFOLD)
+        await shown(page)
         await page.evaluate(SETTLED)
         assert await page.evaluate(ACTED) == NOTHING
         assert HOSTILE[0] in await page.locator("main").inner_text()
-        await page.close()
 
 
 async def test_the_policy_stops_what_would_get_through_all_the_same(

@@ -1,8 +1,4 @@
-"""The page Learning: curves that grow while a training writes, plans through time, evaluations.
-
-Pages ask again and again, so each test opens its server before the page, which is then closed
-first.
-"""
+"""The page Learning: curves that grow while a training writes, plans through time, evaluations."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import pytest_asyncio
 
-from support.site import Site, site_over
+from support.site import Site
 
 playwright = pytest.importorskip("playwright.async_api")
 expect = playwright.expect
@@ -22,7 +18,7 @@ expect = playwright.expect
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-    from server.pages.conftest import Watched
+    from server.pages.conftest import Clock, Serve, Watched
 
 
 def metrics(step: int, **more: float) -> dict[str, Any]:
@@ -58,9 +54,8 @@ def trained(tmp_path: Path) -> Path:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def learning(tmp_path: Path, trained: Path, watched: Watched) -> AsyncIterator[Site]:
-    async with site_over(tmp_path, learning=(str(trained),)) as made:
-        watched.origins.add(made.address + "/")
+async def learning(serve: Serve, trained: Path) -> AsyncIterator[Site]:
+    async with serve(learning=(str(trained),)) as made:
         yield made
 
 
@@ -79,22 +74,21 @@ async def test_trainings_are_listed_and_lead_to_their_curves(learning: Site, pag
 
 
 async def test_curves_grow_while_the_training_writes(
-    learning: Site, page: Page, trained: Path
+    learning: Site, page: Page, trained: Path, clock: Clock
 ) -> None:
-    await page.clock.install()
     await page.goto(learning.url("/learning/trained.etudes"))
     reward = page.locator("figure", has=page.get_by_role("img", name="Reward", exact=True))
     await expect(reward.locator("desc")).to_have_text("reward: from 0.1 to 0.2, step 1 to 2.")
     write(trained / "etudes" / "metrics.jsonl", metrics(3), {"step": 3, "held_out/reward": 0.9})
     with (trained / "etudes" / "metrics.jsonl").open("a") as file:
         file.write('{"step": 4, "rewa')
-    await page.clock.run_for(2500)
+    await clock.run_for(2500)
     await expect(reward.locator("desc")).to_have_text(
         "reward: from 0.1 to 0.3, step 1 to 3. reward, held out: 0.9 at step 3."
     )
     await expect(page.locator("output")).to_have_text("step 3")
     (trained / "etudes" / "metrics.jsonl").write_text(json.dumps(metrics(1, reward=5.0)) + "\n")
-    await page.clock.run_for(2500)
+    await clock.run_for(2500)
     await expect(reward.locator("desc")).to_have_text("reward: 5 at step 1.")
 
 
@@ -120,15 +114,14 @@ async def test_a_slider_leads_through_the_plans_by_keyboard_and_by_address(
 
 
 async def test_a_training_that_has_not_begun_says_so(
-    learning: Site, page: Page, trained: Path
+    learning: Site, page: Page, trained: Path, clock: Clock
 ) -> None:
-    await page.clock.install()
     (trained / "new").mkdir()
     (trained / "new" / "metrics.jsonl").touch()
     await page.goto(learning.url("/learning/trained.new"))
     await expect(page.get_by_text("No step is written down yet.")).to_be_visible()
     write(trained / "new" / "metrics.jsonl", metrics(1))
-    await page.clock.run_for(2500)
+    await clock.run_for(2500)
     await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
     await expect(page.get_by_text("No step is written down yet.")).to_be_hidden()
 
@@ -150,37 +143,34 @@ async def test_a_name_that_there_is_not_is_told_with_the_way_back(
 
 
 async def test_a_server_that_goes_away_leaves_the_curves_and_says_so(
-    learning: Site, page: Page, watched: Watched
+    learning: Site, page: Page, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("Failed to load resource")
-    await page.clock.install()
     await page.goto(learning.url("/learning/trained.etudes"))
     await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
     await page.route("**/v1/learning/**", lambda route: route.abort())
-    await page.clock.run_for(2500)
+    await clock.run_for(2500)
     await expect(page.get_by_text("The server cannot be reached.")).to_be_visible()
     await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
 
 
 async def test_curves_stay_where_only_the_samples_cannot_be_had_and_those_come_later(
-    learning: Site, page: Page, watched: Watched
+    learning: Site, page: Page, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("Failed to load resource")
-    await page.clock.install()
     await page.route("**/samples", lambda route: route.abort())
     await page.goto(learning.url("/learning/trained.etudes"))
     await expect(page.get_by_text("The server cannot be reached.")).to_be_visible()
     await expect(page.get_by_role("img", name="Reward", exact=True)).to_be_visible()
     await page.unroute("**/samples")
-    await page.clock.run_for(2500)
+    await clock.run_for(2500)
     await expect(page.get_by_role("slider", name="Step")).to_be_visible()
     await expect(page.get_by_text("The server cannot be reached.")).to_be_hidden()
 
 
 async def test_an_evaluation_is_a_table_with_intervals_once_it_is_done(
-    learning: Site, page: Page, trained: Path
+    learning: Site, page: Page, trained: Path, clock: Clock
 ) -> None:
-    await page.clock.install()
     mine = trained / "mine"
     mine.mkdir()
     (mine / "evaluation.json").write_text('{"suite": "etudes", "seed": 7, "limit": 40}')
@@ -193,7 +183,7 @@ async def test_an_evaluation_is_a_table_with_intervals_once_it_is_done(
         "against_best_single": {"value": 0.275, "low": 0.12, "high": 0.4, "p_value": 0.001},
     }  # fmt: skip
     (mine / "summary.json").write_text(json.dumps({"suite": "etudes", "n": 40, "rows": [row]}))
-    await page.clock.run_for(6000)
+    await clock.run_for(6000)
     shown = page.get_by_role("region", name="Strategies").get_by_role("row", name="ideal")
     await expect(shown).to_contain_text("30%")
     await expect(shown).to_contain_text("18% to 45%")

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest_asyncio
-
 from support.site import Site
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, Route
 
     from server.pages.conftest import Watched
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def opened(page: Page, site: Site) -> Page:
-    """A page on which modules can be called."""
-    await page.goto(site.url("/docs"))
-    await page.get_by_role("heading", level=1).first.wait_for()
-    return page
 
 
 FIGURES: Final = {
@@ -45,10 +35,10 @@ FIGURES: Final = {
 }
 
 
-async def test_figures_are_as_people_read_them_and_the_unknown_is_a_dash(opened: Page) -> None:
+async def test_figures_are_as_people_read_them_and_the_unknown_is_a_dash(on_a_page: Page) -> None:
     shown: dict[str, Any] = {}
     for call in FIGURES:
-        shown[call] = await opened.evaluate(
+        shown[call] = await on_a_page.evaluate(
             f"""async () => {{
                 const {{ usd, duration, count, percent, when }} =
                     await import('/static/lib/format.js');
@@ -61,8 +51,8 @@ async def test_figures_are_as_people_read_them_and_the_unknown_is_a_dash(opened:
     assert shown["count(1234567)"][1] == "1,234,567"
 
 
-async def test_a_text_is_shortened_by_characters_as_people_count_them(opened: Page) -> None:
-    made = await opened.evaluate(
+async def test_a_text_is_shortened_by_characters_as_people_count_them(on_a_page: Page) -> None:
+    made = await on_a_page.evaluate(
         """async () => {
             const { shorten } = await import('/static/lib/format.js');
             return [shorten(' a\\n b ', 9), shorten('abcdef', 4), shorten('🎻🎻🎻', 2)];
@@ -71,8 +61,8 @@ async def test_a_text_is_shortened_by_characters_as_people_count_them(opened: Pa
     assert made == ["a b", "abc…", "🎻…"]
 
 
-async def test_elements_take_no_markup_and_no_script(opened: Page) -> None:
-    made = await opened.evaluate(
+async def test_elements_take_no_markup_and_no_script(on_a_page: Page) -> None:
+    made = await on_a_page.evaluate(
         """async () => {
             const { h, s } = await import('/static/lib/dom.js');
             const refused = (make) => { try { make(); return null; } catch (e) { return e.name; } };
@@ -98,11 +88,11 @@ async def test_elements_take_no_markup_and_no_script(opened: Page) -> None:
     }
 
 
-async def test_events_are_read_however_they_are_cut(opened: Page) -> None:
+async def test_events_are_read_however_they_are_cut(on_a_page: Page) -> None:
     sent = (
         ": alive\n\nevent: a\ndata: one\ndata:two\n\nid: 7\r\ndata: ü\r\n\r\ndata\n\nevent: b\n\n"
     )
-    read = await opened.evaluate(
+    read = await on_a_page.evaluate(
         """async (sent) => {
             const { events } = await import('/static/lib/events.js');
             const bytes = new TextEncoder().encode(sent);
@@ -133,7 +123,7 @@ async def test_events_are_read_however_they_are_cut(opened: Page) -> None:
 
 
 async def test_a_refusal_says_what_happened_and_how_to_go_on(
-    opened: Page, watched: Watched
+    on_a_page: Page, watched: Watched
 ) -> None:
     watched.allow("Failed to load resource")
 
@@ -143,9 +133,9 @@ async def test_a_refusal_says_what_happened_and_how_to_go_on(
         body = "gateway" if status == 502 else '{"error": {"message": "no more today"}}'
         await route.fulfill(status=status, body=body, headers=headers)
 
-    await opened.route("**/refuse/*", answer)
-    await opened.route("**/gone", lambda route: route.abort())
-    told = await opened.evaluate(
+    await on_a_page.route("**/refuse/*", answer)
+    await on_a_page.route("**/gone", lambda route: route.abort())
+    told = await on_a_page.evaluate(
         """async () => {
             const { get, ApiError } = await import('/static/lib/api.js');
             const all = [];
@@ -167,9 +157,9 @@ async def test_a_refusal_says_what_happened_and_how_to_go_on(
     assert all(each[3] for each in told)
 
 
-async def test_who_stops_a_request_is_told_so_and_nothing_else(opened: Page, site: Site) -> None:
+async def test_who_stops_a_request_is_told_so_and_nothing_else(on_a_page: Page, site: Site) -> None:
     run_id = await site.ask("Why?")
-    seen = await opened.evaluate(
+    seen = await on_a_page.evaluate(
         """async (path) => {
             const { get, stream } = await import('/static/lib/api.js');
             const names = [];

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,7 +25,7 @@ from support.wire import wire_to
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page, Route
 
-    from server.pages.conftest import Watched
+    from server.pages.conftest import Clock, Serve, Watched
 
 QUESTION = "Is 91 a prime?"
 ANSWER = "No: **91** is 7 times 13."
@@ -156,12 +155,9 @@ async def test_the_end_tells_cost_time_tokens_and_the_way_to_the_run(
     assert await link.get_attribute("href") == f"/runs/{run.id}"
 
 
-async def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing(
-    page: Page, tmp_path: Path, watched: Watched
-) -> None:
+async def test_a_cost_that_nobody_knows_is_a_dash_and_not_nothing(page: Page, serve: Serve) -> None:
     workers = actors(bobs_price=None)
-    async with site_over(tmp_path, workers, conductor=FixedConductor(JOIN)) as site:
-        watched.origins.add(f"{site.address}/")
+    async with serve(workers, conductor=FixedConductor(JOIN)) as site:
         card = await asked(page, site.address)
         await answered(card)
         told = await figures(card)
@@ -218,19 +214,14 @@ async def test_without_a_question_nothing_is_asked(page: Page, stage: Stage) -> 
     assert not stage.ada.asked
 
 
-async def test_every_round_is_shown_and_the_last_answer_stands(
-    page: Page, tmp_path: Path, watched: Watched
-) -> None:
+async def test_every_round_is_shown_and_the_last_answer_stands(page: Page, serve: Serve) -> None:
     workers = actors()
-    async with site_over(
-        tmp_path, workers, conductor=Improving(), options=Options(rounds=2)
-    ) as site:
-        watched.origins.add(f"{site.address}/")
+    async with serve(workers, conductor=Improving(), options=Options(rounds=2)) as site:
         card = await asked(page, site.address)
         await answered(card)
-    assert await card.locator(".graph").count() == 2
-    await card.get_by_role("heading", name="Round 2").wait_for()
-    assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
+        assert await card.locator(".graph").count() == 2
+        await card.get_by_role("heading", name="Round 2").wait_for()
+        assert await card.locator(".answer .prose").inner_text() == "No: 91 is 7 times 13."
 
 
 async def test_an_edited_plan_runs_beside_the_first(page: Page, stage: Stage) -> None:
@@ -348,17 +339,14 @@ async def test_the_best_single_worker_answers_beside_the_plan(page: Page, stage:
     assert len(stage.cleo.asked) == calls, "it is not asked again"
 
 
-async def test_where_all_cost_the_same_none_is_called_the_dearest(
-    page: Page, tmp_path: Path, watched: Watched
-) -> None:
+async def test_where_all_cost_the_same_none_is_called_the_dearest(page: Page, serve: Serve) -> None:
     workers = [Paced(name, "No.", price=0.0) for name in ("ada", "bob", "cleo")]
-    async with site_over(tmp_path, workers, conductor=FixedConductor(JOIN)) as site:
-        watched.origins.add(f"{site.address}/")
+    async with serve(workers, conductor=FixedConductor(JOIN)) as site:
         card = await asked(page, site.address)
         await card.get_by_role("button", name="What would the best single worker").click()
         alone = version(page, "ada alone")
         await alone.get_by_text("it is named first").wait_for()
-    assert "dearest" not in await alone.inner_text()
+        assert "dearest" not in await alone.inner_text()
 
 
 async def test_more_than_two_questions_at_once_wait_for_their_turn(
@@ -461,17 +449,16 @@ async def test_a_budget_that_is_spent_is_told_with_its_run(
 
 
 async def test_who_asks_too_often_is_told_how_long_to_wait(
-    page: Page, stage: Stage, watched: Watched
+    page: Page, stage: Stage, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("429 (Too Many Requests)")
-    await page.clock.install()
     await refuse(page, 429, "too many requests with this key", {"Retry-After": "7"})
     card = await asked(page, stage.site.address)
     await card.get_by_text("too many requests with this key").wait_for()
     waiting = card.get_by_role("button", name="Ask again in 7 s")
     assert await waiting.is_disabled()
     await page.unroute("**/v1/responses")
-    await page.clock.run_for(8000)
+    await clock.run_for(8000)
     await card.get_by_role("button", name="Ask again", exact=True).click()
     await answered(card)
 

@@ -1,12 +1,7 @@
-"""The page Pool: who is in it, how everyone is, what each is used for, and all of it live.
-
-Pages ask again and again, so each test opens its server before the page, which is then closed
-first.
-"""
+"""The page Pool: who is in it, how everyone is, what each is used for, and all of it live."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +11,7 @@ from podium.providers import ScriptedWorker
 from podium.run import Run, timestamp
 from podium.workflow import Step
 from support.kept import attempt, kept_run
-from support.site import Site, site_over
+from support.site import Site
 
 playwright = pytest.importorskip("playwright.async_api")
 expect = playwright.expect
@@ -24,7 +19,7 @@ expect = playwright.expect
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-    from server.pages.conftest import Watched
+    from server.pages.conftest import Clock, Serve, Watched
 
 HOSTILE = "Check <img src=x onerror=alert(1)> this."
 
@@ -56,15 +51,13 @@ async def test_workers_stand_beside_each_other_with_what_is_known(site: Site, pa
 
 
 async def test_the_pool_that_podium_brings_along_is_said_to_be_small(
-    tmp_path: Path, page: Page, watched: Watched
+    page: Page, serve: Serve
 ) -> None:
     tiny = WorkerProfile(name="lists", provider="llamacpp", model="smollm2-135m-instruct")
-    async with site_over(tmp_path, [ScriptedWorker(tiny, "Three.")]) as site:
-        watched.origins.add(f"{site.address}/")
+    async with serve([ScriptedWorker(tiny, "Three.")]) as site:
         for path in ("/", "/pool"):
             await page.goto(site.url(path))
             await expect(page.get_by_text("they are often wrong")).to_be_visible()
-        await page.goto("about:blank")
 
 
 async def test_other_pools_are_not(site: Site, page: Page) -> None:
@@ -84,32 +77,32 @@ async def test_what_a_worker_is_used_for_leads_to_the_run(site: Site, page: Page
     await expect(page.get_by_role("heading", level=1)).to_have_text("Pool")
 
 
-async def test_figures_follow_what_happens_and_the_focus_stays(site: Site, page: Page) -> None:
-    await page.clock.install()
+async def test_figures_follow_what_happens_and_the_focus_stays(
+    site: Site, page: Page, clock: Clock
+) -> None:
     await page.goto(site.url("/pool"))
     row = page.get_by_role("row", name="solver")
     await expect(row).to_contain_text("not called")
     await row.get_by_role("link").focus()
     await site.store.finish(work())
-    await page.clock.run_for(6000)
+    await clock.run_for(6000)
     await expect(row).to_contain_text("working")
     assert await page.evaluate("document.activeElement.textContent") == "solver"
 
 
 async def test_a_server_that_goes_away_is_told_and_so_is_its_return(
-    site: Site, page: Page, watched: Watched
+    site: Site, page: Page, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("ERR_FAILED", "Failed to load resource")
-    await page.clock.install()
     await page.goto(site.url("/pool"))
     await expect(page.get_by_role("row", name="solver")).to_be_visible()
     await page.route("**/v1/pool*", lambda route: route.abort())
-    await page.clock.run_for(6000)
+    await clock.run_for(6000)
     notice = page.get_by_text("The server cannot be reached.")
     await expect(notice).to_be_visible()
     await expect(page.get_by_role("row", name="solver")).to_be_visible()
     await page.unroute("**/v1/pool*")
-    await page.clock.run_for(6000)
+    await clock.run_for(6000)
     await expect(notice).to_be_hidden()
 
 
@@ -147,7 +140,7 @@ async def test_a_small_window_scrolls_the_table_and_not_the_page(site: Site, pag
     table = page.get_by_role("region", name="Workers beside each other")
     await table.focus()
     await page.keyboard.press("ArrowRight")
-    await page.wait_for_function("document.getElementById('pool-table').scrollLeft > 0")
+    await page.wait_for_function("() => document.getElementById('pool-table').scrollLeft > 0")
     width = await page.evaluate("document.documentElement.scrollWidth")
     assert width <= 380
 

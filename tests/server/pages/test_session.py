@@ -14,7 +14,7 @@ from support.site import Site
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
-    from server.pages.conftest import Watched
+    from server.pages.conftest import Clock, Watched
 
 
 async def test_a_key_is_exchanged_for_a_cookie_that_scripts_cannot_read(
@@ -135,28 +135,27 @@ async def test_who_does_not_sign_in_is_told_how(
 
 
 async def test_a_session_that_ends_while_a_page_is_looked_at_is_told_without_a_dialog(
-    site_with_keys: Site, page: Page, context: BrowserContext, watched: Watched
+    site_with_keys: Site, page: Page, context: BrowserContext, watched: Watched, clock: Clock
 ) -> None:
     watched.allow("401")
-    await page.clock.install()
     await page.goto(site_with_keys.url("/pool"))
     await page.get_by_label("Key").fill(site_with_keys.token)
     await page.keyboard.press("Enter")
     await page.get_by_role("row", name="solver").wait_for()
     await context.clear_cookies()
-    await page.clock.run_for(6000)
+    await clock.run_for(6000)
     notice = page.locator(".notice")
     sign_in = notice.get_by_role("button", name="Sign in")
     await sign_in.focus()
     async with page.expect_response("**/v1/pool*"):
-        await page.clock.run_for(6000)
+        await clock.run_for(6000)
     assert await page.get_by_role("dialog").count() == 0
     assert await sign_in.evaluate("button => button === document.activeElement")
     await sign_in.click()
     await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
     await page.keyboard.press("Enter")
     await page.get_by_role("dialog").wait_for(state="detached")
-    await page.clock.run_for(6000)
+    await clock.run_for(6000)
     await notice.wait_for(state="hidden")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from support.browsing import shown
 from support.site import Site
 from support.wire import wire_to
 
@@ -120,7 +121,7 @@ async def test_no_page_is_wider_than_a_small_window(page: Page, site: Site) -> N
     await page.set_viewport_size({"width": 380, "height": 800})
     for path in (*PAGES, "/docs"):
         await page.goto(site.url(path))
-        await page.wait_for_load_state("networkidle")
+        await shown(page)
         assert await page.evaluate("document.documentElement.scrollWidth") <= 380, path
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +15,7 @@ from podium.store.keys import KeyUsage, Rules
 from podium.usage import Price
 from podium.workflow import Step
 from support.kept import attempt, kept_run
-from support.site import Site, site_over
+from support.site import Site
 
 playwright = pytest.importorskip("playwright.async_api")
 expect = playwright.expect
@@ -24,7 +23,7 @@ expect = playwright.expect
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
-    from server.pages.conftest import Watched
+    from server.pages.conftest import Clock, Serve, Watched
 
 SOLVE = Step("solver", "Solve the riddle.", ())
 MARCH = "from=2026-03-01&to=2026-03-31"
@@ -89,16 +88,15 @@ async def test_the_range_is_chosen_and_stands_in_the_address(site: Site, page: P
     await page.wait_for_url(f"**to={today}")
 
 
-async def test_what_is_spent_meanwhile_is_added(site: Site, page: Page) -> None:
-    await page.clock.install()
+async def test_what_is_spent_meanwhile_is_added(site: Site, page: Page, clock: Clock) -> None:
     await page.goto(site.url("/spend"))
     await expect(page.get_by_text("Nothing was spent on these days.")).to_be_visible()
     await site.store.finish(spent(1, 0.25, created_at=timestamp()))
-    await page.clock.run_for(11_000)
+    await clock.run_for(11_000)
     await expect(line(page, "Total")).to_contain_text("$0.25")
     await page.get_by_text("Numbers").click()
     await site.store.finish(spent(2, 0.5, created_at=timestamp()))
-    await page.clock.run_for(11_000)
+    await clock.run_for(11_000)
     await expect(line(page, "Total")).to_contain_text("$0.75")
     await expect(page.get_by_role("region", name="Numbers of Dollars")).to_be_visible()
 
@@ -158,12 +156,9 @@ async def test_a_year_of_days_is_drawn_at_once(site: Site, page: Page) -> None:
     assert await page.locator(".chart-bar").count() == 365
 
 
-async def test_where_all_was_free_there_is_no_chart_of_nothing(
-    tmp_path: Path, page: Page, watched: Watched
-) -> None:
+async def test_where_all_was_free_there_is_no_chart_of_nothing(page: Page, serve: Serve) -> None:
     free = ScriptedWorker("free", "Yes.", price=Price(input=0.0, output=0.0))
-    async with site_over(tmp_path, [free]) as site:
-        watched.origins.add(f"{site.address}/")
+    async with serve([free]) as site:
         await site.ask("Is it free?", model="podium-mini")
         await page.set_viewport_size({"width": 380, "height": 800})
         await page.goto(site.url("/spend"))
@@ -171,4 +166,3 @@ async def test_where_all_was_free_there_is_no_chart_of_nothing(
         await expect(page.locator(".chart-place")).to_have_count(0)
         spent = page.get_by_role("columnheader", name="Spent")
         assert await spent.evaluate("element => element.getBoundingClientRect().right < innerWidth")
-        await page.goto("about:blank")
