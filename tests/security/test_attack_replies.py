@@ -64,10 +64,6 @@ TOPOLOGIES: Final = {
     "all": Workflow((Step("a", "s0"), Step("thief", "s1", "all"), Step("b", "s2", "all"))),
 }
 
-_SECTION: Final = (
-    r'<(question|subtask|reply|answer|conversation){}( step="[^"]*")?>\n(.*?)\n</\1{}>'
-)
-
 
 @dataclass
 class Troupe:
@@ -108,12 +104,17 @@ async def performed(
 
 
 def frame(prompt: str) -> tuple[str, list[str]]:
-    """A prompt without what stands between its own tags, and that apart. Podium's tags come first,
-    so it is they that say which mark there is."""
+    """A prompt without what stands between its own tags, and that apart, as a reader that is easily
+    taken in reads it: whatever looks like an end is one. Podium's tags come first, so it is they
+    that say which mark there is."""
     mark = re.search(r"<(?:question|answer)(-[0-9a-f]{12}|)>", prompt)
     assert mark is not None, prompt
-    section = re.compile(_SECTION.format(mark[1], mark[1]), re.DOTALL)
-    inside = [found[2] for found in section.findall(prompt)]
+    section = re.compile(
+        rf'<(question|subtask|reply|answer){mark[1]}( step="[^"]*")?>(.*?)'
+        rf"[<＜][\s/\u200b\u2060]*\1{mark[1]}[^>＞]*[>＞]",
+        re.DOTALL | re.IGNORECASE,
+    )
+    inside = [found[2].removeprefix("\n").removesuffix("\n") for found in section.findall(prompt)]
     return section.sub(r"<\1\2>", prompt), inside
 
 
