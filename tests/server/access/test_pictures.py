@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from podium.config import ServerSettings
 from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.request import Image, Message, ToolResult, user
+from podium.server.access import pictures
 from podium.server.access.pictures import check_pictures, is_public
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
@@ -89,15 +92,91 @@ def test_an_address_on_the_internet_is_public(url: str) -> None:
     assert is_public(url)
 
 
-def test_pictures_that_tools_showed_are_looked_at_as_well() -> None:
+async def test_pictures_that_tools_showed_are_looked_at_as_well() -> None:
     shown = ToolResult("c1", "see", images=(Image(url=METADATA),))
     with pytest.raises(Refusal, match="169.254.169.254.* is not at a public address"):
-        check_pictures([user("Look."), Message("tool", (shown,))], private=False)
+        await check_pictures([user("Look."), Message("tool", (shown,))], private=False)
 
 
-def test_a_picture_in_the_message_itself_is_nowhere_to_be_looked_up() -> None:
+async def test_a_picture_in_the_message_itself_is_nowhere_to_be_looked_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pictures, "addresses_of", _nobody_asks)
     picture = Image(media_type="image/png", data="aGk=")
-    check_pictures([Message("user", (picture,))], private=False)
+    await check_pictures([Message("user", (picture,))], private=False)
+
+
+def _nobody_asks(host: str) -> list[str]:
+    raise AssertionError(f"{host} was looked up")
+
+
+@pytest.mark.parametrize(
+    "leads_to",
+    [
+        ["169.254.169.254"],
+        ["127.0.0.1"],
+        ["10.1.2.3"],
+        ["::1"],
+        ["fe80::1%eth0"],
+        ["fd00::7"],
+        ["::ffff:192.168.1.1"],
+        ["64:ff9b::a9fe:a9fe"],
+        ["93.184.216.34", "10.0.0.1"],
+    ],
+)
+async def test_a_name_that_leads_into_a_network_is_not_public(
+    leads_to: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "addresses_of", {"pictures.example.org": leads_to}.__getitem__)
+    picture = Image(url="https://pictures.example.org/a.png")
+    with pytest.raises(Refusal, match="is not at a public address"):
+        await check_pictures([Message("user", (picture,))], private=False)
+
+
+@pytest.mark.parametrize("leads_to", [["93.184.216.34", "2606:2800:220:1::1"], []])
+async def test_a_name_that_leads_to_the_internet_or_nowhere_is_handed_on(
+    leads_to: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pictures, "addresses_of", lambda host: leads_to)
+    picture = Image(url="https://pictures.example.org/a.png")
+    await check_pictures([Message("user", (picture,))], private=False)
+
+
+async def test_each_name_is_looked_up_once_and_an_address_in_figures_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(pictures, "addresses_of", lambda host: asked.append(host) or [])  # type: ignore[func-returns-value]
+    urls = ("https://a.example.org/1", "https://a.example.org/2", "https://1.1.1.1/3")
+    await check_pictures([Message("user", tuple(Image(url=u) for u in urls))], private=False)
+    assert asked == ["a.example.org"]
+
+
+async def test_a_name_that_nobody_answers_for_in_time_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    let_go = threading.Event()
+    monkeypatch.setattr(pictures, "addresses_of", lambda host: let_go.wait(10) and [])
+    monkeypatch.setattr(pictures, "LOOK_UP_SECONDS", 0.01)
+    picture = Image(url="https://slow.example.org/a.png")
+    try:
+        with pytest.raises(Refusal, match="could not be looked up"):
+            await check_pictures([Message("user", (picture,))], private=False)
+    finally:
+        let_go.set()
+
+
+async def test_a_request_has_only_so_many_names_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "addresses_of", _nobody_asks)
+    many = tuple(Image(url=f"https://h{n}.example.org/") for n in range(pictures.MOST_HOSTS + 1))
+    with pytest.raises(Refusal, match="are the most"):
+        await check_pictures([Message("user", many)], private=False)
+
+
+def test_the_systems_resolver_knows_this_machine_and_not_every_name() -> None:
+    assert "127.0.0.1" in pictures.addresses_of("localhost")
+    assert pictures.addresses_of("no such name") == []
+    assert pictures.addresses_of("a" * 300 + ".example") == []
 
 
 @pytest.mark.parametrize(("allowed", "status"), [(False, 400), (True, 200)])

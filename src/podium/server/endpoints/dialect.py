@@ -107,7 +107,7 @@ class Visit:
         try:
             body = with_headers(await exchange.json(service.settings.body_megabytes), exchange)
             self._asked = asked = self.read(body)
-            check_pictures(asked.messages, private=service.settings.private_images)
+            await check_pictures(asked.messages, private=service.settings.private_images)
             self._target = target = service.names.find(asked.model)
             self._traces = self._wants_trace(asked, target)
             request = Request(asked.messages, tools=asked.terms.tools)
