@@ -73,6 +73,7 @@ class Service:
             usage=bill.usage,
             orchestration=bill.orchestration,
             cost_usd=bill.cost_usd,
+            run=bill.run,
         )
         for kind in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
             amount = getattr(bill.usage, kind)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, Protocol, final, get_args
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, final, get_args
 
 from pydantic import ConfigDict
 
 from podium.errors import ConfigError
 from podium.quick import quick
 from podium.run import Tier
+
+if TYPE_CHECKING:
+    from podium.store.charges import RunCharge
 
 Scope = Literal[
     "ask", "plan", "workflow", "runs:read", "runs:delete", "gateway", "metrics", "admin"
@@ -143,6 +146,10 @@ class Charged:
     def __add__(self, other: Charged) -> Charged:
         return Charged(self.usd + other.usd, self.tokens + other.tokens)
 
+    def __sub__(self, other: Charged) -> Charged:
+        """What is left of this without the other; it may be less than nothing."""
+        return Charged(self.usd - other.usd, self.tokens - other.tokens)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -173,12 +180,17 @@ class KeyStore(Protocol):
         """Revoke a key for good; again is no fault. Raises `NotFound` when there is none."""
         ...
 
-    async def record(self, used: Sequence[KeyUsage]) -> None:
-        """Add to what was used: all of it, or nothing where an error is raised."""
+    async def record(self, used: Sequence[KeyUsage], runs: Sequence[RunCharge] = ()) -> None:
+        """Add to what was used, and charge runs what they have not been charged yet: all of it,
+        or nothing where an error is raised."""
         ...
 
     async def standing(self, key_id: str, day: str) -> Standing:
         """What the key has been charged, as of that day."""
+        ...
+
+    async def charged_for(self, run_id: str) -> Charged:
+        """What a key has been charged for that run so far."""
         ...
 
     async def usage(

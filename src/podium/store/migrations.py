@@ -203,11 +203,34 @@ def _runs_to_forget(connection: Connection) -> None:
     )
 
 
+def _charges(connection: Connection) -> None:
+    connection.exec_driver_sql(
+        """
+        CREATE TABLE charges (
+            run_id TEXT NOT NULL PRIMARY KEY,
+            key_id TEXT NOT NULL,
+            day TEXT NOT NULL,
+            input_tokens BIGINT NOT NULL,
+            output_tokens BIGINT NOT NULL,
+            orchestration_input_tokens BIGINT NOT NULL,
+            orchestration_output_tokens BIGINT NOT NULL,
+            cost_usd DOUBLE PRECISION NOT NULL,
+            unknown_tokens BIGINT NOT NULL,
+            unknown_cost BIGINT NOT NULL,
+            assumed_tokens BIGINT NOT NULL,
+            assumed_usd DOUBLE PRECISION NOT NULL
+        )
+        """
+    )
+    connection.exec_driver_sql("CREATE INDEX charges_by_day ON charges (day)")
+
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _runs_rounds_and_steps,
     _owners_keys_and_usage,
     _feedback,
     _what_runs_are_found_by,
     _runs_to_forget,
+    _charges,
 )
 """In order; a database's schema version is how many of them it has been through."""

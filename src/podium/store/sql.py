@@ -33,6 +33,7 @@ from podium.errors import Conflict, NotFound, StoreError, UsageError
 from podium.process import is_gone
 from podium.run import Round, Run, StepRecord, timestamp
 from podium.store.base import EVERY_RUN, LEASE_SECONDS, RunFilter, RunList, RunSummary
+from podium.store.charges import charge_of
 from podium.store.database import Place, as_it_is, connect, is_only_readable, locate
 from podium.store.documents import (
     OWN,
@@ -48,6 +49,7 @@ from podium.store.documents import (
 from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
 from podium.store.sql_accounts import SqlAccounts
+from podium.store.sql_charges import note_gone, prune_charges, record_usage
 from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
 from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
@@ -145,12 +147,14 @@ class SqlRunStore:
         async with self._transaction() as connection:
             await connection.execute(delete(ROUNDS).where(written))
             await self._write(connection, *runs)
+            await self._charge(connection, runs)
 
     async def hold(self, run: Run, until: str) -> None:
         """Write a run whole that is to be forgotten after that moment."""
         async with self._transaction() as connection:
             await connection.execute(delete(ROUNDS).where(ROUNDS.c.run_id == run.id))
             await self._write(connection, run, forget_after=until)
+            await self._charge(connection, [run])
 
     async def claim(self, run_id: str, process: str) -> Run:
         """Take a run up for that process."""
@@ -215,6 +219,7 @@ class SqlRunStore:
             gone = await connection.execute(delete(RUNS).where(RUNS.c.id == plain(run_id)))
             if gone.rowcount == 0:
                 raise NotFound(f"no run has the whole id {run_id!r}, which deleting one takes")
+            await note_gone(connection, [run_id], self._clock()[:10])
         await self._wipe()
 
     async def delete_before(self, moment: str) -> int:
@@ -226,18 +231,21 @@ class SqlRunStore:
 
     async def delete_held(self) -> int:
         """Forget every run that was held for long enough, and say how many."""
+        async with self._transaction() as connection:
+            await prune_charges(connection, self._clock()[:10])
         performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self._lease_begin())
         return await self._delete_all((RUNS.c.forget_after < self._clock()) & ~performed)
 
     async def _delete_all(self, unwanted: ColumnElement[bool]) -> int:
         old = select(RUNS.c.id).where(unwanted)
-        some = delete(RUNS).where(RUNS.c.id.in_(old.limit(DELETED_AT_ONCE)))
+        some = delete(RUNS).where(RUNS.c.id.in_(old.limit(DELETED_AT_ONCE))).returning(RUNS.c.id)
         count = 0
         while True:
             async with self._transaction() as connection:
-                gone = (await connection.execute(some)).rowcount
-            count += gone
-            if gone < DELETED_AT_ONCE:
+                gone = (await connection.execute(some)).scalars().all()
+                await note_gone(connection, gone, self._clock()[:10])
+            count += len(gone)
+            if len(gone) < DELETED_AT_ONCE:
                 break
         if count:
             await self._wipe()
@@ -278,6 +286,11 @@ class SqlRunStore:
         await self._put(connection, STEPS, steps)
         workers = [row for run in runs for row in worker_rows(run.id, run.steps)]
         await self._note_workers(connection, workers)
+
+    async def _charge(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
+        """Charge what the runs have used to the keys that own them, with the write of their end."""
+        day = self._clock()[:10]
+        await record_usage(connection, [charge_of(run, day) for run in runs if run.owner])
 
     async def _put(self, connection: AsyncConnection, table: Table, rows: Sequence[Row]) -> None:
         if rows:

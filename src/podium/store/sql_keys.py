@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
 from functools import cache
 from typing import Any, Final
 
@@ -17,10 +16,11 @@ from sqlalchemy import ColumnElement, Row, bindparam, case, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.errors import ConfigError, NotFound, StoreError
+from podium.store.charges import RunCharge
 from podium.store.documents import plain
 from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
-from podium.store.tables import KEY_USAGE, KEYS
-from podium.store.upsert import adding
+from podium.store.sql_charges import record_usage
+from podium.store.tables import CHARGES, KEY_USAGE, KEYS
 
 Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
@@ -87,13 +87,13 @@ class SqlKeyStore:
             if (await connection.execute(revoking)).rowcount == 0:
                 raise NotFound(f"no key {key_id!r} in the store; see them with: podium keys list")
 
-    async def record(self, used: Sequence[KeyUsage]) -> None:
-        """Add to what was used: all of it, or nothing where an error is raised."""
-        if not used:
+    async def record(self, used: Sequence[KeyUsage], runs: Sequence[RunCharge] = ()) -> None:
+        """Add to what was used, and charge runs what they have not been charged yet: all of it,
+        or nothing where an error is raised."""
+        if not used and not runs:
             return
-        rows = [asdict(usage) | {"model": plain(usage.model)} for usage in used]
         async with self._transaction() as connection:
-            await connection.execute(adding(connection.dialect.name, KEY_USAGE), rows)
+            await record_usage(connection, runs, used)
 
     async def standing(self, key_id: str, day: str) -> Standing:
         """What the key has been charged, as of that day."""
@@ -106,6 +106,16 @@ class SqlKeyStore:
             month=Charged(float(row[2]), int(row[3])),
             total=Charged(float(row[4]), int(row[5])),
         )
+
+    async def charged_for(self, run_id: str) -> Charged:
+        """What a key has been charged for that run so far."""
+        query = select(CHARGES).where(CHARGES.c.run_id == plain(run_id))
+        async with self._transaction() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is None:
+            return Charged()
+        tokens = row.input_tokens + row.output_tokens + row.assumed_tokens
+        return Charged(row.cost_usd + row.assumed_usd, tokens)
 
     async def usage(
         self, *, key_id: str | None = None, since: str | None = None, until: str | None = None

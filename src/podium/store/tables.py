@@ -6,7 +6,8 @@ is every worker that a round used, to find runs by, for it goes with its round; 
 are found by is in the index that lists follow, beside their age. A run's
 `owner` is the id of the key that it was asked with, or nothing. A run that nobody wants kept
 is held for as long as it waits for tools, until `forget_after`. A key's digest is all that is
-kept of its token, and what was used with it is a row for each day and model.
+kept of its token, and what was used with it is a row for each day and model; what each run was
+charged of that is a row of `charges`, which outlives the run.
 """
 
 from __future__ import annotations
@@ -120,6 +121,24 @@ KEY_USAGE: Final = Table(
     Column("unknown_cost", BigInteger, nullable=False),
     Column("assumed_tokens", BigInteger, nullable=False),
     Column("assumed_usd", Double, nullable=False),
+)
+
+CHARGES: Final = Table(
+    "charges",
+    METADATA,
+    Column("run_id", Text, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("day", Text, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("orchestration_input_tokens", BigInteger, nullable=False),
+    Column("orchestration_output_tokens", BigInteger, nullable=False),
+    Column("cost_usd", Double, nullable=False),
+    Column("unknown_tokens", BigInteger, nullable=False),
+    Column("unknown_cost", BigInteger, nullable=False),
+    Column("assumed_tokens", BigInteger, nullable=False),
+    Column("assumed_usd", Double, nullable=False),
+    Index("charges_by_day", "day"),
 )
 
 FEEDBACK: Final = Table(

@@ -15,14 +15,20 @@ _INSERT: Final[dict[str, Callable[[Table], sqlite.Insert | postgresql.Insert]]] 
 }
 
 
+def inserting(dialect: str, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """Insert rows, in a way that can say what to do where there are some already."""
+    return _INSERT[dialect](table)
+
+
 @cache
-def replacing(dialect: str, table: Table) -> Executable:
-    """Insert rows, or put them in the place of those with the same key."""
-    insert = _INSERT[dialect](table)
+def replacing(dialect: str, table: Table, kept: frozenset[str] = frozenset()) -> Executable:
+    """Insert rows, or put them in the place of those with the same key, of which the columns
+    `kept` stay as they are."""
+    insert = inserting(dialect, table)
     values = {
         column.name: insert.excluded[column.name]
         for column in table.columns
-        if not column.primary_key
+        if not column.primary_key and column.name not in kept
     }
     return insert.on_conflict_do_update(index_elements=table.primary_key, set_=values)
 
@@ -30,13 +36,13 @@ def replacing(dialect: str, table: Table) -> Executable:
 @cache
 def noting(dialect: str, table: Table) -> Executable:
     """Insert rows that are all key, where they are not there already."""
-    return _INSERT[dialect](table).on_conflict_do_nothing(index_elements=table.primary_key)
+    return inserting(dialect, table).on_conflict_do_nothing(index_elements=table.primary_key)
 
 
 @cache
 def adding(dialect: str, table: Table) -> Executable:
     """Insert rows of numbers, or add them to those with the same key."""
-    insert = _INSERT[dialect](table)
+    insert = inserting(dialect, table)
     values = {
         column.name: column + insert.excluded[column.name]
         for column in table.columns

@@ -9,6 +9,7 @@ from podium.errors import NotFound, StoreError
 from podium.pool import Pool, WorkerProfile
 from podium.server.access import Gatekeeper, Visitor
 from podium.server.access.keys import make_key
+from podium.store.charges import RunCharge
 from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
 from podium.usage import NO_USAGE, Usage
 
@@ -42,6 +43,7 @@ class MemoryKeys:
     def __init__(self) -> None:
         self.rows: dict[str, Key] = {}
         self.used: list[KeyUsage] = []
+        self.runs: dict[str, RunCharge] = {}
         self.looked_up = 0
         self.broken = False
 
@@ -61,9 +63,17 @@ class MemoryKeys:
             raise NotFound(key_id)
         self.rows[key_id] = replace(self.rows[key_id], revoked_at="2026-01-02T00:00:00+00:00")
 
-    async def record(self, used: Sequence[KeyUsage]) -> None:
+    async def record(self, used: Sequence[KeyUsage], runs: Sequence[RunCharge] = ()) -> None:
         self._check()
         self.used.extend(used)
+        for charge in runs:
+            if charge.charged != await self.charged_for(charge.run_id):
+                assert charge.run_id not in self.runs, "a store in memory charges a run once"
+                self.runs[charge.run_id] = charge
+                self.used.append(charge.used)
+
+    async def charged_for(self, run_id: str) -> Charged:
+        return self.runs[run_id].charged if run_id in self.runs else Charged()
 
     async def standing(self, key_id: str, day: str) -> Standing:
         self._check()

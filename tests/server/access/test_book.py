@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from podium.server.access import book as book_module
-from podium.server.access.book import LARGEST_COUNT, Book, used_of
+from podium.server.access.book import Book, used_of
+from podium.store.charges import LARGEST_COUNT, RunCharge
 from podium.store.keys import Charged, KeyUsage, Standing
 from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 from server.access.support import MemoryKeys
@@ -137,10 +138,10 @@ class SlowKeys(MemoryKeys):
         self.writing = asyncio.Event()
         self.let = asyncio.Event()
 
-    async def record(self, used: Sequence[KeyUsage]) -> None:
+    async def record(self, used: Sequence[KeyUsage], runs: Sequence[RunCharge] = ()) -> None:
         self.writing.set()
         await self.let.wait()
-        await super().record(used)
+        await super().record(used, runs)
 
 
 async def test_a_standing_waits_for_what_is_just_being_written() -> None:

@@ -1,8 +1,11 @@
 """The book of what was used with each key: summed up in memory, written to the store in batches.
 
 A request must not wait for a disk, so what it used is added to a line in memory (one for each
-key, day and model) and the lines are written together a second later. A process that is killed
-loses what was used within its last second, and no more; one that ends in order loses nothing.
+key, day and model) and the lines are written together a quarter of a second later. What a run used
+is charged by the store as it writes the run's end; here it is entered once more, for a run may be
+one that is not kept, or one that could not be written, and charging it twice charges it once. So a
+process that is killed loses the calls of workers by their own names in its last quarter of a
+second, and no more; one that ends in order loses nothing.
 """
 
 from __future__ import annotations
@@ -10,22 +13,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from podium.errors import StoreError
 from podium.quick import quick
+from podium.store.charges import RunCharge, believed
 from podium.store.keys import Charged, KeyStore, KeyUsage, Standing
 from podium.usage import Usage
 
 log = logging.getLogger("podium")
 
-WRITE_SECONDS: Final = 1.0
+WRITE_SECONDS: Final = 0.25
 """How long a line waits for others to be written with it; what a crash may cost."""
-
-LARGEST_COUNT: Final = 10**12
-"""More tokens than any request can have used. A provider that claims more is not believed."""
-
 
 CRUMB: Final = 1e-9
 """What a difference of sums may lack of nothing, as fractions of a dollar are counted."""
@@ -67,12 +68,9 @@ def used_of(usage: Usage, orchestration: Usage, cost_usd: float | None, assumed:
 
 
 def _tokens(usage: Usage) -> Tokens | None:
-    inputs, outputs = usage.input_tokens, usage.output_tokens
-    if inputs is None or not 0 <= inputs <= LARGEST_COUNT:
+    if not believed(usage):
         return None
-    if outputs is None or not 0 <= outputs <= LARGEST_COUNT:
-        return None
-    return Tokens(inputs, outputs)
+    return Tokens(usage.input_tokens or 0, usage.output_tokens or 0)
 
 
 class _Line:
@@ -142,6 +140,7 @@ class Book:
     def __init__(self, keys: KeyStore) -> None:
         self._keys = keys
         self._lines: dict[_Place, _Line] = {}
+        self._runs: dict[str, RunCharge] = {}
         self._writing = asyncio.Lock()
         self._soon: asyncio.TimerHandle | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -149,36 +148,62 @@ class Book:
 
     def enter(self, key_id: str, day: str, model: str, used: Used) -> None:
         """Add what a request used. Returns at once; must be called on the event loop."""
+        self._line(key_id, day, model).add(used)
+        if self._soon is None:
+            self._write_soon()
+
+    def enter_run(self, charge: RunCharge) -> None:
+        """Add a request, and what the run that it began or went on with has used by now. Returns
+        at once; must be called on the event loop."""
+        used = charge.used
+        self._line(used.key_id, used.day, used.model).requests += 1
+        self._runs[charge.run_id] = charge
+        if self._soon is None:
+            self._write_soon()
+
+    def _line(self, key_id: str, day: str, model: str) -> _Line:
         place = (key_id, day, model)
         line = self._lines.get(place)
         if line is None:
             line = self._lines[place] = _Line()
-        line.add(used)
-        if self._soon is None:
-            self._write_soon()
+        return line
 
     async def standing(self, key_id: str, day: str) -> Standing:
         """What the key has been charged: what the store knows, of every process, and what this
         one has not written yet."""
+        if any(charge.used.key_id == key_id for charge in self._runs.values()):
+            await self.write()  # only the store knows how much of that it was told already
         async with self._writing:  # or else what is being written would count twice, or not at all
             stored = await self._keys.standing(key_id, day)
         today, month, total = stored.day, stored.month, stored.total
-        for (whose, when, _), line in self._lines.items():
-            if whose == key_id:
-                total += line.charged
-                if when == day:
-                    today += line.charged
-                if when[:7] == day[:7]:
-                    month += line.charged
+        for when, charged in self._unwritten(key_id):
+            total += charged
+            if when == day:
+                today += charged
+            if when[:7] == day[:7]:
+                month += charged
         return Standing(day=today, month=month, total=total)
 
+    def _unwritten(self, key_id: str) -> Iterator[tuple[str, Charged]]:
+        """What was used with the key, and on which day. A run is there with all that it used: the
+        budget assumes the worst while nothing can be written."""
+        for (whose, when, _), line in self._lines.items():
+            if whose == key_id:
+                yield when, line.charged
+        for charge in self._runs.values():
+            if charge.used.key_id == key_id:
+                yield charge.used.day, charge.charged
+
     async def write(self) -> None:
-        """Write what there is. What cannot be written is kept, and tried again a second later."""
+        """Write what there is. What cannot be written is kept, and tried again soon."""
         async with self._writing:
             lines, self._lines = self._lines, {}
+            runs, self._runs = self._runs, {}
+            rows = [_row(place, line) for place, line in lines.items()]
             try:
-                await self._keys.record([_row(place, line) for place, line in lines.items()])
+                await self._keys.record(rows, tuple(runs.values()))
             except StoreError as error:
+                self._runs = runs | self._runs
                 self._keep(lines)
                 log.warning("what was used with keys is not stored yet: %s", error)
 

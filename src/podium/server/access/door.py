@@ -3,9 +3,12 @@ lets everyone in; who asks for keys is the `gatekeeper`."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from podium.budget import Account, Budget
+from podium.run import Run
 from podium.server.access.visitor import Visitor
 from podium.store.keys import Scope
 from podium.usage import Usage
@@ -50,9 +53,17 @@ class Door(Protocol):
         usage: Usage,
         orchestration: Usage,
         cost_usd: float | None,
+        run: Run | None = None,
     ) -> None:
         """The request is over, and this is what it used: `NO_USAGE` and 0.0 where it came to
-        nothing. What is unknown is charged as it was claimed."""
+        nothing. What is unknown is charged as it was claimed. `run` is the run that it began or
+        went on with, as that ended: what a run used is charged once, whoever tells it."""
+        ...
+
+    def account_for(self, run: Run) -> AbstractAsyncContextManager[Account | None]:
+        """What the calls of a run draw on that goes on without a request, for the one before was
+        cut off with its process; None where nothing is capped. Raises `Refusal` unauthenticated
+        where the key that owns the run is good no longer."""
         ...
 
     async def close(self) -> None:
@@ -92,8 +103,14 @@ class OpenDoor:
         usage: Usage,
         orchestration: Usage,
         cost_usd: float | None,
+        run: Run | None = None,
     ) -> None:
         """Nobody is charged; what a run used stands on the run."""
+
+    @asynccontextmanager
+    async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
+        """Nobody's."""
+        yield None
 
     async def close(self) -> None:
         """Nothing is held."""

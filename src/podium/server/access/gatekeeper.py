@@ -11,7 +11,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -21,14 +22,16 @@ from podium.budget import Account, Budget
 from podium.errors import StoreError
 from podium.pool import Pool
 from podium.quick import quick
+from podium.run import Run
 from podium.server.access.book import Book, used_of
 from podium.server.access.guesses import Guesses
-from podium.server.access.keys import fits, read_token
+from podium.server.access.keys import ID_PREFIX, fits, read_token
 from podium.server.access.purse import Exhausted, Experience, Purse, Tab
 from podium.server.access.rates import Bucket, Rates
 from podium.server.access.sessions import Claim, Sessions, read_session
 from podium.server.access.visitor import Visitor, scope_of
 from podium.server.refusal import Refusal
+from podium.store.charges import charge_of
 from podium.store.keys import Allowance, Charged, Key, KeyStore, Scope
 from podium.usage import Usage
 
@@ -176,9 +179,10 @@ class Gatekeeper:
         usage: Usage,
         orchestration: Usage,
         cost_usd: float | None,
+        run: Run | None = None,
     ) -> None:
         """The request is over, and this is what it used. What is unknown is charged as it was
-        claimed."""
+        claimed; of a run, as its budget counted it."""
         account = self._accounts[visitor.key_id]
         begun = self._begun.pop(visitor.ticket, None)
         assumed = _NOTHING if begun is None else begun.tab.claim
@@ -192,7 +196,31 @@ class Gatekeeper:
             account.rates.correct(charged.tokens - begun.estimate.tokens)
             if charged.tokens and used.tokens is not None and used.cost_usd is not None:
                 self._experience.learn(begun.model, charged)
-        self._book.enter(visitor.key_id, self._today(), model, used)
+        if run is None:
+            self._book.enter(visitor.key_id, self._today(), model, used)
+        else:
+            self._book.enter_run(charge_of(run, self._today()))
+
+    @asynccontextmanager
+    async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
+        """A tab of its own for a run that goes on without a request, where the key has a cap.
+        Raises `Refusal` unauthenticated where the key that owns the run is good no longer."""
+        account = await self._account(run.owner, "") if run.owner else None
+        if account is None:
+            if run.owner.startswith(ID_PREFIX):
+                raise _unauthenticated("the key that this run was asked with is not known here")
+            yield None
+            return
+        self._in_force(account)
+        if not account.purse.is_capped:
+            yield None
+            return
+        charged = await self._keys.charged_for(run.id)
+        tab = account.purse.take_up(charge_of(run, self._today()).charged - charged)
+        try:
+            yield tab
+        finally:
+            account.purse.settle(tab, tab.used)
 
     async def close(self) -> None:
         """Write what is not written yet."""

@@ -114,6 +114,14 @@ class Purse:
         self._reserved += estimate
         return Tab(self, estimate)
 
+    def take_up(self, used: Charged) -> Tab:
+        """A run goes on that has used so much without being charged for it yet."""
+        used = _most(used, _NOTHING)
+        self._tabs += 1
+        self._claimed += used
+        self._reserved += used
+        return Tab(self, _NOTHING, used)
+
     def change_by(self, claimed: Charged, reserved: Charged, calls: Literal[1, -1]) -> None:
         """A call of a tab begins or has ended, which makes so much of a difference."""
         self._claimed += claimed
@@ -124,8 +132,8 @@ class Purse:
 
     def settle(self, tab: Tab, used: Charged) -> None:
         """In the place of what the tab claims, charge what was used."""
-        self._claimed = _less(self._claimed, tab.claim)
-        self._reserved = _less(self._reserved, tab.reserved)
+        self._claimed = self._claimed - tab.claim
+        self._reserved = self._reserved - tab.reserved
         self._tabs -= 1
         if not self._tabs:
             self._claimed = self._reserved = _NOTHING  # sums of fractions leave crumbs
@@ -163,11 +171,16 @@ class Tab:
 
     __slots__ = ("_estimate", "_held", "_purse", "_used")
 
-    def __init__(self, purse: Purse, estimate: Charged) -> None:
+    def __init__(self, purse: Purse, estimate: Charged, used: Charged = _NOTHING) -> None:
         self._purse = purse
         self._estimate = estimate
         self._held = _NOTHING
-        self._used = _NOTHING
+        self._used = used
+
+    @property
+    def used(self) -> Charged:
+        """What its calls have used."""
+        return self._used
 
     @property
     def claim(self) -> Charged:
@@ -210,16 +223,11 @@ class Tab:
         claim, reserved = self.claim, self.reserved
         self._held += held
         self._used += used
-        self._purse.change_by(_less(self.claim, claim), _less(self.reserved, reserved), calls)
+        self._purse.change_by(self.claim - claim, self.reserved - reserved, calls)
 
     async def change(self) -> None:
         """Wait until a call with the same key has ended, or a request was settled."""
         await self._purse.change()
-
-
-def _less(one: Charged, other: Charged) -> Charged:
-    """What is left of the one without the other; it may be less than nothing."""
-    return Charged(one.usd - other.usd, one.tokens - other.tokens)
 
 
 def _most(one: Charged, other: Charged) -> Charged:

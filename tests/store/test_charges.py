@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from podium.budget import Spent
+from podium.run import Attempt, Run
+from podium.server.names import NAME_OF
+from podium.store.charges import LARGEST_COUNT, MODEL_OF, charge_of
+from podium.store.keys import Charged
+from podium.usage import UNKNOWN_USAGE, Usage
+
+DAY = "2026-01-02"
+
+
+def with_calls(run: Run, *calls: Attempt) -> Run:
+    """The run, with these calls as its first step's."""
+    (round_,) = run.rounds
+    first = replace(round_.steps[0], attempts=calls)
+    return replace(run, rounds=(replace(round_, steps=(first, *round_.steps[1:])),))
+
+
+def test_a_run_is_charged_what_its_calls_used(make_run: Callable[..., Run]) -> None:
+    charge = charge_of(replace(make_run(), owner="key_1", tier="mini"), DAY)
+    used = charge.used
+    assert (used.key_id, used.day, used.model) == ("key_1", DAY, "podium-mini")
+    assert (used.input_tokens, used.output_tokens, used.cost_usd) == (30, 15, 0.75)
+    assert charge.charged == Charged(0.75, 45)
+    assert used.requests == 0
+
+
+def test_a_run_is_charged_under_the_name_that_clients_ask_for() -> None:
+    assert dict(MODEL_OF) == dict(NAME_OF)
+
+
+def test_what_was_not_told_is_charged_as_the_budget_counted_it(
+    make_run: Callable[..., Run],
+) -> None:
+    unknown = Attempt("solo", UNKNOWN_USAGE, None, 1.0, 2.0, "cut off")
+    run = with_calls(make_run(steps=2), unknown)
+    used = charge_of(replace(run, spent=Spent(2, 1015, 5.25, 1.0)), DAY).used
+    assert (used.input_tokens, used.output_tokens, used.cost_usd) == (10, 5, 0.25)
+    assert (used.unknown_tokens, used.assumed_tokens) == (1, 1000)
+    assert (used.unknown_cost, used.assumed_usd) == (1, 5.0)
+
+
+def test_nothing_is_assumed_where_everything_was_told(make_run: Callable[..., Run]) -> None:
+    run = replace(make_run(), spent=Spent(9, 10**6, 99.0, 1.0))
+    used = charge_of(run, DAY).used
+    assert (used.assumed_tokens, used.assumed_usd) == (0, 0.0)
+
+
+def test_what_cannot_be_is_not_believed(make_run: Callable[..., Run]) -> None:
+    calls = (
+        Attempt("solo", Usage(-5, 1, 0, 0, 0), -1.0, 1.0, 2.0),
+        Attempt("solo", Usage(LARGEST_COUNT + 1, 1, 0, 0, 0), float("inf"), 1.0, 2.0),
+        Attempt("solo", Usage(1, 1, 0, 0, 0), float("nan"), 1.0, 2.0),
+    )
+    run = with_calls(replace(make_run(steps=1), spent=Spent()), *calls)
+    used = charge_of(run, DAY).used
+    assert (used.input_tokens, used.output_tokens, used.cost_usd) == (1, 1, 0.0)
+    assert (used.unknown_tokens, used.unknown_cost) == (1, 1)
