@@ -37,7 +37,14 @@ from podium.providers import Http
 from podium.request import Terms, ToolResult
 from podium.run import Round, Run
 from podium.runner import Options
-from podium.store import NullStore, Pulse, RunStore, open_store
+from podium.store import (
+    BEATS_PER_LEASE,
+    LEASE_SECONDS,
+    NullStore,
+    Pulse,
+    RunStore,
+    open_store,
+)
 from podium.watchers import telling
 from podium.worker import Worker
 from podium.workflow import Workflow
@@ -113,12 +120,16 @@ class AsyncPodium:
         account: Account | None = None,
         emit: Emit | None = None,
         stream: bool = False,
+        takeover: bool = False,
     ) -> Run:
         """Go on with a run, given as it is or by its id in the store: one that was cut off, or one
         that waits, with the results of all the tools that it waits for. `terms` and `budget`
-        replace those of the run; `account` is what its calls draw on besides."""
+        replace those of the run; `account` is what its calls draw on besides. A `takeover`, by
+        whoever goes on with runs that nobody asked for again, is counted on the run."""
         return await self._until_closed(
-            lambda opened: opened.resume(run, results, terms, budget, account, emit, stream)
+            lambda opened: opened.resume(
+                run, results, terms, budget, account, emit, stream, takeover
+            )
         )
 
     async def stream(self, question: str, **wishes: Unpack[Wishes]) -> AsyncGenerator[Event]:
@@ -247,7 +258,8 @@ class AsyncPodium:
         toolbox = self._toolbox
         if toolbox is None and settings is not None and settings.mcp:
             toolbox = await self._open_tools(settings.mcp)
-        pulse = Pulse(store)
+        lease = settings.store.lease_seconds if settings is not None else LEASE_SECONDS
+        pulse = Pulse(store, seconds=lease / BEATS_PER_LEASE)
         self._to_close.push_async_callback(pulse.close)
         return House(assembly, store, options, Switchboard(retry, breaker), toolbox, pulse)
 
@@ -265,7 +277,8 @@ class AsyncPodium:
             where = settings.store.url or settings.store.path
         elif not isinstance(where, str | Path):
             return where  # the caller's, who closes it
-        store = await open_store(where)
+        lease = settings.store.lease_seconds if settings is not None else LEASE_SECONDS
+        store = await open_store(where, lease_seconds=lease)
         self._to_close.push_async_callback(store.close)
         return store
 

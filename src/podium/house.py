@@ -14,7 +14,7 @@ from podium.assembly import Assembly
 from podium.budget import Account, Budget
 from podium.conductor import Conductor, FixedConductor, for_tier
 from podium.engine import Switchboard, Toolbox, servers_of
-from podium.errors import ConfigError, Conflict, NotFound, UsageError
+from podium.errors import ConfigError, Conflict, NotFound, TakenOver, UsageError
 from podium.events import Emit
 from podium.exclusion import check_excluded, excludable
 from podium.process import is_alive, this_process
@@ -22,7 +22,7 @@ from podium.request import Image, Message, Terms, ToolResult
 from podium.run import Round, Run, Tier
 from podium.runner import Options, Runner
 from podium.store import Pulse, RunStore
-from podium.watchers import journalled
+from podium.watchers import Told, journalled
 from podium.workflow import Workflow
 
 
@@ -96,34 +96,38 @@ class House:
         account: Account | None,
         emit: Emit | None,
         stream: bool,
+        takeover: bool,
     ) -> Run:
         """Go on with a run that was cut off, or that waits; raises `Conflict` where somebody else
         is at work on it."""
-        claimed = await self._claimed(run)
-        runner = self._runner(_conductor_of(claimed, self.assembly.conductor), claimed.tier)
+        claimed = await self._claimed(run, takeover=takeover)
+        conductor = _conductor_of(claimed, self.assembly.conductor)
         self.taken_up.add(claimed.id)
         try:
             async with journalled(self.store, self.pulse, emit) as told:
-                return await runner.resume(
+                return await self._runner(conductor, claimed.tier, told).resume(
                     claimed,
                     results=results,
                     terms=terms,
                     budget=budget,
                     account=account,
-                    emit=told,
+                    emit=told.emit,
                     stream=stream,
                 )
+        except TakenOver:  # it is another's, and is not let go of but lost
+            raise
         except UsageError:  # it was refused before it began again, and stays as it was
             await self._let_go(claimed)
             raise
         finally:
             self.taken_up.discard(claimed.id)
 
-    async def _claimed(self, run: Run | str) -> Run:
+    async def _claimed(self, run: Run | str, *, takeover: bool) -> Run:
         """The run as the store has it, for this process alone to go on with; one that no store
         has, as it was given."""
         try:
-            return await self.store.claim(run if isinstance(run, str) else run.id, this_process())
+            run_id = run if isinstance(run, str) else run.id
+            return await self.store.claim(run_id, this_process(), takeover=takeover)
         except NotFound:
             if isinstance(run, str):
                 raise
@@ -142,16 +146,16 @@ class House:
     ) -> Run:
         """Answer with that conductor, and keep the run."""
         async with journalled(self.store, self.pulse, wishes.get("emit")) as told:
-            return await self._runner(conductor, options.tier).run(
+            return await self._runner(conductor, options.tier, told).run(
                 question,
                 history=wishes.get("history", ()),
                 images=wishes.get("images", ()),
                 options=options,
-                emit=told,
+                emit=told.emit,
                 stream=wishes.get("stream", False),
             )
 
-    def _runner(self, conductor: Conductor, tier: Tier) -> Runner:
+    def _runner(self, conductor: Conductor, tier: Tier, told: Told | None = None) -> Runner:
         """A run loop over the shared workers. Whoever leads the run, the runs nested in it are
         led by the tier's conductor: a workflow by hand would only call itself again."""
         return Runner(
@@ -162,6 +166,7 @@ class House:
             nested_conductor=for_tier(tier, self.assembly.conductor),
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
+            begun=told.begun if told is not None else None,
         )
 
     def _options_for(self, wishes: Wishes) -> Options:

@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
+from podium.errors import TakenOver
 from podium.events import Emit, Event
 from podium.store import Journal, Pulse, RunStore
 
 log = logging.getLogger("podium")
 
 
+class Told(NamedTuple):
+    """Who is told of a run: `emit` takes its events, and `begun` waits until its beginning is on
+    record, where the store says that nothing may be done before."""
+
+    emit: Emit
+    begun: Callable[[], Awaitable[None]] | None
+
+
 @asynccontextmanager
-async def journalled(store: RunStore, pulse: Pulse, emit: Emit | None) -> AsyncIterator[Emit]:
+async def journalled(store: RunStore, pulse: Pulse, emit: Emit | None) -> AsyncIterator[Told]:
     """Where a run's events go: into the store, and to whoever watches. The pulse beats for the run
-    until it is kept."""
-    journal = Journal(store)
+    until it is kept. Should another process take the run over, it is stopped here, and `TakenOver`
+    is raised however far it had come: its end is for the other to tell."""
+    performing = asyncio.current_task()
+    assert performing is not None, "a run is performed by a task"
+
+    def stop(error: TakenOver) -> None:
+        log.warning("%s; it is stopped here", error)
+        if not is_over:
+            performing.cancel()
+
+    is_over = False
+    journal = Journal(store, lost=stop)
     watched = telling(emit)
+    writes_first = getattr(store, "writes_first", False)  # a store may be anyone's
 
     def both(event: Event) -> None:
         journal.emit(event)
@@ -27,9 +48,17 @@ async def journalled(store: RunStore, pulse: Pulse, emit: Emit | None) -> AsyncI
     try:
         with pulse.of(journal):
             try:
-                yield both
-            finally:
-                await _to_the_end(journal.close())
+                try:
+                    yield Told(both, journal.drain if writes_first else None)
+                finally:
+                    is_over = True
+                    await _to_the_end(journal.close())
+            except asyncio.CancelledError:
+                if journal.taken_over is not None and performing.uncancel() == 0:
+                    raise journal.taken_over from None
+                raise
+        if journal.taken_over is not None:
+            raise journal.taken_over
     finally:
         if journal.error is not None:
             log.warning("this run was not stored: %s", journal.error)

@@ -25,7 +25,10 @@ def test_importing_the_package_does_not_load_the_database_library() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert podium.store.__all__ == [
+        "BEATS_PER_LEASE",
         "EVERY_RUN",
+        "LEASE_SECONDS",
+        "Abandoned",
         "Accounts",
         "Feedback",
         "FeedbackStore",

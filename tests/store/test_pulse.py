@@ -22,10 +22,11 @@ class Hearing(NullStore):
         self.beats: asyncio.Queue[list[str]] = asyncio.Queue()
         self.fails = fails
 
-    async def beat(self, run_ids: Sequence[str]) -> None:
+    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
         self.beats.put_nowait(sorted(run_ids))
         if self.beats.qsize() <= self.fails:
             raise StoreError("the disk is full")
+        return ["run_lost"]
 
 
 def journal_of(run_id: str, store: NullStore) -> Journal:
@@ -75,3 +76,15 @@ async def test_a_beat_that_fails_is_told_and_the_pulse_goes_on(
             await asyncio.sleep(0.001)
     await pulse.close()
     assert "could not be written down: the disk is full" in caplog.text
+
+
+async def test_a_beat_that_finds_a_run_taken_over_tells_its_journal_alone() -> None:
+    store = Hearing()
+    pulse = Pulse(store, seconds=0.001)
+    kept, lost = journal_of("run_kept", store), journal_of("run_lost", store)
+    with pulse.of(kept), pulse.of(lost):
+        async with asyncio.timeout(5):
+            while lost.taken_over is None:
+                await asyncio.sleep(0.001)
+    await pulse.close()
+    assert kept.taken_over is None

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 import pytest
 
-from podium.errors import Conflict, NotFound
+from podium.errors import Conflict, NotFound, TakenOver
 from podium.process import this_process
-from podium.run import Run, RunStatus
-from podium.store.base import LEASE_SECONDS, RunStore
+from podium.run import Run, RunStatus, timestamp
+from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
 from podium.store.sql import SqlRunStore
 
 ELSEWHERE = "another-machine:1"
 
 
 def at(second: float) -> str:
-    return f"2026-01-02T03:{int(second) // 60:02}:{int(second) % 60:02}.000+00:00"
+    return timestamp(datetime(2026, 1, 2, 3, tzinfo=UTC) + timedelta(seconds=second))
 
 
 class Clock:
@@ -77,31 +78,147 @@ async def test_a_run_whose_process_is_silent_for_too_long_may_be_taken_up(
     place: str, make_run: Callable[..., Run]
 ) -> None:
     clock = Clock()
-    store = await SqlRunStore.open(place, clock=clock)
+    theirs, ours = [await SqlRunStore.open(place, clock=clock, lease_seconds=8) for _ in range(2)]
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
-    await store.begin(run)
-    clock.second = LEASE_SECONDS
-    assert await store.is_performed(run.id)
-    await store.beat([run.id, "run_unknown"])
-    clock.second = 2 * LEASE_SECONDS
-    assert await store.is_performed(run.id)
+    await theirs.begin(run)
+    clock.second = 8
+    assert await ours.is_performed(run.id)
+    assert await theirs.beat([run.id, "run_unknown"]) == []
+    clock.second = 16
+    assert await ours.is_performed(run.id)
+    assert await ours.abandoned(9) == []
     with pytest.raises(Conflict, match="still going on in process another-machine:1"):
-        await store.claim(run.id, this_process())
+        await ours.claim(run.id, this_process())
     clock.second += 1
-    assert not await store.is_performed(run.id)
-    assert await store.claim(run.id, this_process()) == run
-    assert await store.is_performed(run.id)
-    await store.close()
+    assert not await ours.is_performed(run.id)
+    assert [each.id for each in await ours.abandoned(9)] == [run.id]
+    assert await theirs.abandoned(9) == [], "whoever performs it does not take it over"
+    assert await ours.claim(run.id, this_process()) == run
+    assert await ours.is_performed(run.id)
+    assert await ours.abandoned(9) == []
+    await ours.close()
+    await theirs.close()
+
+
+@pytest.fixture
+async def two(place: str) -> AsyncIterator[tuple[SqlRunStore, SqlRunStore, Clock]]:
+    """The stores of two processes on one database, whose leases are of ten seconds."""
+    clock = Clock()
+    stores = [await SqlRunStore.open(place, clock=clock, lease_seconds=10) for _ in range(2)]
+    yield stores[0], stores[1], clock
+    for store in stores:
+        await store.close()
+
+
+Writing = Callable[[SqlRunStore, Run], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store, run: store.begin(run),
+        lambda store, run: store.plan(run.id, run.rounds[0]),
+        lambda store, run: store.step(run.id, run.steps[-1]),
+        lambda store, run: store.finish(run),
+        lambda store, run: store.hold(run, at(0)),
+        lambda store, run: store.finish(replace(run, id="run_other"), run),
+    ],
+)
+async def test_whoever_lost_a_run_cannot_write_it_any_more(
+    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run], write: Writing
+) -> None:
+    paused, other, clock = two
+    run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
+    begun = replace(run, rounds=(replace(run.rounds[0], steps=run.steps[:1]),))
+    await paused.begin(begun)
+    clock.second = 11
+    await other.claim(run.id, this_process())
+    now = await other.load(run.id)
+    with pytest.raises(TakenOver, match="taken over by the process .* silent for longer"):
+        await write(paused, replace(run, status="interrupted"))
+    assert await other.load(run.id) == now
+    assert [each.id for each in await other.list()] == [run.id]
+    await other.finish(replace(now, status="answered", answer="Theirs."))
+    with pytest.raises(TakenOver):
+        await paused.step(run.id, run.steps[-1])
+    assert (await other.load(run.id)).answer == "Theirs."
+
+
+async def test_a_beat_tells_which_runs_are_lost(
+    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+) -> None:
+    paused, other, clock = two
+    for name in ("run_lost", "run_kept"):
+        await paused.begin(replace(make_run(name, status="running"), process=ELSEWHERE))
+    clock.second = 11
+    await other.claim("run_lost", this_process())
+    assert await paused.beat(["run_lost", "run_kept", "run_unknown"]) == ["run_lost"]
+    assert await other.beat(["run_lost"]) == []
+    assert await other.abandoned(9) == [], "the other one was heard of just now"
+
+
+async def test_whoever_has_a_run_again_writes_it_again(
+    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+) -> None:
+    first, second, clock = two
+    run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
+    await first.begin(run)
+    clock.second = 11
+    await second.claim(run.id, ELSEWHERE)
+    with pytest.raises(TakenOver):
+        await first.finish(run)
+    clock.second = 22
+    await first.claim(run.id, ELSEWHERE)
+    await first.step(run.id, run.steps[0])
+    with pytest.raises(TakenOver):
+        await second.finish(run)
+
+
+async def test_runs_that_are_only_held_or_long_silent_are_not_abandoned(
+    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+) -> None:
+    first, second, clock = two
+    held = make_run("run_held", status="waiting")
+    await first.hold(held, at(3599))
+    await first.claim(held.id, ELSEWHERE)
+    await first.begin(replace(make_run("run_1", status="running"), process=ELSEWHERE))
+    await first.finish(make_run("run_2", status="interrupted"))
+    clock.second = 11
+    assert [each.id for each in await second.abandoned(9)] == ["run_1"]
+    assert await second.abandoned(0) == []
+    clock.second = RECENT_HOURS * 3600 + 1
+    assert await second.abandoned(9) == []
+
+
+async def test_takeovers_are_counted_until_a_step_is_done(
+    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+) -> None:
+    first, second, clock = two
+    run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
+    await first.begin(run)
+    for count, store in enumerate((second, first, second, first)):
+        clock.second += 11
+        assert [each.takeovers for each in await store.abandoned(9)] == [count]
+        await store.claim(run.id, ELSEWHERE, takeover=True)
+        await store.begin(run)
+    await first.step(run.id, run.steps[0])
+    clock.second += 11
+    assert [each.takeovers for each in await second.abandoned(9)] == [0]
+    await second.claim(run.id, ELSEWHERE)
+    clock.second += 11
+    assert [each.takeovers for each in await first.abandoned(9)] == [0], "nobody took that over"
 
 
 async def test_a_run_whose_process_is_known_to_be_gone_is_nobodys(
-    store: RunStore, make_run: Callable[..., Run]
+    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
 ) -> None:
+    theirs, ours, _ = two
     machine = this_process().rpartition(":")[0]
     run = replace(make_run(status="running", answer=None), process=f"{machine}:999999999")
-    await store.begin(run)
-    assert not await store.is_performed(run.id)
-    assert await store.claim(run.id, this_process()) == run
+    await theirs.begin(run)
+    assert not await ours.is_performed(run.id)
+    assert [each.id for each in await ours.abandoned(9)] == [run.id]
+    assert await ours.claim(run.id, this_process()) == run
 
 
 async def test_a_beat_does_not_touch_a_run_that_has_ended(

@@ -30,7 +30,11 @@ def with_store(
             tables = tables.overlaid(read(file))
 
     async def opened() -> Result:
-        store = await open_store(tables.store.url or tables.store.path, to_read=to_read)
+        store = await open_store(
+            tables.store.url or tables.store.path,
+            to_read=to_read,
+            lease_seconds=tables.store.lease_seconds,
+        )
         try:
             return await work(store)
         finally:

@@ -121,7 +121,8 @@ class Session:
         if not self._keep:
             return NullStore()
         try:
-            return await open_store(self.settings.store.url or self.settings.store.path)
+            kept = self.settings.store
+            return await open_store(kept.url or kept.path, lease_seconds=kept.lease_seconds)
         except StoreError as error:
             complain(f"this run will not be stored: {error}")
             return NullStore()

@@ -306,4 +306,8 @@ def _limits(table: WorkerTable, entry: CatalogueEntry | None) -> Limits:
 def _store(table: StoreTable) -> StoreSettings:
     if table.path and table.url:
         raise ConfigError("store.path and store.url exclude each other; keep one")
-    return StoreSettings(path=Path(table.path) if table.path else None, url=table.url or "")
+    return StoreSettings(
+        path=Path(table.path) if table.path else None,
+        url=table.url or "",
+        lease_seconds=table.lease_seconds,
+    )

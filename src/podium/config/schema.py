@@ -165,6 +165,11 @@ class StoreTable(Table):
         "directory",
     )
     url: Name | None = Field(default=None, description="a database address, instead of `path`")
+    lease_seconds: Seconds = Field(
+        default=60.0,
+        description="a run whose process has not said for so long that it is at work may be taken "
+        "over by another; it says so four times as often. The same for all that share a store",
+    )
 
     def anchored(self, directory: Path) -> StoreTable:
         """This table with its file counted from that directory."""
@@ -203,6 +208,11 @@ class ServerTable(Table):
     )
     drain_seconds: Seconds = Field(
         default=30.0, description="how long runs may go on when the server is to stop"
+    )
+    recover: bool = Field(
+        default=True,
+        description="go on with runs that were cut off with their process, be it this server's "
+        "before it was started again or another one's on the same store",
     )
     keep_days: Days | None = Field(
         default=None,
@@ -319,6 +329,7 @@ class ConfigFile(Table):
     budget: BudgetTable = BudgetTable()
     pool: PoolTable = PoolTable()
     retry: RetryTable = RetryTable()
+    breaker: BreakerTable = BreakerTable()
     store: StoreTable = StoreTable()
     server: ServerTable = ServerTable()
     mcp: dict[str, McpTable] = Field(default={})
@@ -330,7 +341,6 @@ class ConfigFile(Table):
         """The worker of this file that plans, where one is named."""
         return next((worker for worker in self.worker if worker.name == self.conductor.model), None)
 
-    breaker: BreakerTable = BreakerTable()
     def overlaid(self, pool: ConfigFile) -> ConfigFile:
         """This file with every table that a pool file has in place of its own."""
         return self.model_copy(update={name: getattr(pool, name) for name in pool.model_fields_set})

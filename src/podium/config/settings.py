@@ -73,10 +73,12 @@ class ConductorSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
     """Where runs are kept: an SQLite file, or a database by its address, which may hold a
-    password. With neither, Podium's own file in the user's data directory."""
+    password. With neither, Podium's own file in the user's data directory. `lease_seconds` is how
+    long a run counts as being performed after its process last said so."""
 
     path: Path | None = None
     url: str = field(default="", repr=False)
+    lease_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class ServerSettings:
     body_megabytes: int = 32
     keep_alive_seconds: float = 15.0
     drain_seconds: float = 30.0
+    recover: bool = True
     keep_days: float | None = None
     log: LogForm | None = None
     log_prompts: bool = False
@@ -112,10 +115,10 @@ class Settings:
     conductor: ConductorSettings = ConductorSettings()
     budget: Budget = Budget()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     store: StoreSettings = StoreSettings()
     server: ServerSettings = ServerSettings()
     mcp: tuple[McpSettings, ...] = ()
-    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     guardrails: tuple[GuardrailSettings, ...] = ()
     warnings: tuple[str, ...] = ()
 

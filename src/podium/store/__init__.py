@@ -16,14 +16,26 @@ from pathlib import Path
 
 from podium.errors import ConfigError
 from podium.store.accounts import Accounts
-from podium.store.base import EVERY_RUN, NullStore, RunFilter, RunList, RunStore, RunSummary
+from podium.store.base import (
+    EVERY_RUN,
+    LEASE_SECONDS,
+    Abandoned,
+    NullStore,
+    RunFilter,
+    RunList,
+    RunStore,
+    RunSummary,
+)
 from podium.store.feedback import Feedback, FeedbackStore
 from podium.store.journal import Journal
 from podium.store.keys import KeyStore
-from podium.store.pulse import Pulse
+from podium.store.pulse import BEATS_PER_LEASE, Pulse
 
 __all__ = [
+    "BEATS_PER_LEASE",
     "EVERY_RUN",
+    "LEASE_SECONDS",
+    "Abandoned",
     "Accounts",
     "Feedback",
     "FeedbackStore",
@@ -50,16 +62,23 @@ def default_url() -> str:
     return f"sqlite+aiosqlite:///{data_dir() / 'podium.db'}"
 
 
-async def open_store(where: str | Path | None = None, *, to_read: bool = False) -> RunStore:
+async def open_store(
+    where: str | Path | None = None,
+    *,
+    to_read: bool = False,
+    lease_seconds: float = LEASE_SECONDS,
+) -> RunStore:
     """Open a store and bring its schema up to date; without a place, the default one.
 
     `where` is a file, `sqlite:///FILE`, or `postgresql://USER@HOST/NAME`. Raises `ConfigError`
     when it is none of these, and `StoreError` when it cannot be used. With `to_read`
-    a file that can only be read is opened as it is. Close the store after use.
+    a file that can only be read is opened as it is. `lease_seconds` is how long a run counts as
+    being performed after its process last said so. Close the store after use.
     """
     from podium.store.sql import SqlRunStore
 
-    return await SqlRunStore.open(default_url() if where is None else where, to_read=to_read)
+    where = default_url() if where is None else where
+    return await SqlRunStore.open(where, to_read=to_read, lease_seconds=lease_seconds)
 
 
 def keys_in(store: RunStore) -> KeyStore:

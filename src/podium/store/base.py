@@ -19,7 +19,11 @@ LAST: Final = "last"
 """The word that names the newest run wherever an id is expected."""
 
 LEASE_SECONDS: Final = 60.0
-"""How long a run counts as being performed after its process last said so."""
+"""How long a run counts as being performed after its process last said so, unless the settings
+say otherwise."""
+
+RECENT_HOURS: Final = 24
+"""A run that nobody has performed for longer is not gone on with unless somebody asks for it."""
 
 SUMMARY_CHARACTERS: Final = 500
 """How much of a question and of an answer a summary holds."""
@@ -56,6 +60,16 @@ RunList = list[RunSummary]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Abandoned:
+    """A run that says that it is running, and that no process performs. `takeovers` counts how
+    often it was taken over since a step of it was last done."""
+
+    id: str
+    owner: str
+    takeovers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
     """Which runs are wanted of a list; a field that is None leaves none out.
 
@@ -81,7 +95,9 @@ EVERY_RUN: Final = RunFilter()
 
 @runtime_checkable
 class RunStore(Protocol):
-    """Keeps runs. Every method raises `StoreError` when the store cannot do its work."""
+    """Keeps runs. Every method raises `StoreError` when the store cannot do its work, and those
+    that write of a run raise `TakenOver` when it was begun or claimed here and another process has
+    claimed it since."""
 
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has."""
@@ -105,18 +121,24 @@ class RunStore(Protocol):
         that moment, unless it is written in another way before."""
         ...
 
-    async def claim(self, run_id: str, process: str) -> Run:
+    async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """Take a run up for that process: it is running from now on, and is given as it was
-        before. To let go of it again, `finish` it as it was.
+        before. To let go of it again, `finish` it as it was. A `takeover` is counted on the run.
 
         A run is named as for `load`. Raises `Conflict` where somebody else performs it, or has
         taken it up at the same moment, and `NotFound` and `UsageError` as `load` does.
         """
         ...
 
-    async def beat(self, run_ids: Sequence[str]) -> None:
-        """Write down that these runs are still being performed. One of which no process says so
-        for `LEASE_SECONDS` may be claimed."""
+    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
+        """Write down that these runs are still being performed, and give those that another
+        process has claimed meanwhile. One of which no process says so for the time of a lease may
+        be claimed."""
+        ...
+
+    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+        """Runs that were cut off with their processes in the last `RECENT_HOURS`, the longest
+        silent first, at most so many; those that are only held are left out."""
         ...
 
     async def is_performed(self, run_id: str) -> bool:
@@ -179,12 +201,17 @@ class NullStore:
     async def hold(self, run: Run, until: str) -> None:
         """Forget it."""
 
-    async def claim(self, run_id: str, process: str) -> Run:
+    async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """There is never such a run."""
         raise NotFound(f"no run {run_id!r}: runs are not being stored")
 
-    async def beat(self, run_ids: Sequence[str]) -> None:
+    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Forget it."""
+        return ()
+
+    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+        """There are never any."""
+        return ()
 
     async def is_performed(self, run_id: str) -> bool:
         """There is never such a run."""

@@ -61,6 +61,7 @@ def run_row(run: Run, now: str, forget_after: str | None = None) -> Row:
         "document": _encode(dump(replace(run, rounds=()))),
         "owner": plain(run.owner),
         "forget_after": forget_after,
+        "process": plain(run.process),
     }
 
 

@@ -5,6 +5,8 @@ journal's own writes out. The backlog is bounded. When it is full, or when a wri
 is full, say), the journal falls behind: what the store holds stays the run as it was until then,
 further steps are skipped, and the end of the run writes the run whole. So a slow or broken store
 delays nothing and never costs the answer; at worst it costs what a crash would need to resume.
+Where another process has taken the run over, nothing is written any more, and whoever performs it
+here is told.
 
     journal = Journal(store)
     run = await engine.run(..., emit=journal.emit)
@@ -16,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
-from podium.errors import StoreError, UsageError
+from podium.errors import StoreError, TakenOver, UsageError
 from podium.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone, StepNoted
 from podium.store.base import RunStore
 
@@ -29,10 +32,19 @@ Written = RunStarted | Planned | StepNoted | StepDone | RoundDone | RunDone
 
 
 class Journal:
-    """Writes one run down as it happens. Runs nested in it are part of its steps."""
+    """Writes one run down as it happens. Runs nested in it are part of its steps. `lost` is called
+    once, where another process has taken the run over."""
 
-    def __init__(self, store: RunStore, *, backlog: int = BACKLOG) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        *,
+        backlog: int = BACKLOG,
+        lost: Callable[[TakenOver], None] | None = None,
+    ) -> None:
         self._store = store
+        self._lost = lost
+        self._taken_over: TakenOver | None = None
         self._limit = backlog
         self._backlog: deque[Written] = deque()
         self._writer: asyncio.Task[None] | None = None
@@ -50,6 +62,20 @@ class Journal:
     def error(self) -> StoreError | None:
         """The first write that failed, or None when the run, once it has ended, is kept whole."""
         return self._error
+
+    @property
+    def taken_over(self) -> TakenOver | None:
+        """Why nothing of the run is written any more, where another process performs it."""
+        return self._taken_over
+
+    def lose(self, error: TakenOver) -> None:
+        """Another process performs the run: write nothing more, and say so."""
+        self._closed = True
+        self._backlog.clear()
+        if self._taken_over is None:
+            self._taken_over = error
+            if self._lost is not None:
+                self._lost(error)
 
     def emit(self, event: Event) -> None:
         """Take an event. Returns at once; must be called on the event loop."""
@@ -91,6 +117,8 @@ class Journal:
             event = self._backlog.popleft()
             try:
                 await self._write(event)
+            except TakenOver as error:
+                self.lose(error)
             except StoreError as error:
                 self._fall_behind(error)
             # A store may be anyone's, and its bugs must not cost the answer either.

@@ -225,6 +225,16 @@ def _charges(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE INDEX charges_by_day ON charges (day)")
 
 
+def _claims(connection: Connection) -> None:
+    for statement in (
+        "ALTER TABLE runs ADD COLUMN process TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN claims INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN takeovers INTEGER NOT NULL DEFAULT 0",
+        "CREATE INDEX runs_going_on ON runs (updated_at) WHERE status = 'running'",
+    ):
+        connection.exec_driver_sql(statement)
+
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _runs_rounds_and_steps,
     _owners_keys_and_usage,
@@ -232,5 +242,6 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     _what_runs_are_found_by,
     _runs_to_forget,
     _charges,
+    _claims,
 )
 """In order; a database's schema version is how many of them it has been through."""

@@ -1,7 +1,8 @@
 """The pulse: says every so often in the store that runs are still being performed.
 
 Other processes tell by it whether a run that says it is running has anybody at work on it. One
-timer serves all runs of a Podium, and there is none while no run goes on.
+timer serves all runs of a Podium, and there is none while no run goes on. Where a process was
+silent for so long that another has taken its runs over, it hears so here.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from podium.errors import PodiumError
+from podium.errors import PodiumError, TakenOver
 from podium.store.base import LEASE_SECONDS, RunStore
 from podium.store.journal import Journal
 
 log = logging.getLogger("podium")
 
-BEAT_SECONDS: Final = LEASE_SECONDS / 4
+BEATS_PER_LEASE: Final = 4
 """So that a run outlives some beats that come late or fail."""
 
 
 class Pulse:
     """Beats for the runs of the journals that are given to it."""
 
-    def __init__(self, store: RunStore, *, seconds: float = BEAT_SECONDS) -> None:
+    def __init__(
+        self, store: RunStore, *, seconds: float = LEASE_SECONDS / BEATS_PER_LEASE
+    ) -> None:
         self._store = store
         self._seconds = seconds
         self._journals: set[Journal] = set()
@@ -62,6 +65,10 @@ class Pulse:
     async def _write(self) -> None:
         runs = [journal.run_id for journal in self._journals if journal.run_id is not None]
         try:
-            await self._store.beat(runs)
+            lost = await self._store.beat(runs)
         except PodiumError as error:
             log.warning("that runs are going on could not be written down: %s", error)
+            return
+        for journal in tuple(self._journals):
+            if journal.run_id in lost:
+                journal.lose(TakenOver(f"{journal.run_id} was taken over by another process"))

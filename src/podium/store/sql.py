@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from sqlalchemy import (
     ColumnClause,
@@ -25,14 +23,19 @@ from sqlalchemy import (
     select,
     tuple_,
     union_all,
-    update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from podium.errors import Conflict, NotFound, StoreError, UsageError
-from podium.process import is_gone
+from podium.errors import NotFound, StoreError, UsageError
 from podium.run import Round, Run, StepRecord, timestamp
-from podium.store.base import EVERY_RUN, LEASE_SECONDS, RunFilter, RunList, RunSummary
+from podium.store.base import (
+    EVERY_RUN,
+    LEASE_SECONDS,
+    Abandoned,
+    RunFilter,
+    RunList,
+    RunSummary,
+)
 from podium.store.charges import charge_of
 from podium.store.database import Place, as_it_is, connect, is_only_readable, locate
 from podium.store.documents import (
@@ -50,11 +53,12 @@ from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
 from podium.store.sql_accounts import SqlAccounts
 from podium.store.sql_charges import note_gone, prune_charges, record_usage
+from podium.store.sql_claims import SqlClaims, taken
 from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
 from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
 from podium.store.sql_names import no_run, whole_id
-from podium.store.tables import ROUNDS, RUNS, STEPS, WORKERS
+from podium.store.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS
 from podium.store.upsert import noting, replacing
 
 DELETED_AT_ONCE: Final = 200
@@ -74,20 +78,20 @@ _PIECES: Final = union_all(
 ).order_by("round", "step")
 
 
-class _Standing(NamedTuple):
-    """How a run stands: its status, and when it was last written to."""
-
-    status: str
-    updated_at: str
-
-
 class SqlRunStore:
     """Keeps runs in SQLite or Postgres, and beside them the keys to a server. Made by `open`."""
 
-    def __init__(self, place: Place, database: AsyncEngine, clock: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        database: AsyncEngine,
+        clock: Callable[[], str],
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         self._place = place
         self._database = database
         self._clock = clock
+        self._claims = SqlClaims(clock, lease_seconds)
         self._closed = False
         self._up_to_date = True
         self.keys = SqlKeyStore(self._transaction, clock)
@@ -101,17 +105,19 @@ class SqlRunStore:
         *,
         to_read: bool = False,
         clock: Callable[[], str] = timestamp,
+        lease_seconds: float = LEASE_SECONDS,
         migrations: Sequence[Migration] = MIGRATIONS,
     ) -> Self:
         """Open the database, made where there is none, and bring its schema up to date.
 
-        With `to_read` a file that can only be read is opened as it is.
+        With `to_read` a file that can only be read is opened as it is. `lease_seconds` is how long
+        a run counts as being performed after its process last said so.
         """
         place = locate(where)
         if to_read and is_only_readable(place):
             place = as_it_is(place)
         with border(place.name):
-            store = cls(place, connect(place), clock)
+            store = cls(place, connect(place), clock, lease_seconds)
         try:
             async with store._transaction() as connection:
                 version = await connection.run_sync(
@@ -126,68 +132,74 @@ class SqlRunStore:
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has."""
         async with self._transaction() as connection:
+            await self._claims.fence(connection, [run.id])
             await self._write(connection, run)
+            await self._claims.note(connection, run.id)
 
     async def plan(self, run_id: str, round_: Round) -> None:
         """Write a round that was planned. Its steps are not written: `step` does that."""
         async with self._transaction() as connection:
-            await self._touch(connection, run_id)
+            await self._claims.touch(connection, run_id)
             await self._put(connection, ROUNDS, [round_row(run_id, round_)])
 
     async def step(self, run_id: str, step: StepRecord) -> None:
         """Write a step that has ended. The plan of its round must have been written before."""
         async with self._transaction() as connection:
-            await self._touch(connection, run_id)
+            await self._claims.touch(connection, run_id, progress=step.status == "done")
             await self._put(connection, STEPS, [step_row(run_id, step)])
             await self._note_workers(connection, worker_rows(run_id, [step]))
 
     async def finish(self, *runs: Run) -> None:
         """Write each run whole, in place of all that was written of it before."""
-        written = ROUNDS.c.run_id.in_([run.id for run in runs])
-        async with self._transaction() as connection:
-            await connection.execute(delete(ROUNDS).where(written))
-            await self._write(connection, *runs)
-            await self._charge(connection, runs)
+        await self._write_whole(runs)
 
     async def hold(self, run: Run, until: str) -> None:
         """Write a run whole that is to be forgotten after that moment."""
-        async with self._transaction() as connection:
-            await connection.execute(delete(ROUNDS).where(ROUNDS.c.run_id == run.id))
-            await self._write(connection, run, forget_after=until)
-            await self._charge(connection, [run])
+        await self._write_whole([run], forget_after=until)
 
-    async def claim(self, run_id: str, process: str) -> Run:
+    async def _write_whole(self, runs: Sequence[Run], forget_after: str | None = None) -> None:
+        ids = [run.id for run in runs]
+        try:
+            async with self._transaction() as connection:
+                await self._claims.fence(connection, ids)
+                await connection.execute(delete(ROUNDS).where(ROUNDS.c.run_id.in_(ids)))
+                await self._write(connection, *runs, forget_after=forget_after)
+                await self._charge(connection, runs)
+        except StoreError:
+            if len(runs) == 1:  # of several, each is written by itself then
+                self._claims.drop(ids)
+            raise
+        self._claims.drop(ids)
+
+    async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """Take a run up for that process."""
         async with self._transaction() as connection:
             found = await whole_id(connection, run_id)
-            seen = await self._standing(connection, found)
+            seen = await self._claims.standing(connection, found)
             run = await self._assembled(connection, found)
-        if seen is None or self._holds(run, seen):
+        if seen is None or self._claims.is_performed(found, seen):
             raise taken(run.id, run.process)
-        # Whoever has written to it since it was read has taken it up. Reading and writing are two
-        # transactions, for SQLite would refuse to write in one that has read something older.
-        row = run_row(replace(run, status="running", process=process), self._clock())
-        del row["forget_after"]  # it is not more to be kept than before
-        unchanged = (RUNS.c.status == seen.status) & (RUNS.c.updated_at == seen.updated_at)
+        # Reading and writing are two transactions, for SQLite would refuse to write in one that
+        # has read something older.
         async with self._transaction() as connection:
-            claim = update(RUNS).where(RUNS.c.id == found, unchanged).values(row)
-            if (await connection.execute(claim)).rowcount == 0:
-                raise taken(run.id, "another")
+            await self._claims.take(connection, run, seen, process, takeover=takeover)
         return run
 
-    async def beat(self, run_ids: Sequence[str]) -> None:
+    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Write down that these runs are still being performed."""
-        still = RUNS.c.id.in_(run_ids) & (RUNS.c.status == "running")
         async with self._transaction() as connection:
-            await connection.execute(update(RUNS).where(still).values(updated_at=self._clock()))
+            return await self._claims.beat(connection, run_ids)
+
+    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+        """Runs that were cut off with their processes."""
+        async with self._transaction() as connection:
+            return await self._claims.abandoned(connection, limit)
 
     async def is_performed(self, run_id: str) -> bool:
         """Whether a process is at work on the run with that whole id."""
         async with self._transaction() as connection:
-            seen = await self._standing(connection, run_id)
-            if seen is None or seen.status != "running":
-                return False
-            return self._holds(await self._assembled(connection, run_id), seen)
+            seen = await self._claims.standing(connection, run_id)
+        return seen is not None and self._claims.is_performed(run_id, seen)
 
     async def load(self, run_id: str) -> Run:
         """Give back a run by its id, by the beginning of it, or `last`."""
@@ -233,7 +245,7 @@ class SqlRunStore:
         """Forget every run that was held for long enough, and say how many."""
         async with self._transaction() as connection:
             await prune_charges(connection, self._clock()[:10])
-        performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self._lease_begin())
+        performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self._claims.lease_begin())
         return await self._delete_all((RUNS.c.forget_after < self._clock()) & ~performed)
 
     async def _delete_all(self, unwanted: ColumnElement[bool]) -> int:
@@ -294,7 +306,8 @@ class SqlRunStore:
 
     async def _put(self, connection: AsyncConnection, table: Table, rows: Sequence[Row]) -> None:
         if rows:
-            await connection.execute(replacing(connection.dialect.name, table), rows)
+            kept = CLAIM_COLUMNS if table is RUNS else frozenset[str]()
+            await connection.execute(replacing(connection.dialect.name, table, kept), rows)
 
     async def _note_workers(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
         if rows:
@@ -325,31 +338,3 @@ class SqlRunStore:
         if not rows:  # deleted since it was found
             raise no_run(run_id)
         return assemble(Piece(*row) for row in rows)
-
-    async def _standing(self, connection: AsyncConnection, run_id: str) -> _Standing | None:
-        query = select(RUNS.c.status, RUNS.c.updated_at).where(RUNS.c.id == plain(run_id))
-        row = (await connection.execute(query)).one_or_none()
-        return None if row is None else _Standing(*row)
-
-    def _holds(self, run: Run, seen: _Standing) -> bool:
-        """Whether whoever performs the run has said so lately, and is not known to be gone."""
-        if run.status != "running" or is_gone(run.process):
-            return False
-        return seen.updated_at >= self._lease_begin()
-
-    def _lease_begin(self) -> str:
-        """Since when somebody must have said that they perform a run."""
-        now = datetime.fromisoformat(self._clock())
-        return timestamp(now - timedelta(seconds=LEASE_SECONDS))
-
-    async def _touch(self, connection: AsyncConnection, run_id: str) -> None:
-        touched = await connection.execute(
-            update(RUNS).where(RUNS.c.id == run_id).values(updated_at=self._clock())
-        )
-        if touched.rowcount == 0:
-            raise no_run(run_id)
-
-
-def taken(run_id: str, process: str) -> Conflict:
-    """The run is somebody else's now."""
-    return Conflict(f"{run_id} is still going on in process {process}; wait for it or stop it")

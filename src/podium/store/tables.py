@@ -5,7 +5,9 @@ rounds and steps are rows of their own so that each can be written the moment it
 is every worker that a round used, to find runs by, for it goes with its round; whatever else runs
 are found by is in the index that lists follow, beside their age. A run's
 `owner` is the id of the key that it was asked with, or nothing. A run that nobody wants kept
-is held for as long as it waits for tools, until `forget_after`. A key's digest is all that is
+is held for as long as it waits for tools, until `forget_after`. Its `process` performs it; its
+`claims` count how often it was taken up, and `takeovers` how often that was after a process had
+gone and no step was done since. A key's digest is all that is
 kept of its token, and what was used with it is a row for each day and model; what each run was
 charged of that is a row of `charges`, which outlives the run.
 """
@@ -38,6 +40,11 @@ SCHEMA_VERSION: Final = Table(
 
 HELD: Final = text("forget_after IS NOT NULL")
 
+GOING_ON: Final = text("status = 'running'")
+
+CLAIM_COLUMNS: Final = frozenset({"claims", "takeovers"})
+"""What stands on a run whoever writes it: `sql_claims` changes it."""
+
 RUNS: Final = Table(
     "runs",
     METADATA,
@@ -57,9 +64,13 @@ RUNS: Final = Table(
     Column("document", Text, nullable=False),
     Column("owner", Text, nullable=False),
     Column("forget_after", Text),
+    Column("process", Text, nullable=False),
+    Column("claims", Integer, nullable=False, server_default="0"),
+    Column("takeovers", Integer, nullable=False, server_default="0"),
     Index("runs_by_age", "created_at", "id", "status", "tier", "cost_usd"),
     Index("runs_by_owner", "owner", "created_at", "id"),
     Index("runs_to_forget", "forget_after", sqlite_where=HELD, postgresql_where=HELD),
+    Index("runs_going_on", "updated_at", sqlite_where=GOING_ON, postgresql_where=GOING_ON),
 )
 
 ROUNDS: Final = Table(

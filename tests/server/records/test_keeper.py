@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import Conflict, NotFound, StoreError
+from podium.errors import Conflict, NotFound, StoreError, TakenOver
 from podium.pool import Pool, WorkerProfile
 from podium.run import Round, Run, StepRecord
 from podium.server.records import keeper as keeping
@@ -303,7 +303,7 @@ class Busy(Written):
         if len(self.writes) < self.most:
             await self.keeper.finish(ended(f"later_{len(self.writes)}"))
 
-    async def claim(self, run_id: str, process: str) -> Run:
+    async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         return ended(run_id)
 
 
@@ -356,14 +356,40 @@ async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
 
 async def test_only_runs_that_are_written_get_a_beat() -> None:
     class Hearing(Written):
-        async def beat(self, run_ids: Sequence[str]) -> None:
+        async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
             self.writes.append(("beat", *run_ids))
+            return ["run_2"]
 
     store = Hearing()
     keeper = Keeper(store)
     await keeper.begin(a_run("run_1"))
-    await keeper.beat(["run_1"])
-    await keeper.beat(["run_1", "run_2"])
+    assert not await keeper.beat(["run_1"])
+    assert await keeper.beat(["run_1", "run_2"]) == ["run_2"], "that one is lost"
     assert store.writes == [("beat", "run_2")]
     await keeper.finish(ended("run_1"))
+    await keeper.close()
+
+
+async def test_in_a_shared_store_a_run_is_written_as_it_begins() -> None:
+    keeper = Keeper(store := Written(), shared=True)
+    await keeper.begin(a_run())
+    assert store.writes == [("begin", "run_1")]
+    await keeper.plan("run_1", Round(0, WORKFLOW))
+    await keeper.step("run_1", STEP)
+    assert store.writes[1:] == [("plan", "run_1"), ("step", "run_1")]
+    await keeper.close()
+
+
+async def test_whoever_ends_a_run_that_another_took_over_hears_of_it() -> None:
+    class Lost(Written):
+        async def finish(self, *runs: Run) -> None:
+            if any(run.id == "run_1" for run in runs):
+                raise TakenOver("run_1 is another's")
+            await super().finish(*runs)
+
+    keeper = Keeper(store := Lost(), shared=True)
+    ends = (keeper.finish(ended("run_1")), keeper.finish(ended("run_2")))
+    lost, kept = await asyncio.gather(*ends, return_exceptions=True)
+    assert isinstance(lost, TakenOver)
+    assert (kept, store.writes) == (None, [("finish", "run_2")])
     await keeper.close()

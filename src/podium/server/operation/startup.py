@@ -109,7 +109,9 @@ def application(find: Find) -> FastAPI:
 async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     """The service over the settings that are found, with all that it works with."""
     settings = await find()
-    store = await open_store(settings.store.url or settings.store.path)
+    store = await open_store(
+        settings.store.url or settings.store.path, lease_seconds=settings.store.lease_seconds
+    )
     shared = settings.server.workers > 1 or bool(settings.store.url)
     keeper = Keeper(store, shared=shared)
     stack.push_async_callback(keeper.close)

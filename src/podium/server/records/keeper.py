@@ -6,11 +6,13 @@ ended by then is written once, as a whole, together with whatever else has ended
 run of which nothing is to be kept never reaches the store; where it waits for the results of
 tools, it is held in memory for as long as a client may reasonably take.
 
-Where several processes share the store, the next request may come to another than this. So
-whoever ends a run waits until it is written, and a run that is only held while it waits for tools
-is held in the store, and deleted from there when it has ended or, by `retention`, when nobody came.
+Where several processes share the store, the next request may come to another than this, and
+another is to go on should this one end. So a run is written as it begins, and as it goes on;
+whoever ends one waits until it is written, and a run that is only held while it waits for tools is
+held in the store, and deleted from there when it has ended or, by `retention`, when nobody came.
 
-What a crash may cost: runs that have just ended, and the beginning of those that have just begun.
+What a crash may cost where the store is not shared: runs that have just ended, and the beginning
+of those that have just begun.
 """
 
 from __future__ import annotations
@@ -23,11 +25,19 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from podium.errors import Conflict, NotFound, PodiumError
+from podium.errors import Conflict, NotFound, PodiumError, TakenOver
 from podium.resumption import goes_on_with_results
 from podium.run import Round, Run, StepRecord, timestamp
 from podium.server.logs import LOGGER
-from podium.store import EVERY_RUN, Feedback, RunFilter, RunList, RunStore, feedback_in
+from podium.store import (
+    EVERY_RUN,
+    Abandoned,
+    Feedback,
+    RunFilter,
+    RunList,
+    RunStore,
+    feedback_in,
+)
 
 PATIENCE: Final = 1.0
 """Seconds that a run goes on before its beginning is written."""
@@ -66,6 +76,12 @@ class Keeper:
         self._being_written: dict[str, Run] = {}
         self._batch_written = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
+        self._taken_over: dict[str, TakenOver] = {}
+
+    @property
+    def writes_first(self) -> bool:
+        """Whether a run is to be on record before anything is done for it."""
+        return self._shared
 
     def leave_out(self, run: Run) -> None:
         """Keep nothing of that run, which begins now."""
@@ -90,13 +106,17 @@ class Keeper:
         return self._store
 
     async def begin(self, run: Run) -> None:
-        """Write a run that begins or is resumed, unless it ends soon."""
+        """Write a run that begins or is resumed; where only this process would miss it, unless it
+        ends soon."""
         if run.id in self._held:  # resumed, and still not to be kept
             del self._held[run.id]
             self._left_out.add(run.id)
         if run.id in self._left_out:
             return
         await self._written(run.id)  # it may be resumed before its end so far was
+        if self._shared:
+            await self._store.begin(run)
+            return
         self._unwritten[run.id] = [lambda: self._store.begin(run)]
         self._begun[run.id] = run
         loop = asyncio.get_running_loop()
@@ -133,8 +153,10 @@ class Keeper:
             self._writer = asyncio.create_task(self._write_ended())
         if self._shared or len(self._ended) > BACKLOG:
             await self._written(run.id)
+        if run.id in self._taken_over:
+            raise self._taken_over.pop(run.id)
 
-    async def claim(self, run_id: str, process: str) -> Run:
+    async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """Take a run up, wherever it is."""
         if self._goes_on(run_id):
             raise Conflict(f"{run_id} is still going on; wait for it or stop it")
@@ -143,13 +165,16 @@ class Keeper:
             self._left_out.add(run_id)
             return self._held.pop(run_id)[1]
         await self._written(run_id)
-        return await self._store.claim(run_id, process)
+        return await self._store.claim(run_id, process, takeover=takeover)
 
-    async def beat(self, run_ids: Sequence[str]) -> None:
+    async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Write down that these runs are still being performed, so far as they are written."""
         written = [run_id for run_id in run_ids if run_id not in self._unwritten]
-        if written:
-            await self._store.beat(written)
+        return await self._store.beat(written) if written else ()
+
+    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+        """Runs that were cut off with their processes."""
+        return await self._store.abandoned(limit)
 
     async def is_performed(self, run_id: str) -> bool:
         """Whether a process is at work on that run, be it this one or another."""
@@ -252,7 +277,15 @@ class Keeper:
             await self._store.finish(*runs)
         except PodiumError:  # one that cannot be stored must not cost the others
             for run in runs:
-                await self._trying(partial(self._store.finish, run), run.id)
+                await self._trying(partial(self._finish_one, run), run.id)
+
+    async def _finish_one(self, run: Run) -> None:
+        try:
+            await self._store.finish(run)
+        except TakenOver as error:
+            if not self._shared:  # nobody waits to hear of it
+                raise
+            self._taken_over[run.id] = error
 
     async def _trying(self, write: Write, run_id: str) -> None:
         try:
