@@ -73,5 +73,51 @@ def server(
     typer.echo(figures.as_json())
 
 
+@app.command()
+def chaos(
+    part: Annotated[
+        str,
+        typer.Option(metavar="PARTS", help="Which parts, of faults,kills,replicas,soak,fuzz,peer."),
+    ] = "faults,kills,replicas,soak,fuzz,peer",
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything.")] = False,
+    seed: Annotated[int, typer.Option(help="What goes wrong is drawn from this number.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the figures there, as JSON.")
+    ] = None,
+    litellm: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PYTHON",
+            help="The Python of an environment that has the LiteLLM proxy, for the part peer.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+) -> None:
+    """Break things, and see whether what is promised holds.
+
+    Prints a table, and one JSON object as the last line; the exit code is 1 where a promise was
+    broken.
+    """
+    import asyncio
+    import json
+    import os
+
+    from rich.console import Console
+
+    from podium.bench.chaos.measure import QUICK, USUAL, measure_chaos, parts_named
+    from podium.bench.chaos.part import Order
+
+    order = Order(extent=QUICK if quick else USUAL, seed=seed, litellm=litellm)
+    at_once = (os.cpu_count() or 1) if quick else 1
+    figures = asyncio.run(measure_chaos(parts_named(part), order, _say, at_once=at_once))
+    if output is not None:
+        output.write_text(json.dumps(figures.document(), indent=2) + "\n", "utf-8")
+    if not as_json:
+        Console().print(figures.as_table())
+    typer.echo(figures.as_json())
+    if not figures.holds:
+        raise typer.Exit(1)
+
+
 def _say(line: str) -> None:
     typer.echo(line, err=True)

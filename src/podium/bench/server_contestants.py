@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from podium.bench.environment import LITELLM, InstallCommands, Say, prepare
 from podium.bench.server_processes import Started, free_port, server_process
@@ -32,11 +33,7 @@ SAY_VERSION: Final = "from importlib.metadata import version; print(version('lit
 
 def podium_server(upstream: int, directory: Path) -> AbstractAsyncContextManager[Started]:
     """`podium serve` with a pool of one worker, which is the upstream."""
-    port, home = free_port(), directory / "podium"
-    home.mkdir(exist_ok=True)
-    configuration = home / "bench.toml"
-    configuration.write_text(
-        f"""
+    configuration = f"""
         [conductor]
         kind = "router"
 
@@ -46,9 +43,16 @@ def podium_server(upstream: int, directory: Path) -> AbstractAsyncContextManager
         model = "{MODEL}"
         base_url = "http://127.0.0.1:{upstream}/v1"
         description = "answers at once"
-        """,
-        "utf-8",
-    )
+        """
+    return podium_process(configuration, directory)
+
+
+def podium_process(text: str, directory: Path) -> AbstractAsyncContextManager[Started]:
+    """`podium serve` with that configuration."""
+    port, home = free_port(), directory / "podium"
+    home.mkdir(exist_ok=True)
+    configuration = home / "bench.toml"
+    configuration.write_text(text, "utf-8")
     options = ("--config", str(configuration), "--host", "127.0.0.1", "--port", str(port))
     return server_process(
         "podium serve",
@@ -64,19 +68,29 @@ def litellm_server(
     python: Path, upstream: int, directory: Path
 ) -> AbstractAsyncContextManager[Started]:
     """The LiteLLM proxy, run by the Python of its own environment, with one model."""
-    port, home = free_port(), directory / "litellm"
-    home.mkdir()
-    configuration = home / "config.yaml"
+    return litellm_process(python, {"model_list": [litellm_model(MODEL, upstream)]}, directory)
+
+
+def litellm_model(name: str, upstream: int) -> dict[str, Any]:
+    """A model of the proxy's, which is the upstream."""
     parameters = {
-        "model": f"openai/{MODEL}",
+        "model": f"openai/{name}",
         "api_base": f"http://127.0.0.1:{upstream}/v1",
         "api_key": "none",
     }
-    document = {
-        "model_list": [{"model_name": MODEL, "litellm_params": parameters}],
-        "general_settings": {"dangerously_permit_weak_or_unset_master_key": True},
-    }
-    configuration.write_text(json.dumps(document), "utf-8")  # JSON is YAML too
+    return {"model_name": name, "litellm_params": parameters}
+
+
+def litellm_process(
+    python: Path, document: Mapping[str, Any], directory: Path
+) -> AbstractAsyncContextManager[Started]:
+    """The LiteLLM proxy with that configuration, and without keys."""
+    port, home = free_port(), directory / "litellm"
+    home.mkdir()
+    configuration = home / "config.yaml"
+    general = {"dangerously_permit_weak_or_unset_master_key": True}
+    whole = {**document, "general_settings": general}
+    configuration.write_text(json.dumps(whole), "utf-8")  # JSON is YAML too
     options = ("--config", str(configuration), "--host", "127.0.0.1", "--port", str(port))
     return server_process(
         "the LiteLLM proxy",

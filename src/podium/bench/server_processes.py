@@ -27,6 +27,7 @@ LONGEST_START_SECONDS: Final = 180.0
 LONGEST_STOP_SECONDS: Final = 10.0
 BETWEEN_TRIES_SECONDS: Final = 0.005
 LOG: Final = "log"
+UPSTREAM: Final = "podium.bench.server_upstream"
 
 LEFT_OUT: Final = "PYTHONDONTWRITEBYTECODE"
 """With it, every start would compile everything anew, which no installation does."""
@@ -68,10 +69,10 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def upstream_process() -> AsyncIterator[int]:
+async def upstream_process(module: str = UPSTREAM, *options: str) -> AsyncIterator[int]:
     """Start the upstream; its port."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "podium.bench.server_upstream"),
+        *(sys.executable, "-P", "-m", module, *options),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

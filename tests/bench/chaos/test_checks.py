@@ -1,0 +1,145 @@
+"""The judgements of the chaos bench find what is planted, so that its zeros mean something."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.bench.chaos.checks import (
+    Billed,
+    Journal,
+    Spending,
+    StepName,
+    has_ended,
+    is_lost,
+    misreports,
+    overruns,
+)
+from podium.budget import Budget, Spent
+from podium.pool import Pool, WorkerProfile
+from podium.run import Attempt, Round, Run, StepRecord
+from podium.usage import UNKNOWN_USAGE, Usage
+from podium.workflow import Step, Workflow
+
+USED = Usage(10, 5, 0, 0, 0)
+COST = 0.25
+
+
+def a_run(*attempts: Attempt) -> Run:
+    """An answered run of one step that took these calls."""
+    step = StepRecord(
+        round=0,
+        index=0,
+        worker="solo",
+        subtask="Do it",
+        access=(),
+        status="done",
+        reply="42",
+        error=None,
+        started_ms=0.0,
+        finished_ms=1.0,
+        attempts=attempts,
+        answered_by="solo",
+    )
+    return Run(
+        id="run_1",
+        question="chaos-1: why?",
+        status="answered",
+        answer="42",
+        pool=Pool((WorkerProfile(name="solo"),)),
+        conductor="fixed",
+        created_at="2026-01-02T03:04:05.678+00:00",
+        rounds=(Round(0, Workflow((Step("solo", "Do it"),)), (step,)),),
+        budget=Budget(calls=2),
+        spent=Spent(calls=len(attempts)),
+    )
+
+
+def a_call(usage: Usage = USED, cost: float | None = COST) -> Attempt:
+    return Attempt("solo", usage, cost, 0.0, 1.0)
+
+
+BILLED = Billed("solo", USED, COST)
+HIDDEN = Billed("solo", UNKNOWN_USAGE, None)
+
+
+def test_a_run_that_is_kept_as_it_ended_is_not_lost() -> None:
+    run = a_run(a_call())
+    assert not is_lost(run, a_run(a_call()))
+    assert not is_lost(run, run, told="42")
+
+
+def test_a_run_that_is_missing_or_kept_in_part_is_lost() -> None:
+    run = a_run(a_call())
+    assert is_lost(run, None)
+    assert is_lost(run, replace(run, rounds=()))
+    assert is_lost(run, replace(run, answer="43"))
+
+
+def test_a_run_of_which_something_else_was_told_is_lost() -> None:
+    run = a_run(a_call())
+    assert is_lost(run, run, told="4")
+
+
+@pytest.mark.parametrize("status", ["running", "interrupted", "waiting"])
+def test_a_run_that_goes_on_has_not_ended(status: str) -> None:
+    assert not has_ended(replace(a_run(), status=status))  # type: ignore[arg-type]
+
+
+def test_a_run_that_failed_has_ended_only_where_it_says_why() -> None:
+    failed = replace(a_run(), status="failed", answer=None)
+    assert not has_ended(failed)
+    assert has_ended(replace(failed, error="nobody answered"))
+
+
+def test_a_bill_that_agrees_call_by_call_is_right_though_its_sum_is_unknown() -> None:
+    run = a_run(a_call(), a_call(UNKNOWN_USAGE, None))
+    assert not misreports(run, [HIDDEN, BILLED])
+    assert not misreports(a_run(a_call()), [BILLED])
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [],
+        [BILLED, BILLED],
+        [HIDDEN],
+        [Billed("other", USED, COST)],
+        [Billed("solo", Usage(10, 6, 0, 0, 0), COST)],
+        [Billed("solo", USED, COST + 2e-9)],
+        [Billed("solo", USED, None)],
+    ],
+)
+def test_a_bill_that_is_wrong_by_a_call_a_token_or_a_fraction_is_found(calls: list[Billed]) -> None:
+    assert misreports(a_run(a_call()), calls)
+
+
+def test_an_unknown_part_that_hides_a_wrong_one_is_found() -> None:
+    run = a_run(a_call(UNKNOWN_USAGE, None), a_call(Usage(11, 5, 0, 0, 0)))
+    assert misreports(run, [HIDDEN, BILLED])
+
+
+def test_a_cap_on_calls_is_overrun_by_the_runs_count_or_by_the_workers() -> None:
+    run = a_run(a_call(), a_call())
+    assert not overruns(run, 2)
+    assert overruns(run, 3)
+    assert overruns(replace(run, spent=Spent(calls=3)), 2)
+    assert overruns(a_run(a_call(), a_call(), a_call()), 0)
+
+
+def test_a_step_on_record_that_is_asked_again_is_found() -> None:
+    first, second = StepName("chaos-1", "step-0"), StepName("chaos-1", "step-1")
+    journal = Journal()
+    journal.note([first], {first: 2, second: 1})
+    assert journal.repeated({first: 2, second: 5}) == []
+    journal.note([first, second], {first: 3, second: 5})
+    assert journal.repeated({first: 3, second: 5}) == [first]
+
+
+def test_money_beyond_the_cap_is_an_overrun_unless_calls_in_flight_explain_it() -> None:
+    spending = Spending(cap=1.0, spent=1.3, unsettled=0.2, most_in_flight=0.1)
+    assert spending.beyond == pytest.approx(0.3)
+    assert not spending.overran
+    assert spending._replace(spent=1.31).overran
+    assert not spending._replace(spent=0.9).overran

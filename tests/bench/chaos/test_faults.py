@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+import pytest
+
+from podium.bench.chaos import faults
+from podium.bench.chaos.checks import Billed
+from podium.bench.chaos.faults import measure_faults
+from podium.bench.chaos.improvising import wanted_run
+from podium.bench.chaos.witness import CALLS, Witness
+from podium.errors import BadReply, RateLimited, WorkerError
+from podium.providers.scripted import ScriptedWorker
+from podium.request import Delta, Reply, Request, user
+from podium.run import Run
+from podium.store.sql import SqlRunStore
+from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
+
+ASK = Request((user("why?"),))
+USED = Usage(3, 2, 0, 0, 0)
+
+
+async def test_every_run_ends_and_is_billed_to_the_token() -> None:
+    row = await measure_faults(24, seed=3, in_flight=8)
+    assert row.holds, row
+    assert row.runs == 24
+    assert row.answered_share is not None
+    assert row.figures["faults"] != 0
+
+
+async def test_a_store_that_keeps_less_than_there_was_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    finish = SqlRunStore.finish
+
+    async def forgetful(self: SqlRunStore, *runs: Run) -> None:
+        await finish(self, *(replace(run, rounds=()) for run in runs))
+
+    monkeypatch.setattr(SqlRunStore, "finish", forgetful)
+    row = await measure_faults(3, seed=3)
+    assert row.lost == 3
+    assert not row.holds
+
+
+async def test_a_run_that_does_not_end_in_time_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "LONGEST_RUN_SECONDS", 0.0)
+    assert (await measure_faults(2, seed=3)).stuck == 2
+
+
+async def test_usage_that_is_changed_between_worker_and_record_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        Witness, "_note", lambda self, usage: CALLS.get().append(Billed("nobody", usage, None))
+    )
+    assert (await measure_faults(2, seed=3)).usage_mismatch == 2
+
+
+def test_the_same_seed_wants_the_same_runs() -> None:
+    assert [wanted_run(n, 1) for n in range(9)] == [wanted_run(n, 1) for n in range(9)]
+    assert {wanted_run(n, 1).streams for n in range(9)} == {True, False}
+    assert any(wanted_run(n, 1).budget.calls for n in range(99))
+
+
+async def test_a_witness_notes_what_each_call_came_to() -> None:
+    calls: list[Billed] = []
+    CALLS.set(calls)
+    lines: list[Reply | WorkerError] = [Reply("yes", USED), RateLimited("later"), BadReply("what?")]
+    witness = Witness(ScriptedWorker("solo", lines, price=Price(input=1, output=1)))
+    await witness.reply(ASK)
+    with pytest.raises(RateLimited):
+        await witness.reply(ASK)
+    with pytest.raises(BadReply):
+        await witness.reply(ASK)
+    assert calls == [
+        Billed("solo", USED, 5e-6),
+        Billed("solo", NO_USAGE, 0.0),
+        Billed("solo", UNKNOWN_USAGE, None),
+    ]
+
+
+async def test_a_witness_of_a_stream_knows_the_usage_only_where_its_reply_came() -> None:
+    calls: list[Billed] = []
+    CALLS.set(calls)
+    witness = Witness(ScriptedWorker("solo", Reply("two words", USED)))
+    pieces = [piece async for piece in witness.stream(ASK)]
+    assert isinstance(pieces[-1], Reply)
+    stream: AsyncGenerator[Delta | Reply] = witness.stream(ASK)
+    await anext(stream)
+    await stream.aclose()
+    assert [call.usage for call in calls] == [USED, UNKNOWN_USAGE]

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from podium.bench.chaos.page import NONE_YET, figures_of, updated
+from podium.bench.chaos.row import ChaosFigures, ChaosRow
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "chaos.md"
+
+
+def test_the_page_has_the_figures_of_the_committed_results() -> None:
+    page = PAGE.read_text("utf-8")
+    assert updated(page, ROOT / "results" / "chaos.json") == page, (
+        "python -m podium.bench.chaos.page results/chaos.json docs/chaos.md"
+    )
+
+
+def test_figures_are_a_line_for_each_part_and_peer(tmp_path: Path) -> None:
+    results = tmp_path / "chaos.json"
+    assert figures_of(results) == NONE_YET
+    rows = [ChaosRow(name="faults", runs=5000, answered_share=0.9987, seconds=61.2, note="a | b")]
+    figures = ChaosFigures(parts=rows, peers=[ChaosRow(name="LiteLLM", runs=9)], seed=4)
+    results.write_text(json.dumps(figures.document()), "utf-8")
+    head, rule, faults, peer, _, words = figures_of(results).splitlines()
+    assert faults == "| faults | 5,000 | 0 | 0 | 99.87% | 0 | 0 | 0 | 61 | a \\| b |"
+    assert peer.startswith("| LiteLLM | 9 |")
+    assert head.count("|") == rule.count("|") == 11
+    assert words.startswith("With seed 4, everything")

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podium.bench.chaos import soak
+from podium.bench.chaos.gauges import MIB, Gauge, growing, read_gauge, slope
+from podium.bench.chaos.soak import measure_soak
+
+STILL = Gauge(
+    runs=0,
+    bytes=100 * MIB,
+    objects=100_000,
+    files=9,
+    tasks=2,
+    threads=3,
+    connections=4,
+    locks=0,
+    wal_bytes=0,
+)
+
+
+def over_time(name: str, by: int, every: int = 10_000) -> list[Gauge]:
+    """Ten moments, at each of which there is so much more of it."""
+    return [
+        replace(STILL, runs=every * n, **{name: getattr(STILL, name) + by * n}) for n in range(10)
+    ]
+
+
+async def test_many_runs_of_the_library_and_the_server_leave_nothing_behind() -> None:
+    row = await measure_soak(160, slices=4)
+    assert row.lost == 0
+    assert row.runs == 160
+    for name in ("files", "tasks", "threads", "connections", "locks"):
+        assert row.figures[f"{name}_end"] == row.figures[f"{name}_warm"]
+
+
+async def test_an_answer_that_is_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def silent(*_: object, **__: object) -> str:
+        return ""
+
+    monkeypatch.setattr(soak, "answered", silent)
+    row = await measure_soak(40, slices=2)
+    assert row.lost == 20  # what the server was asked, and the worker by its name
+    assert not row.holds
+
+
+def test_what_stays_as_it_is_does_not_grow() -> None:
+    assert growing(over_time("bytes", 0)) == ()
+    assert slope(over_time("bytes", 0), "bytes") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [
+        ("bytes", MIB),
+        ("objects", 1_000),
+        ("files", 1),
+        ("tasks", 1),
+        ("threads", 1),
+        ("connections", 1),
+        ("locks", 1),
+        ("wal_bytes", 4096),
+    ],
+)
+def test_a_leak_of_any_kind_is_found(name: str, by: int) -> None:
+    found = growing(over_time(name, by))
+    assert len(found) == 1
+    assert found[0].startswith(name)
+
+
+def test_one_moment_that_stands_out_is_no_growth() -> None:
+    gauges = over_time("files", 0)
+    gauges[5] = replace(gauges[5], files=90, bytes=900 * MIB)
+    assert growing(gauges) == ()
+
+
+def test_the_slope_is_of_ten_thousand_runs() -> None:
+    assert slope(over_time("objects", 7, every=20_000), "objects") == pytest.approx(3.5)
+
+
+async def test_a_database_that_somebody_holds_is_locked(tmp_path: Path) -> None:
+    database = tmp_path / "runs.db"
+    holder = sqlite3.connect(database, isolation_level=None)
+    try:
+        holder.execute("CREATE TABLE t (x)")
+        assert read_gauge(1, [database]).locks == 0
+        holder.execute("BEGIN IMMEDIATE")
+        gauge = read_gauge(1, [database])
+        assert gauge.locks == 1
+        assert gauge.connections >= 1
+    finally:
+        holder.close()

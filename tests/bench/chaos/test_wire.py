@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from podium.bench.chaos import wire
+from podium.bench.chaos.asking import asked_of, chaos_upstream
+from podium.bench.chaos.client import Response, post
+from podium.bench.chaos.upstream import ANSWER, WIRE_FAULTS, Conduct, tokens_of
+from podium.bench.chaos.wire import Tally, judge, litellm_document, measure_wire
+from podium.errors import ConfigError
+
+MARK = "chaos-000007"
+
+
+def told(text: str = ANSWER, usage: Mapping[str, int] | None = None, **more: object) -> Response:
+    fields: dict[str, object] = {"status": 200, "is_whole": True, "error": "", **more}
+    return Response(text=text, usage=usage, **fields)  # type: ignore[arg-type]
+
+
+async def test_podium_answers_every_request_although_a_fifth_of_its_calls_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def no_litellm(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(wire, "litellm_python", no_litellm)
+    monkeypatch.setattr(wire, "SHARE", 0.3)
+    ours, theirs = await measure_wire(24, seed=2, litellm=None, say=pytest.fail)
+    assert ours.holds, ours
+    assert ours.figures["faults_upstream"] != 0
+    assert theirs == ()
+
+
+def test_an_answer_is_right_only_to_the_letter_and_the_token() -> None:
+    tally = Tally()
+    read, written = tokens_of(MARK)
+    judge(told(usage={"prompt_tokens": read, "completion_tokens": written}), MARK, tally)
+    judge(told(usage={"prompt_tokens": read, "completion_tokens": 0}), MARK, tally)
+    judge(told(), MARK, tally)
+    judge(told(ANSWER[:-1]), MARK, tally)
+    judge(told(is_whole=False), MARK, tally)
+    judge(told(error="overloaded"), MARK, tally)
+    judge(told(status=502, error="no worker"), MARK, tally)
+    assert (tally.right, tally.wrong) == (3, 1)
+    assert (tally.usage_right, tally.usage_wrong, tally.usage_untold) == (1, 1, 1)
+    assert tally.errors == {"200, broken off": 1, "overloaded": 1, "no worker": 1}
+
+
+def test_both_contestants_try_as_often_and_have_the_same_second() -> None:
+    settings = litellm_document(1)["router_settings"]
+    assert settings == {"num_retries": 3, "fallbacks": [{"first": ["second"]}]}
+
+
+def test_faults_depend_on_the_question_and_the_try_alone() -> None:
+    conduct = Conduct(fault_share=0.2, seed=4)
+    drawn = [conduct.fault_of(f"chaos-{n:06d}", 0) for n in range(2000)]
+    assert drawn == [conduct.fault_of(f"chaos-{n:06d}", 0) for n in range(2000)]
+    assert {*WIRE_FAULTS, ""} == set(drawn)
+    assert 0.17 < sum(map(bool, drawn)) / len(drawn) < 0.23
+    assert drawn != [conduct.fault_of(f"chaos-{n:06d}", 1) for n in range(2000)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_every_fault_of_the_upstream_is_seen_as_one_by_a_plain_client(stream: bool) -> None:
+    seen = set()
+    async with chaos_upstream(Conduct(fault_share=0.9, seed=1)) as port:
+        for number in range(30):
+            document = {
+                "model": "first",
+                "messages": [{"role": "user", "content": f"chaos-{number:06d}"}],
+                "stream": stream,
+            }
+            fault = Conduct(fault_share=0.9, seed=1).fault_of(f"chaos-{number:06d}", 0)
+            if fault == "latency":
+                continue
+            try:
+                response = await post(port, document, {}, 10)
+            except (OSError, EOFError):
+                seen.add(fault)
+                continue
+            assert response.is_answer is not bool(fault), fault
+            seen.add(fault)
+        counts = (await asked_of(port)).faults
+    assert seen >= set(counts)
+    assert {"reset", "truncated", "malformed_json", "server_error"} <= seen
+
+
+async def test_whoever_shows_what_they_have_of_the_answer_gets_the_rest() -> None:
+    async with chaos_upstream(Conduct()) as port:
+        begun = ANSWER[:9]
+        messages = [
+            {"role": "user", "content": MARK},
+            {"role": "assistant", "content": begun},
+            {"role": "user", "content": "go on"},
+        ]
+        for stream in (False, True):
+            document = {"model": "first", "messages": messages, "stream": stream}
+            assert begun + (await post(port, document, {}, 10)).text == ANSWER
+
+
+async def test_a_peer_that_is_no_python_is_an_error_that_says_so() -> None:
+    with pytest.raises(ConfigError, match="is not a Python that runs"):
+        await measure_wire(1, seed=1, litellm=Path("/no/such/python"), say=pytest.fail)
