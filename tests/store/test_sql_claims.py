@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.errors import Conflict, NotFound, TakenOver
 from podium.process import this_process
@@ -266,4 +267,22 @@ async def test_a_held_run_that_goes_on_is_not_forgotten_meanwhile_and_not_kept_a
     await store.hold(run, at(10))
     await store.finish(run)
     assert await store.delete_held() == 0, "it is to be kept now"
+    await store.close()
+
+
+async def test_a_run_that_ends_while_its_beat_is_written_was_taken_up_by_nobody(
+    place: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await SqlRunStore.open(place)
+    run = make_run(status="running")
+    await store.begin(run)
+    said = store._claims._said
+
+    async def and_ends(connection: AsyncConnection, known: Sequence[str]) -> int:
+        await said(connection, known)
+        store._claims.drop(known)
+        return 0
+
+    monkeypatch.setattr(store._claims, "_said", and_ends)
+    assert list(await store.beat([run.id])) == []
     await store.close()

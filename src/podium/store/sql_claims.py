@@ -172,8 +172,8 @@ class SqlClaims:
 
     async def _lost(self, connection: AsyncConnection, known: Sequence[str]) -> list[str]:
         query = select(RUNS.c.id, RUNS.c.claims).where(RUNS.c.id.in_(known))
-        rows = await connection.execute(query)
-        return [run_id for run_id, number in rows if number != self._numbers[run_id]]
+        rows = await connection.execute(query)  # some may end here while they are looked up
+        return [run_id for run_id, number in rows if number != self._numbers.get(run_id, number)]
 
     async def _check(self, connection: AsyncConnection, known: Sequence[str]) -> None:
         known = [run_id for run_id in known if run_id in self._numbers]

@@ -100,7 +100,7 @@ async def _until_ready(where: Path, directory: str, server: asyncio.subprocess.P
     until = time.monotonic() + LONGEST_START_SECONDS
     while True:
         asking = await asyncio.create_subprocess_exec(
-            *(str(where / "pg_isready"), "-q", "-h", directory)
+            *(str(where / "pg_isready"), "-q", "-h", directory, "-U", "postgres")
         )
         if await asking.wait() == 0:
             return
