@@ -36,9 +36,10 @@ from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.logs import LOGGER, form_here, log_to_standard_error
 from podium.server.operation.listener import AnnouncedProcesses, AnnouncedServer, announce
 from podium.server.records.keeper import Keeper
+from podium.server.records.recovery import EVERY_SECONDS, Parts, Recovery
 from podium.server.records.tally import Tally
 from podium.server.service import Service, opened
-from podium.store import keys_in, open_store
+from podium.store import BEATS_PER_LEASE, keys_in, open_store
 
 if TYPE_CHECKING:
     from podium.server.records.traces import Traces
@@ -133,7 +134,24 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     stack.push_async_callback(service.loading.stop)
     planner = getattr(await podium.conductor(), "worker", None)
     service.loading.begin((*await podium.workers(), planner))
+    if settings.server.recover:
+        recovery = _recovery(service, settings.store.lease_seconds)
+        stack.push_async_callback(recovery.close)
+        recovery.start()
     return _with_tally(service, stack)
+
+
+def _recovery(service: Service, lease_seconds: float) -> Recovery:
+    parts = Parts(
+        podium=service.podium,
+        pool=service.pool,
+        archive=service.archive,
+        door=service.door,
+        places=service.places,
+        metrics=service.metrics,
+    )
+    every = min(EVERY_SECONDS, lease_seconds / BEATS_PER_LEASE)
+    return Recovery(parts, every_seconds=every)
 
 
 def _with_tally(service: Service, stack: AsyncExitStack) -> Service:

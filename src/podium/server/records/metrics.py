@@ -121,10 +121,21 @@ class Metrics:
             "podium_cost_usd_total", "US dollars, where the price is known, by model.", ("model",)
         )
         self.runs = Counter("podium_runs_total", "Runs that have ended, by status.", ("status",))
+        self.recovered = Counter(
+            "podium_runs_recovered_total",
+            "Runs that were cut off with their process and carried to an end here, by status.",
+            ("status",),
+        )
+        self.guardrails = Counter(
+            "podium_guardrails_total",
+            "What guardrails did, by guardrail, place and deed.",
+            ("guardrail", "place", "deed"),
+        )
 
     @property
     def _all(self) -> tuple[Counter | Histogram, ...]:
-        return (self.requests, self.seconds, self.first_token, self.tokens, self.cost, self.runs)
+        counted = (self.requests, self.seconds, self.first_token, self.tokens, self.cost)
+        return (*counted, self.runs, self.recovered, self.guardrails)
 
     def counted(self) -> dict[str, Counted]:
         """Everything that was counted, by name."""

@@ -1,0 +1,177 @@
+"""Runs that were cut off with their process are gone on with, by whichever server finds them first.
+
+A run says in the store that it is running; where the process that performs it has been silent for
+longer than its lease, or is known to be gone, a server takes the run over and carries it to its
+end, with nobody waiting: whoever asked finds the answer on record. Steps that are done are not
+asked again. Of several servers that find the same run, the store lets one take it.
+
+Only a few are gone on with at a time, beside what clients ask for. A run that was taken over again
+and again, and of which no step got done between, is what ends the processes, as far as anybody can
+tell: it is ended as failed. A run that the server's own stop cuts off is left for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Final
+
+from podium.api import AsyncPodium
+from podium.errors import Conflict, NotFound, PodiumError
+from podium.events import Event, RunDone
+from podium.pool import Pool
+from podium.process import this_process
+from podium.run import Run
+from podium.server.access import Door
+from podium.server.access.places import Places
+from podium.server.logs import LOGGER
+from podium.server.records.archive import Archive
+from podium.server.records.broadcast import Broadcast
+from podium.server.records.metrics import Metrics
+from podium.server.refusal import Refusal
+from podium.store import Abandoned
+
+EVERY_SECONDS: Final = 5.0
+"""How often a server looks for runs that were cut off, or four times in a lease that is shorter."""
+
+AT_ONCE: Final = 8
+"""How many are gone on with at the same time."""
+
+MOST_TAKEOVERS: Final = 5
+"""How often a run is taken over without a step of it being done."""
+
+LOOKED_AT: Final = 1000
+"""How many that were cut off are looked at, at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What runs are gone on with: the server's own."""
+
+    podium: AsyncPodium
+    pool: Pool
+    archive: Archive
+    door: Door
+    places: Places
+    metrics: Metrics
+
+
+class Recovery:
+    """Goes on with runs that were cut off, in the background. Ended by `close`."""
+
+    def __init__(self, parts: Parts, *, every_seconds: float = EVERY_SECONDS) -> None:
+        self._parts = parts
+        self._keeper = parts.archive.keeper
+        self._every_seconds = every_seconds
+        self._going_on: dict[str, asyncio.Task[None]] = {}
+        self._left_alone: set[str] = set()
+        self._closed = False
+        self._search: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look now, and every so often."""
+        self._search = asyncio.create_task(self._look_again_and_again())
+
+    async def close(self) -> None:
+        """Take nothing more over, and leave what goes on to others."""
+        self._closed = True
+        tasks = [*self._going_on.values(), *([self._search] if self._search is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except PodiumError as error:
+                LOGGER.warning("runs that were cut off could not be looked for: %s", error)
+            await asyncio.sleep(self._every_seconds)
+
+    async def _look(self) -> None:
+        if len(self._going_on) >= AT_ONCE or self._parts.places.closed:
+            return
+        for found in await self._keeper.abandoned(LOOKED_AT):
+            if len(self._going_on) >= AT_ONCE:
+                return
+            if found.id not in self._going_on and found.id not in self._left_alone:
+                self._going_on[found.id] = asyncio.create_task(self._take_over(found))
+
+    async def _take_over(self, found: Abandoned) -> None:
+        """Carry the run to its end, whatever comes of that."""
+        try:
+            await self._go_on(found)
+        except (Conflict, NotFound):
+            return  # another was quicker, or it was deleted; who lost it later has said so
+        except Refusal as refusal:  # its key is good no longer
+            await self._end(found, str(refusal))
+        except PodiumError as error:
+            self._left_alone.add(found.id)
+            LOGGER.warning("cannot go on with %s, which was cut off: %s", found.id, error)
+        except Exception:  # noqa: BLE001 - one run must not end the search for others
+            self._left_alone.add(found.id)
+            LOGGER.exception("going on with %s, which was cut off, failed", found.id)
+        finally:
+            del self._going_on[found.id]
+
+    async def _go_on(self, found: Abandoned) -> None:
+        parts = self._parts
+        run = await self._keeper.load(found.id)
+        unknown = [name for name in run.pool.names if name not in parts.pool.names]
+        if unknown:  # it is that of another program on the same store
+            self._left_alone.add(found.id)
+            LOGGER.info("left %s alone, whose worker %s is unknown here", found.id, unknown[0])
+            return
+        if found.takeovers >= MOST_TAKEOVERS:
+            await self._end(
+                found,
+                f"its process ended {found.takeovers + 1} times before a step was done, so it is "
+                f"not tried again",
+            )
+            return
+        LOGGER.info("took over a run that was cut off", extra={"run": run.id})
+        heard = _LastHeard(parts.archive.broadcast)
+        async with parts.door.account_for(run) as account:
+            try:
+                ended = await parts.podium.resume(
+                    run.id, account=account, emit=heard, takeover=True
+                )
+            except asyncio.CancelledError:
+                if heard.run is not None:
+                    await self._hand_back(heard.run)
+                raise
+        parts.metrics.recovered.add(ended.status)
+        parts.metrics.runs.add(ended.status)
+
+    async def _hand_back(self, run: Run) -> None:
+        """Leave the run, as far as it has come, for whoever looks next."""
+        try:
+            await self._keeper.finish(replace(run, status="running", answer=None, process=""))
+        except PodiumError as error:
+            LOGGER.warning("%s could not be left to others: %s", run.id, error)
+
+    async def _end(self, found: Abandoned, why: str) -> None:
+        """Have the run ended as failed."""
+        try:
+            run = await self._keeper.claim(found.id, this_process(), takeover=True)
+            await self._keeper.finish(replace(run, status="failed", error=why))
+        except PodiumError as error:
+            LOGGER.warning("%s could not be ended: %s", found.id, error)
+            return
+        LOGGER.warning("%s failed: %s", found.id, why)
+        self._parts.metrics.recovered.add("failed")
+        self._parts.metrics.runs.add("failed")
+
+
+class _LastHeard:
+    """Passes events on, and keeps the run as it was cut off."""
+
+    def __init__(self, passed_to: Broadcast) -> None:
+        self._passed_to = passed_to
+        self.run: Run | None = None
+
+    def __call__(self, event: Event) -> None:
+        self._passed_to(event)
+        if isinstance(event, RunDone) and event.run.depth == 0:
+            self.run = event.run

@@ -1,0 +1,256 @@
+"""Runs that were cut off with their process, found by servers on the same store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from podium.api import AsyncPodium
+from podium.budget import Account
+from podium.pool import Pool, WorkerProfile
+from podium.process import this_process
+from podium.providers import ScriptedWorker
+from podium.request import Reply, Request
+from podium.run import Round, Run, StepRecord, timestamp
+from podium.server.access import OpenDoor
+from podium.server.access.places import Places
+from podium.server.records import recovery as recovering
+from podium.server.records.archive import Archive
+from podium.server.records.keeper import Keeper
+from podium.server.records.metrics import Metrics
+from podium.server.records.recovery import MOST_TAKEOVERS, Parts, Recovery
+from podium.server.refusal import Refusal
+from podium.store.sql import SqlRunStore
+from podium.workflow import Step, Workflow
+from support.postgres import Postgres
+
+GONE = f"{this_process().rpartition(':')[0]}:999999999"
+WORKFLOW = Workflow((Step("solo", "first"), Step("solo", "second", "all")))
+FIRST = StepRecord(0, 0, "solo", "first", (), "done", "one", None, 0.0, 1.0, answered_by="solo")
+
+
+def cut_off(number: int = 0, *, worker: str = "solo") -> Run:
+    """A run whose process died after its first step."""
+    return Run(
+        id=f"run_{number}",
+        question=f"Why {number}?",
+        status="running",
+        pool=Pool((WorkerProfile(name=worker),)),
+        conductor="fixed",
+        created_at=timestamp(),
+        rounds=(Round(0, WORKFLOW, (FIRST,)),),
+        process=GONE,
+    )
+
+
+class Worker(ScriptedWorker):
+    """Says when it was asked, and answers when it may."""
+
+    def __init__(self) -> None:
+        super().__init__("solo", "two")
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.at_once = self.most_at_once = 0
+
+    async def reply(self, request: Request) -> Reply:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self.may_answer.wait()
+            return await super().reply(request)
+        finally:
+            self.at_once -= 1
+
+
+class GoodNoLonger(OpenDoor):
+    """Knows a key that was revoked meanwhile."""
+
+    @asynccontextmanager
+    async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
+        raise Refusal("unauthenticated", "this key was revoked")
+        yield None
+
+
+@dataclass
+class Server:
+    """What of a server goes on with runs, over a store of its own."""
+
+    store: SqlRunStore
+    worker: Worker
+    parts: Parts
+    recovery: Recovery
+
+    async def until(self, is_so: Callable[[Run], bool], run_id: str = "run_0") -> Run:
+        async with asyncio.timeout(10):
+            while not is_so(run := await self.store.load(run_id)):
+                await asyncio.sleep(0.005)
+        return run
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return str(tmp_path / "podium.db")
+    server: Postgres = request.getfixturevalue("postgres")
+    return await server.empty()
+
+
+@asynccontextmanager
+async def a_server(place: str, door: OpenDoor | None = None) -> AsyncIterator[Server]:
+    store, worker = await SqlRunStore.open(place), Worker()
+    keeper = Keeper(store, shared=True)
+    podium = AsyncPodium([worker], store=keeper)
+    parts = Parts(
+        podium=podium,
+        pool=await podium.pool(),
+        archive=Archive(keeper),
+        door=door or OpenDoor(),
+        places=Places(9, 9),
+        metrics=Metrics(),
+    )
+    server = Server(store, worker, parts, Recovery(parts, every_seconds=0.01))
+    try:
+        yield server
+    finally:
+        await server.recovery.close()
+        await podium.close()
+        await keeper.close()
+
+
+async def left_behind(place: str, *runs: Run) -> None:
+    """A process wrote these runs, and died."""
+    store = await SqlRunStore.open(place)
+    for run in runs:
+        await store.begin(run)
+    await store.close()
+
+
+def has_ended(run: Run) -> bool:
+    return run.status != "running"
+
+
+async def test_a_run_that_was_cut_off_is_carried_to_its_end_and_its_done_steps_are_kept(
+    place: str,
+) -> None:
+    await left_behind(place, cut_off())
+    async with a_server(place) as server:
+        server.recovery.start()
+        run = await server.until(has_ended)
+        assert (run.status, run.answer, run.process) == ("answered", "two", this_process())
+        assert run.steps[0] == FIRST
+        assert server.worker.calls == 1
+        page = server.parts.metrics.text().decode()
+    assert 'podium_runs_recovered_total{status="answered"} 1\n' in page
+
+
+async def test_of_several_servers_one_goes_on_with_each_run(place: str) -> None:
+    runs = [cut_off(number) for number in range(12)]
+    await left_behind(place, *runs)
+    async with a_server(place) as one, a_server(place) as other:
+        one.recovery.start()
+        other.recovery.start()
+        for run in runs:
+            assert (await one.until(has_ended, run.id)).status == "answered"
+        assert one.worker.calls + other.worker.calls == len(runs)
+        assert [run for run in await one.store.list() if run.status == "running"] == []
+
+
+async def test_only_some_are_gone_on_with_at_a_time(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovering, "AT_ONCE", 2)
+    await left_behind(place, *(cut_off(number) for number in range(5)))
+    async with a_server(place) as server:
+        server.worker.may_answer.clear()
+        server.recovery.start()
+        while server.worker.at_once < 2:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        server.worker.may_answer.set()
+        for number in range(5):
+            await server.until(has_ended, f"run_{number}")
+        assert server.worker.most_at_once == 2
+
+
+async def test_a_server_that_is_about_to_stop_takes_nothing_over(place: str) -> None:
+    await left_behind(place, cut_off())
+    async with a_server(place) as server:
+        await server.parts.places.close(0)
+        server.recovery.start()
+        await asyncio.sleep(0.05)
+        assert (await server.store.load("run_0")).process == GONE
+
+
+async def test_a_run_that_a_stopping_server_was_at_is_left_to_the_next(place: str) -> None:
+    await left_behind(place, cut_off())
+    async with a_server(place) as server:
+        server.worker.may_answer.clear()
+        server.recovery.start()
+        while not server.worker.at_once:
+            await asyncio.sleep(0.005)
+    async with a_server(place) as server:
+        run = await server.store.load("run_0")
+        assert (run.status, run.steps[0]) == ("running", FIRST)
+        server.recovery.start()
+        run = await server.until(has_ended)
+        assert (run.status, run.steps[0], server.worker.calls) == ("answered", FIRST, 1)
+
+
+async def test_a_run_whose_processes_all_ended_is_ended_with_a_cause(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await left_behind(place, cut_off())
+    for _ in range(MOST_TAKEOVERS):
+        store = await SqlRunStore.open(place)
+        await store.claim("run_0", GONE, takeover=True)
+        await store.close()
+    async with a_server(place) as server:
+        with caplog.at_level(logging.WARNING):
+            server.recovery.start()
+            run = await server.until(has_ended)
+        assert (run.status, server.worker.calls) == ("failed", 0)
+        assert run.error == (
+            f"its process ended {MOST_TAKEOVERS + 1} times before a step was done, so it is not "
+            f"tried again"
+        )
+    assert "run_0 failed: its process ended" in caplog.text
+
+
+async def test_a_run_whose_key_is_good_no_longer_is_ended_with_a_cause(place: str) -> None:
+    await left_behind(place, cut_off())
+    async with a_server(place, GoodNoLonger()) as server:
+        server.recovery.start()
+        run = await server.until(has_ended)
+        assert (run.status, run.error) == ("failed", "this key was revoked")
+        assert server.worker.calls == 0
+
+
+async def test_runs_of_others_and_those_that_wait_for_tools_are_left_alone(place: str) -> None:
+    foreign, waiting = cut_off(1, worker="theirs"), replace(cut_off(2), status="waiting")
+    await left_behind(place, foreign, waiting, cut_off())
+    async with a_server(place) as server:
+        server.recovery.start()
+        await server.until(has_ended)
+        await asyncio.sleep(0.03)
+        assert await server.store.load("run_1") == foreign
+        assert await server.store.load("run_2") == waiting
+
+
+async def test_a_store_that_fails_for_a_while_is_asked_again(
+    place: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await left_behind(place, cut_off())
+    async with a_server(place) as server:
+        monkeypatch.setattr(server.store, "_closed", True)
+        with caplog.at_level(logging.WARNING):
+            server.recovery.start()
+            await asyncio.sleep(0.03)
+        assert "could not be looked for" in caplog.text
+        monkeypatch.setattr(server.store, "_closed", False)
+        assert (await server.until(has_ended)).status == "answered"
