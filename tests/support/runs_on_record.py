@@ -1,4 +1,5 @@
-"""Runs as they are found in a store, for pages that show them: any number, any length, any end."""
+"""Runs as they are found in a store, made without asking anybody, for pages and figures about them:
+any number, any length, any end."""
 
 from __future__ import annotations
 
@@ -15,7 +16,21 @@ WORKERS: Final = ("solver", "checker", "local")
 POOL: Final = Pool(tuple(WorkerProfile(name=name, model=name) for name in WORKERS))
 GONE: Final = f"{socket.gethostname()}:{2**22 + 1}"
 """A process that has ended: none has so high a number."""
+NOON: Final = "2026-03-04T12:00:00.000+00:00"
 BEGINNING: Final = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def attempt(
+    worker: str,
+    seconds: float = 1.0,
+    *,
+    at: float = 0.0,
+    cost: float | None = 0.25,
+    error: str | None = None,
+) -> Attempt:
+    """A call that began `at` seconds into its run."""
+    began = at * 1000
+    return Attempt(worker, Usage(100, 10, 0, 0, 0), cost, began, began + seconds * 1000, error)
 
 
 def step_record(
@@ -32,20 +47,36 @@ def step_record(
     worker = WORKERS[index % len(WORKERS)]
     started = 1000.0 * index
     one = Attempt(worker, Usage(100, 20, 0, 0, 0), 0.001, started + 200, started + 1000, error)
-    return StepRecord(
-        round_,
+    usual: dict[str, Any] = {
+        "round": round_,
+        "index": index,
+        "worker": worker,
+        "subtask": f"Do part {index}",
+        "access": access,
+        "status": status,
+        "reply": f"reply {index}" if status == "done" else "",
+        "error": error,
+        "started_ms": started,
+        "finished_ms": started + 1000,
+        "attempts": (one,) if attempts is None else attempts,
+        "prompt": "" if status == "skipped" else f"prompt {index}",
+        "answered_by": worker if status == "done" else "",
+    }
+    return StepRecord(**{**usual, **more})
+
+
+def carried_out(step: Step, index: int, *attempts: Attempt, **more: Any) -> StepRecord:
+    """A step that these calls were made for; it failed if the last of them did."""
+    error = attempts[-1].error if attempts else None
+    return step_record(
         index,
-        worker,
-        f"Do part {index}",
-        access,
-        status,
-        f"reply {index}" if status == "done" else "",
-        error,
-        started,
-        started + 1000,
-        (one,) if attempts is None else attempts,
-        "" if status == "skipped" else f"prompt {index}",
-        worker if status == "done" else "",
+        status="done" if error is None else "failed",
+        access=step.access,
+        error=error,
+        attempts=attempts,
+        worker=step.worker,
+        subtask=step.subtask,
+        answered_by=step.worker,
         **more,
     )
 
@@ -73,6 +104,29 @@ def kept_run(number: int = 0, **more: Any) -> Run:
         "answer": f"Answer {number}.",
     }
     return Run(**{**usual, **more})
+
+
+def run_with_calls(
+    run_id: str,
+    *steps: tuple[Step, tuple[Attempt, ...]],
+    planning: tuple[Attempt, ...] = (),
+    created_at: str = NOON,
+    providers: dict[str, str] | None = None,
+    **more: Any,
+) -> Run:
+    """A run of one round, with these steps and the calls made for each."""
+    names = dict.fromkeys([step.worker for step, _ in steps] or ["solo"])
+    pool = Pool(
+        tuple(WorkerProfile(name=name, provider=(providers or {}).get(name, "")) for name in names)
+    )
+    records = tuple(
+        carried_out(step, index, *attempts) for index, (step, attempts) in enumerate(steps)
+    )
+    workflow = Workflow(tuple(step for step, _ in steps)) if steps else None
+    rounds = (Round(0, workflow, records, planning),)
+    return kept_run(
+        **{"id": run_id, "pool": pool, "created_at": created_at, "rounds": rounds, **more}
+    )
 
 
 def long_run(steps: int, **more: Any) -> Run:

@@ -11,7 +11,7 @@ from podium.conductor import FixedConductor
 from podium.errors import RequestRefused
 from podium.pool import Pool, WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.run import RUN_VERSION, Run, load
+from podium.run import RUN_VERSION, Run, load, new_run_id
 from podium.store import open_store
 from podium.workflow import Step, Workflow
 from support.rounds import answered
@@ -138,9 +138,11 @@ async def test_a_run_that_a_newer_podium_wrote_is_told_apart_from_a_store_that_f
     tmp_path: Path,
 ) -> None:
     store = await open_store(tmp_path / "runs.db")
-    await store.finish(finished(version=RUN_VERSION + 1))
+    run = finished(new_run_id(), version=RUN_VERSION + 1)
+    await store.finish(run)
     async with serving(application([ScriptedWorker("a", "")], store=store)) as served:
-        response = await served.client.get("/v1/runs/run_1")
+        response = await served.client.get(f"/v1/runs/{run.id}")
+        assert (await served.client.get("/v1/runs/last")).status_code == 404
     assert response.status_code == 500
     assert f"this run has version {RUN_VERSION + 1}" in response.text
     assert "only who runs this server can change that" in response.text

@@ -16,7 +16,7 @@ from podium.store.keys import Rules, Scope
 from podium.store.sql import SqlRunStore
 from podium.usage import Price
 from podium.workflow import Step
-from support.kept import attempt, kept_run
+from support.runs_on_record import attempt, run_with_calls
 from support.serving import Served, application, serving
 
 ADA = WorkerProfile(
@@ -73,13 +73,13 @@ async def test_a_worker_without_a_call_is_described_and_its_figures_are_unknown(
 
 
 async def test_figures_are_those_of_the_stored_runs_with_steps_to_look_at(tmp_path: Path) -> None:
-    run = kept_run(
+    run = run_with_calls(
         "run_0000000000000001",
         (SOLVE, (attempt("ada", 2.0),)),
         (CHECK, (attempt("bob", 1.0, error="HTTP 500"),)),
         created_at=timestamp(),
     )
-    old = kept_run("run_0000000000000002", (SOLVE, (attempt("ada", 60.0),)))
+    old = run_with_calls("run_0000000000000002", (SOLVE, (attempt("ada", 60.0),)))
     async with open_pool(tmp_path) as (served, store, _):
         await store.finish(run, old)
         page = await pool_of(served)
@@ -97,7 +97,7 @@ async def test_figures_are_those_of_the_stored_runs_with_steps_to_look_at(tmp_pa
 
 
 async def test_who_worked_and_has_left_the_pool_is_told_apart(tmp_path: Path) -> None:
-    run = kept_run(
+    run = run_with_calls(
         "run_0000000000000001",
         (Step("eve", "Solve it.", ()), (attempt("eve"),)),
         created_at=timestamp(),
@@ -123,7 +123,7 @@ async def test_requests_for_a_worker_by_its_name_are_counted_since_the_server_st
 @pytest.mark.parametrize("excluded", ["bob", "deepseek"])
 async def test_a_key_does_not_see_whom_it_excludes(excluded: str, tmp_path: Path) -> None:
     rules = Rules(exclude=frozenset({excluded}))
-    run = kept_run(
+    run = run_with_calls(
         "run_0000000000000001",
         (Step("eve", "Solve it.", ()), (attempt("eve"),)),
         created_at=timestamp(),
@@ -139,7 +139,9 @@ async def test_a_key_does_not_see_whom_it_excludes(excluded: str, tmp_path: Path
 async def test_a_key_sees_figures_of_its_own_runs_and_admin_all(tmp_path: Path) -> None:
     admin = Rules(scopes=frozenset[Scope]({"admin"}))
     async with open_pool(tmp_path, Rules(), admin) as (served, store, (token, master)):
-        run = kept_run("run_0000000000000001", (SOLVE, (attempt("ada"),)), created_at=timestamp())
+        run = run_with_calls(
+            "run_0000000000000001", (SOLVE, (attempt("ada"),)), created_at=timestamp()
+        )
         await store.finish(run)
         own, every = await pool_of(served, token), await pool_of(served, master)
     assert (own["key"], own["window"]["runs"], own["workers"][0]["calls"]) == ("key 0", 0, 0)

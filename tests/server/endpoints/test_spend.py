@@ -19,7 +19,7 @@ from podium.store.keys import KeyUsage, Rules, Scope
 from podium.store.sql import SqlRunStore
 from podium.usage import Price, Usage
 from podium.workflow import Step
-from support.kept import attempt, kept_run
+from support.runs_on_record import attempt, run_with_calls
 from support.serving import Served, application, serving
 
 ADMIN = Rules(scopes=frozenset[Scope]({"admin"}))
@@ -110,7 +110,7 @@ async def test_sums_are_those_of_the_keys_books_whatever_became_of_the_runs(
 async def test_a_key_sees_nothing_of_what_others_spent(tmp_path: Path) -> None:
     async with books(tmp_path, Rules(), ADMIN) as at:
         used = KeyUsage(key_id=at.ids[1], day=DAY, model="podium", requests=1, cost_usd=5.0)
-        run = kept_run("run_0000000000000001", (SOLVE, (attempt("ada"),)))
+        run = run_with_calls("run_0000000000000001", (SOLVE, (attempt("ada"),)))
         await at.store.keys.record([used])
         await at.store.finish(run)
         for by in ("key", "tier", "worker", "day"):
@@ -123,8 +123,8 @@ async def test_a_key_sees_nothing_of_what_others_spent(tmp_path: Path) -> None:
 async def test_what_is_of_unknown_cost_is_told_apart(tmp_path: Path) -> None:
     async with books(tmp_path) as at:
         await at.store.finish(
-            kept_run("run_0000000000000001", (SOLVE, (attempt("ada"),))),
-            kept_run("run_0000000000000002", (SOLVE, (attempt("ada", cost=None),))),
+            run_with_calls("run_0000000000000001", (SOLVE, (attempt("ada"),))),
+            run_with_calls("run_0000000000000002", (SOLVE, (attempt("ada", cost=None),))),
         )
         page = await at.spend(by="worker", **RANGE)
         assert (page["total"]["cost_usd"], page["total"]["unknown_cost"]) == (0.25, 1)
@@ -135,8 +135,8 @@ async def test_what_is_of_unknown_cost_is_told_apart(tmp_path: Path) -> None:
 async def test_days_outside_the_range_do_not_count(tmp_path: Path) -> None:
     async with books(tmp_path) as at:
         await at.store.finish(
-            kept_run("run_0000000000000001", (SOLVE, (attempt("ada"),))),
-            kept_run("run_0000000000000002", (SOLVE, ()), created_at=timestamp()),
+            run_with_calls("run_0000000000000001", (SOLVE, (attempt("ada"),))),
+            run_with_calls("run_0000000000000002", (SOLVE, ()), created_at=timestamp()),
         )
         page = await at.spend(**{"from": DAY, "to": DAY, "by": "day"})
         assert by_name(page) == {DAY: 0.25}
@@ -145,7 +145,7 @@ async def test_days_outside_the_range_do_not_count(tmp_path: Path) -> None:
 async def test_the_rest_is_never_less_than_nothing(tmp_path: Path) -> None:
     async with books(tmp_path, ADMIN) as at:
         steps = (SOLVE, (attempt("ada"),))
-        of_a_key = replace(kept_run("run_0000000000000001", steps), owner=at.ids[0])
+        of_a_key = replace(run_with_calls("run_0000000000000001", steps), owner=at.ids[0])
         await at.store.finish(of_a_key)  # and nothing in the key's book
         page = await at.spend(at.tokens[0], by="worker", **RANGE)
         assert (page["total"]["cost_usd"], by_name(page)) == (0.0, {"ada": 0.25})
@@ -156,7 +156,7 @@ async def test_one_damaged_run_is_left_out_of_what_workers_cost(tmp_path: Path) 
     async with books(tmp_path) as at:
         whole, damaged = "run_0000000000000001", "run_0000000000000002"
         steps = (SOLVE, (attempt("ada"),))
-        await at.store.finish(kept_run(whole, steps), kept_run(damaged, steps))
+        await at.store.finish(run_with_calls(whole, steps), run_with_calls(damaged, steps))
         with sqlite3.connect(tmp_path / "podium.db") as database:  # which leaves the steps
             database.execute("DELETE FROM rounds WHERE run_id = ?", [damaged])
         database.close()

@@ -9,7 +9,7 @@ from podium.server.figures.digest import Digests, digested
 from podium.store import accounts_in
 from podium.store.sql import SqlRunStore
 from podium.workflow import Step
-from support.kept import NOON, attempt, kept_run, step_record
+from support.runs_on_record import NOON, attempt, carried_out, run_with_calls
 
 DAY = {"since": "2026-03-04", "until": "2026-03-04"}
 SOLVE = Step("solo", "Solve it.", ())
@@ -24,7 +24,7 @@ def hour(number: int) -> str:
 
 
 def test_a_digest_has_every_call_and_when_it_ended() -> None:
-    run = kept_run(
+    run = run_with_calls(
         run_number(1),
         (SOLVE, (attempt("solo", 2.0, at=1.0, error="no"), attempt("helper", 1.0, at=3.5))),
         planning=(attempt("planner", 1.0),),
@@ -40,10 +40,10 @@ def test_a_digest_has_every_call_and_when_it_ended() -> None:
 
 
 def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> None:
-    inner = kept_run(run_number(2), (SOLVE, (attempt("solo"),)))
+    inner = run_with_calls(run_number(2), (SOLVE, (attempt("solo"),)))
     outer = Step("deputy", "Take this over.", ())
-    run = kept_run(run_number(1), (SOLVE, (attempt("solo"),)), (outer, ()))
-    nested = step_record(outer, 1, nested=(inner,))
+    run = run_with_calls(run_number(1), (SOLVE, (attempt("solo"),)), (outer, ()))
+    nested = carried_out(outer, 1, nested=(inner,))
     round_ = replace(run.rounds[0], steps=(run.rounds[0].steps[0], nested))
     deputy = replace(run.pool["deputy"], provider=CONDUCTOR_PROVIDER)
     pool = replace(run.pool, workers=(run.pool["solo"], deputy))
@@ -57,7 +57,7 @@ def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> Non
 
 
 def test_a_step_that_was_skipped_is_no_use_of_anybody() -> None:
-    run = kept_run(run_number(1), (SOLVE, ()))
+    run = run_with_calls(run_number(1), (SOLVE, ()))
     skipped = replace(run.rounds[0].steps[0], status="skipped")
     run = replace(run, rounds=(replace(run.rounds[0], steps=(skipped,)),))
     assert digested(run).uses == ()
@@ -65,20 +65,22 @@ def test_a_step_that_was_skipped_is_no_use_of_anybody() -> None:
 
 async def test_a_run_whose_parts_do_not_fit_is_left_out_and_counted(tmp_path: Path) -> None:
     store = await SqlRunStore.open(tmp_path / "runs.db")
-    run = kept_run(run_number(1), (SOLVE, (attempt("solo"),)))
+    run = run_with_calls(run_number(1), (SOLVE, (attempt("solo"),)))
     astray = replace(run.rounds[0].steps[0], index=7)
     of_no_plan = replace(run, id=run_number(2), rounds=(replace(run.rounds[0], steps=(astray,)),))
     of_no_time = replace(run, id=run_number(3), created_at="2026-03-04, at noon")
-    await store.finish(run, of_no_plan, of_no_time)
+    endless = attempt("solo", seconds=1e300)
+    without_end = run_with_calls(run_number(4), (SOLVE, (endless,)))
+    await store.finish(run, of_no_plan, of_no_time, without_end)
     window = await Digests().between(accounts_in(store), **DAY, owner=None, limit=10)
     assert [digest.run_id for digest in window.digests] == [run.id]
-    assert window.left_out == 2
+    assert window.left_out == 3
     await store.close()
 
 
 async def test_a_run_is_read_once_and_again_when_it_was_written_again(tmp_path: Path) -> None:
     store = await SqlRunStore.open(tmp_path / "runs.db")
-    run = kept_run(run_number(1), (SOLVE, (attempt("solo"),)))
+    run = run_with_calls(run_number(1), (SOLVE, (attempt("solo"),)))
     await store.finish(run)
     digests = Digests()
     first = await digests.between(accounts_in(store), **DAY, owner=None, limit=10)
@@ -96,7 +98,7 @@ async def test_only_so_many_digests_are_kept_and_only_so_many_runs_looked_at(
 ) -> None:
     store = await SqlRunStore.open(tmp_path / "runs.db")
     runs = [
-        kept_run(run_number(n), (SOLVE, (attempt("solo"),)), created_at=hour(n))
+        run_with_calls(run_number(n), (SOLVE, (attempt("solo"),)), created_at=hour(n))
         for n in range(1, 6)
     ]
     await store.finish(*runs)

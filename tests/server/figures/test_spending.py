@@ -7,7 +7,7 @@ from podium.server.figures.spending import Group, by_worker, entries, grouped, t
 from podium.store.accounts import RunSums
 from podium.store.keys import KeyUsage
 from podium.workflow import Step
-from support.kept import attempt, kept_run
+from support.runs_on_record import attempt, run_with_calls
 
 DAY, NEXT = "2026-03-04", "2026-03-05"
 USED = [
@@ -40,7 +40,7 @@ def test_every_grouping_adds_up_to_the_same_total() -> None:
 
 
 def test_workers_cost_what_their_calls_did_and_what_they_were_asked_by_name() -> None:
-    known = kept_run(
+    known = run_with_calls(
         "run_0000000000000001",
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", cost=0.5),)),
         planning=(attempt("planner", cost=0.125),),
@@ -52,7 +52,9 @@ def test_workers_cost_what_their_calls_did_and_what_they_were_asked_by_name() ->
 
 
 def test_calls_are_told_only_where_runs_tell_of_them() -> None:
-    run = kept_run("run_0000000000000001", (Step("ada", "Do.", ()), (attempt("ada", cost=0.5),)))
+    run = run_with_calls(
+        "run_0000000000000001", (Step("ada", "Do.", ()), (attempt("ada", cost=0.5),))
+    )
     assert {group.total.calls for group in grouped(ENTRIES, "tier")} == {None}
     assert total(ENTRIES).calls is None
     workers = {each.name: each.total for each in by_worker(ENTRIES, [digested(run)], DAY, NEXT)}
@@ -60,7 +62,7 @@ def test_calls_are_told_only_where_runs_tell_of_them() -> None:
 
 
 def test_a_run_of_which_a_part_is_unknown_is_in_no_sum_but_counted() -> None:
-    run = kept_run(
+    run = run_with_calls(
         "run_0000000000000001",
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", cost=0.5),)),
         (Step("free", "Do.", ()), (attempt("free", cost=None),)),
@@ -72,7 +74,7 @@ def test_a_run_of_which_a_part_is_unknown_is_in_no_sum_but_counted() -> None:
 
 
 def test_a_call_after_midnight_of_the_last_day_is_that_days_as_its_run_is() -> None:
-    run = kept_run(
+    run = run_with_calls(
         "run_0000000000000001",
         (Step("gpt-5", "Do.", ()), (attempt("gpt-5", 13 * 3600.0),)),
     )

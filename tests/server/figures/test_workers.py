@@ -6,7 +6,7 @@ from podium.roles import Role
 from podium.server.figures.digest import digested
 from podium.server.figures.workers import NOTHING, figures
 from podium.workflow import Step
-from support.kept import attempt, kept_run
+from support.runs_on_record import attempt, run_with_calls
 
 RUN = "run_0000000000000001"
 ALONE = Step("ada", "Solve it.", ())
@@ -14,7 +14,7 @@ CHECK = Step("bob", "Check the answer.", "all")
 
 
 def test_shares_rates_and_times_are_over_the_calls_of_the_window() -> None:
-    run = kept_run(
+    run = run_with_calls(
         RUN,
         (ALONE, (attempt("ada", 9.0, error="late"), attempt("ada", 1.0, at=9.0))),
         (CHECK, (attempt("bob", 3.0, at=10.0),)),
@@ -29,8 +29,8 @@ def test_shares_rates_and_times_are_over_the_calls_of_the_window() -> None:
 
 
 def test_health_is_how_the_latest_call_went() -> None:
-    fine = kept_run(RUN, (ALONE, (attempt("ada", at=5.0),)))
-    worse = kept_run(
+    fine = run_with_calls(RUN, (ALONE, (attempt("ada", at=5.0),)))
+    worse = run_with_calls(
         RUN,
         (ALONE, (attempt("ada", at=1.0), attempt("ada", at=7.0, error="gone"))),
         (CHECK, (attempt("bob", error="never"), attempt("bob", at=2.0, error="never"))),
@@ -45,7 +45,9 @@ def test_health_is_how_the_latest_call_went() -> None:
 
 
 def test_what_nobody_knows_is_not_zero() -> None:
-    found = figures([digested(kept_run(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))])
+    found = figures(
+        [digested(run_with_calls(RUN, (ALONE, (attempt("ada", cost=None, error="no"),))))]
+    )
     ada = found["ada"]
     assert (ada.cost_usd, ada.unknown_cost, ada.seconds) == (None, 1, None)
     assert (NOTHING.share, NOTHING.error_rate) == (None, None)
@@ -54,7 +56,7 @@ def test_what_nobody_knows_is_not_zero() -> None:
 def test_roles_are_counted_with_the_newest_different_steps_as_examples() -> None:
     subtasks = ["Check it.", "Check it.", "Verify the sum.", "Check it.", "Fix it.", "Review it."]
     runs = [
-        kept_run(
+        run_with_calls(
             f"run_{number:016x}",
             (ALONE, (attempt("ada"),)),
             (Step("bob", subtask, "all"), (attempt("bob"),)),

@@ -10,7 +10,7 @@ from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.run import Run, timestamp
 from podium.workflow import Step
-from support.kept import attempt, kept_run
+from support.runs_on_record import attempt, run_with_calls
 from support.site import Site
 
 playwright = pytest.importorskip("playwright.async_api")
@@ -25,7 +25,7 @@ HOSTILE = "Check <img src=x onerror=alert(1)> this."
 
 
 def work(number: int = 1, *, error: str | None = None, created_at: str | None = None) -> Run:
-    return kept_run(
+    return run_with_calls(
         f"run_{number:016x}",
         (Step("solver", "Solve the riddle.", ()), (attempt("solver", 2.0, cost=0.5),)),
         (Step("checker", HOSTILE, "all"), (attempt("checker", 1.0, error=error),)),

@@ -14,7 +14,7 @@ from podium.store import keys_in
 from podium.store.keys import KeyUsage, Rules
 from podium.usage import Price
 from podium.workflow import Step
-from support.kept import attempt, kept_run
+from support.runs_on_record import attempt, run_with_calls
 from support.site import Site
 
 playwright = pytest.importorskip("playwright.async_api")
@@ -32,7 +32,7 @@ MARCH = "from=2026-03-01&to=2026-03-31"
 def spent(
     number: int, cost: float | None, tier: Tier = "ultra", created_at: str | None = None
 ) -> Run:
-    return kept_run(
+    return run_with_calls(
         f"run_{number:016x}",
         (SOLVE, (attempt("solver", cost=cost),)),
         tier=tier,

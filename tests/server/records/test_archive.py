@@ -97,3 +97,14 @@ async def test_to_others_a_run_that_cannot_be_read_looks_as_if_there_were_none(
         assert refused.value.reason == "not_found"
     assert len(await archive.keeper.list()) == 1
     await archive.keeper.close()
+
+
+@pytest.mark.parametrize("wanted", ["last", RUN.id[:-1], RUN.id.removeprefix("run_")])
+async def test_one_that_cannot_be_read_is_found_by_its_whole_id_alone_as_all_are(
+    tmp_path: Path, wanted: str
+) -> None:
+    archive = Archive(Keeper(await damaged(tmp_path)))
+    with pytest.raises(Refusal, match="there is no ") as refused:
+        await archive.run(wanted, ADMIN)
+    assert refused.value.reason == "not_found"
+    await archive.keeper.close()

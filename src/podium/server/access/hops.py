@@ -12,13 +12,14 @@ import ipaddress
 import socket
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import urlsplit
 
 from podium.config import ServerSettings, Settings
 from podium.errors import ConfigError
 from podium.local.addresses import shown
 from podium.providers.hops import HEADER, come_through
+from podium.server.access.browsers import Headers
 from podium.server.logs import LOGGER
 from podium.server.refusal import Refusal, invalid
 
@@ -26,14 +27,6 @@ MOST_HOPS: Final = 2
 """Servers that a request may have come through before this one: a team's, behind a company's."""
 
 _PORTS: Final = {"http": 80, "https": 443}
-
-
-class Headers(Protocol):
-    """The headers of a request."""
-
-    def get(self, name: str, /) -> str | None:
-        """One of them; `name` in lower case."""
-        ...
 
 
 def hop(headers: Headers) -> AbstractContextManager[None]:

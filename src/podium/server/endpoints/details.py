@@ -8,13 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from podium.run import Run, dump
-from podium.server.access import Visitor
+from podium.run import dump
 from podium.server.endpoints.errors import Admitted, Serving
 from podium.server.endpoints.exchange import written
+from podium.server.endpoints.runs import seen
 from podium.server.records.details import runs_in, step_details
 from podium.server.refusal import Refusal
-from podium.server.service import Service
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
@@ -30,7 +29,7 @@ async def step(
 ) -> Response:
     """A step that has ended: exactly the messages that its worker received, its reply, every call,
     and the runs nested in it. `nested` is the id of one of those, for a step of its."""
-    run = await _seen(run_id, service, visitor)
+    run = await seen(run_id, service, visitor)
     wanted = next((each for each in runs_in(run) if each.id == (nested or run_id)), None)
     if wanted is None:
         raise Refusal("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
@@ -49,14 +48,9 @@ async def step(
 @router.get("/{run_id}/export")
 async def export(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """The whole run, as `podium runs export` writes it: versioned JSON that loads again."""
-    run = await _seen(run_id, service, visitor)
+    run = await seen(run_id, service, visitor)
     name = f'attachment; filename="{run.id}.json"'
     return _sent(dump(run), {"Content-Disposition": name})
-
-
-async def _seen(run_id: str, service: Service, visitor: Visitor) -> Run:
-    visitor.require("runs:read")
-    return await service.archive.run(run_id, visitor)
 
 
 def _sent(document: dict[str, Any], headers: dict[str, str] | None = None) -> Response:

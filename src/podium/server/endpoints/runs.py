@@ -86,7 +86,7 @@ async def runs(
 async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
     worker was sent is told step by step."""
-    found = await _seen(run_id, service, visitor)
+    found = await seen(run_id, service, visitor)
     names = await key_names(service, visitor) if found.owner else {}
     document = {
         **run_details(found, is_performed=await service.archive.is_performed(found)),
@@ -99,7 +99,7 @@ async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
 async def events(run_id: str, service: Serving, visitor: Admitted) -> StreamingResponse:
     """What happens in a run, as server-sent events: what has happened already first, and then as
     it goes on, to its end."""
-    await _seen(run_id, service, visitor)
+    await seen(run_id, service, visitor)
     return StreamingResponse(_told(run_id, service, visitor), media_type="text/event-stream")
 
 
@@ -117,7 +117,7 @@ async def feedback(
     run_id: str, judgement: Judgement, service: Serving, visitor: Admitted
 ) -> dict[str, Any]:
     """Say what you think of a run's answer. The latest word stands, and is kept with the run."""
-    run = await _seen(run_id, service, visitor)
+    run = await seen(run_id, service, visitor)
     given = Feedback(
         run_id=run.id, score=judgement.score, comment=judgement.comment, given_at=timestamp()
     )
@@ -128,7 +128,7 @@ async def feedback(
 @router.get("/{run_id}/feedback")
 async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:
     """What was thought of a run's answer."""
-    run = await _seen(run_id, service, visitor)
+    run = await seen(run_id, service, visitor)
     given = await service.keeper.feedback_of(run.id)
     if given is None:
         raise Refusal("not_found", f"nobody has said what they think of {run.id}")
@@ -146,7 +146,7 @@ async def delete(run_id: str, service: Serving, visitor: Admitted) -> Response:
 async def response(id: str, service: Serving, visitor: Admitted) -> dict[str, Any]:  # noqa: A002
     """A response that was given before, from the record of its run: `in_progress` while that goes
     on, `incomplete` where it was cut off, `failed` with the error where nothing came of it."""
-    run = await _seen(run_of(id, "response_id"), service, visitor)
+    run = await seen(run_of(id, "response_id"), service, visitor)
     asked, answer = retold(run)
     if run.status == "running":
         return RESPONSES.unfinished(asked, answer, "in_progress")
@@ -170,7 +170,8 @@ def _feedback_document(given: Feedback) -> dict[str, Any]:
     return {"object": "feedback", **asdict(given)}
 
 
-async def _seen(run_id: str, service: Service, visitor: Visitor) -> Run:
+async def seen(run_id: str, service: Service, visitor: Visitor) -> Run:
+    """A run that the visitor may read."""
     visitor.require("runs:read")
     return await service.archive.run(run_id, visitor)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from podium.errors import UnreadableRun
@@ -25,6 +25,10 @@ LOADED_AT_ONCE: Final = 50
 
 LONGEST_SUBTASK: Final = 300
 LONGEST_ERROR: Final = 500
+
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC).timestamp()
+LATEST: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
+"""The first and the last second that a calendar has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +127,14 @@ def digested(run: Run) -> Digest:
 
 def _calls(run: Run) -> Iterator[Call]:
     began = _moment(run.created_at)
+    verified = [attempt for check in run.checks for attempt in check.attempts]
+    yield from (_call(attempt, began, is_planning=False) for attempt in verified)
     for round_ in run.rounds:
         yield from (_call(attempt, began, is_planning=True) for attempt in round_.planning)
         for step in round_.steps:
-            yield from (_call(attempt, began, is_planning=False) for attempt in step.attempts)
+            verified = [attempt for check in step.checks for attempt in check.attempts]
+            for attempt in (*step.attempts, *verified):
+                yield _call(attempt, began, is_planning=False)
             for nested in step.nested:
                 yield from _calls(nested)
 
@@ -139,9 +147,15 @@ def _moment(created_at: str) -> float:
 
 
 def _call(attempt: Attempt, began: float, *, is_planning: bool) -> Call:
+    ended = began + attempt.finished_ms / 1000
+    if not EARLIEST <= ended <= LATEST:
+        raise UnreadableRun(
+            f"this run cannot be read: a call that ended {attempt.finished_ms:g} ms into it is on "
+            f"no calendar"
+        )
     return Call(
         attempt.worker,
-        began + attempt.finished_ms / 1000,
+        ended,
         max(0.0, attempt.finished_ms - attempt.started_ms) / 1000,
         None if attempt.error is None else attempt.error[:LONGEST_ERROR],
         attempt.cost_usd,

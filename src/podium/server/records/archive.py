@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from typing import Final
 
 from podium.errors import UnreadableRun, UsageError
 from podium.run import Run
@@ -11,6 +13,10 @@ from podium.server.records.broadcast import Broadcast, Happening
 from podium.server.records.keeper import Keeper
 from podium.server.refusal import Refusal
 from podium.store import RunFilter
+
+WHOLE_ID: Final = re.compile(r"run_[0-9a-f]{16}")
+"""What `new_run_id` makes. A run that cannot be read does not tell its id: so the store
+is known to have been asked for that very one, and not for the last, or one that begins so."""
 
 
 class Archive:
@@ -25,7 +31,7 @@ class Archive:
         try:
             run = await self._found(run_id)
         except UnreadableRun:
-            if not await self._is_theirs(run_id, visitor):
+            if not WHOLE_ID.fullmatch(run_id) or not await self._is_theirs(run_id, visitor):
                 raise _none(run_id, field) from None
             raise
         if run is None or run.id != run_id or not visitor.may_see(run.owner):
