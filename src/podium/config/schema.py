@@ -141,11 +141,11 @@ class BreakerTable(Table):
     """When a worker that fails is left alone for a while, and its `fallback` asked at once."""
 
     on: bool = Field(default=True, description="`false`: every worker is called, always")
-    failures: Count = Field(default=5, description="so many failures in a row are too many")
+    failures: Count = Field(default=8, description="so many failures in a row are too many")
     share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.5, description="and so is this share of its last `window` calls"
     )
-    window: Count = Field(default=20, description="how many calls are looked back on")
+    window: Count = Field(default=50, description="how many calls are looked back on")
     cooling_seconds: Seconds = Field(
         default=5.0,
         description="how long it is left alone, until one call is tried; doubled whenever that "

@@ -43,8 +43,8 @@ class BreakerPolicy:
     """
 
     on: bool = True
-    failures: int = 5
+    failures: int = 8
     share: float = 0.5
-    window: int = 20
+    window: int = 50
     cooling_seconds: float = 5.0
     longest_cooling_seconds: float = 120.0
