@@ -30,6 +30,7 @@ from podium.engine import BreakerPolicy, RetryPolicy, Switchboard, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
 from podium.guardrails import Guardrail, Hook, as_guardrail
+from podium.guardrails.restoring import restoring
 from podium.house import House, Wishes
 from podium.mcp.client.toolbox import McpToolbox
 from podium.pool import Pool
@@ -138,7 +139,10 @@ class AsyncPodium:
         Leaving early stops the run.
         """
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-        wishes["emit"], wishes["stream"] = telling(events.put_nowait, wishes.get("emit")), True
+        wishes["emit"], wishes["stream"] = (
+            telling(restoring(events.put_nowait), wishes.get("emit")),
+            True,
+        )
         task = asyncio.create_task(self.ask(question, **wishes))
         task.add_done_callback(lambda _: events.put_nowait(None))
         try:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from podium.plan import workflow_document
-from podium.run import Round, Run, StepRecord, total_cost, total_usage
+from podium.run import Check, Round, Run, StepRecord, total_cost, total_usage
 from podium.store import RunSummary
 from podium.usage import Usage
 from podium.workflow import Access
@@ -37,6 +37,24 @@ def run_document(run: Run) -> dict[str, Any]:
         },
         "cost_usd": run.cost_usd,
         "budget": {**asdict(run.budget), "spent": asdict(run.spent)},
+        "guardrails": list(run.guardrails),
+        "blocked_by": run.blocked_by,
+        "checks": [check_document(check) for check in run.all_checks],
+    }
+
+
+def check_document(check: Check) -> dict[str, Any]:
+    """What a guardrail did."""
+    return {
+        "guardrail": check.guardrail,
+        "place": check.place,
+        "deed": check.deed,
+        "reason": check.reason,
+        "round": check.round,
+        "step": check.step,
+        "worker": check.worker,
+        "usage": _usage(total_usage(iter(check.attempts))),
+        "cost_usd": total_cost(iter(check.attempts)),
     }
 
 

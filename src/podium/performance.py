@@ -42,6 +42,7 @@ from podium.events import (
     StepNoted,
 )
 from podium.guardrails import Guard
+from podium.guardrails.admission import restorer
 from podium.guardrails.inspecting import Inspector
 from podium.planning import planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER
@@ -121,7 +122,7 @@ class Performance:
         it ends, even when it is cancelled."""
         self._keep = keep
         guard = self._cast.guard
-        restore = guard.restore if guard is not None and guard.restores else None
+        restore = restorer(guard, self._run.terms) if guard is not None else None
         self._tell(RunStarted(self._run, parent, restore))
         run = self._run
         try:

@@ -281,9 +281,12 @@ class Run:
 
     @property
     def final_finish(self) -> Finish:
-        """Why the answer ended: `tool` while the run waits, `length` where it was cut off."""
+        """Why the answer ended: `tool` while the run waits, `length` where it was cut off,
+        `refused` where a guardrail blocked it."""
         if self.status == "waiting":
             return "tool"
+        if self.blocked_by:
+            return "refused"
         best = best_so_far(self.rounds)
         if best is None or best.reply != self.answer:
             return "stop" if self.answer is None else "length"

@@ -300,7 +300,7 @@ class Runner:
             cast, run, self.conductor, stream=stream, was_waiting=was_waiting, blocked=blocked
         )
         ended = await performance.perform()
-        return ended if guard is None or not guard.restores else restored(ended, guard.restore)
+        return ended if guard is None else restored(ended, guard)
 
     def _guard(self, ledger: Ledger, excluded: Collection[str]) -> Guard:
         """The guardrails of one run, whose verifiers draw on its budget and keep to its rules."""

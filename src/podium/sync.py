@@ -24,6 +24,7 @@ from podium.engine import BreakerPolicy, RetryPolicy, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
 from podium.guardrails import Guardrail, Hook
+from podium.guardrails.restoring import restoring
 from podium.house import Wishes
 from podium.pool import Pool
 from podium.request import Terms, ToolResult
@@ -126,7 +127,7 @@ class Podium:
 
     def _events(self, question: str, wishes: Wishes) -> Generator[Event]:
         events: SimpleQueue[Event | None] = SimpleQueue()
-        wishes["emit"], wishes["stream"] = telling(events.put, wishes.get("emit")), True
+        wishes["emit"], wishes["stream"] = telling(restoring(events.put), wishes.get("emit")), True
         with _Work(self._loop, lambda: self._podium.ask(question, **wishes)) as work:
             work.then(lambda: events.put(None))
             self._loop.begin(work)

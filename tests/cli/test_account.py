@@ -3,8 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from podium.cli.account import account
+from podium.document import run_document
 from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, StepRecord
+from podium.run import Attempt, Check, Round, Run, StepRecord
 from podium.usage import UNKNOWN_USAGE, Usage
 from podium.workflow import Step, Workflow
 
@@ -79,3 +80,34 @@ def test_a_nested_run_is_told_inside_its_step() -> None:
     assert "    question: a part" in lines
     assert "    step 0 near: done, tokens unknown, cost unknown, 3.0 s" in lines
     assert "        Your subtask: Say it" in lines
+
+
+def test_what_guardrails_did_stands_where_they_did_it_and_in_the_document() -> None:
+    redacted = Check(guardrail="privacy", place="question", deed="redacted", reason="1 × e-mail")
+    blocked = Check(
+        guardrail="grounding",
+        place="answer",
+        deed="blocked",
+        reason="made\x1b[31m up",
+        step=0,
+        worker="near",
+        attempts=(DONE,),
+    )
+    run = replace(
+        run_of(replace(RECORD, checks=(blocked,))),
+        status="failed",
+        checks=(redacted,),
+        guardrails=("privacy", "grounding"),
+        blocked_by="grounding",
+    )
+    lines = list(account(run, prompts=False))
+    assert lines[2] == "the guardrail privacy redacted the question: 1 × e-mail"
+    told = "the guardrail grounding blocked the answer: made up (asked near: 5 tokens)"
+    assert f"  {told}" in lines
+    document = run_document(run)
+    assert (document["guardrails"], document["blocked_by"]) == (
+        ["privacy", "grounding"],
+        "grounding",
+    )
+    assert [check["deed"] for check in document["checks"]] == ["redacted", "blocked"]
+    assert document["checks"][1]["cost_usd"] == 0.5

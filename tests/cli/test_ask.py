@@ -58,6 +58,9 @@ def test_json_is_the_object_that_is_specified_and_nothing_else(podium: Podium) -
         "usage",
         "cost_usd",
         "budget",
+        "guardrails",
+        "blocked_by",
+        "checks",
     }
     assert set(document["steps"][0]) == {
         "round",

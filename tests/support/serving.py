@@ -13,6 +13,7 @@ from podium.api import AsyncPodium
 from podium.conductor import Conductor, RulesConductor
 from podium.config import ServerSettings
 from podium.engine import RetryPolicy
+from podium.guardrails import Guardrail
 from podium.runner import Options
 from podium.server.access import Door, OpenDoor
 from podium.server.app import create_app
@@ -51,6 +52,7 @@ def application(
     store: RunStore | None = None,
     door: Door | None = None,
     dialects: Mapping[str, Dialect] | None = None,
+    guardrails: Sequence[Guardrail] = (),
 ) -> FastAPI:
     """The application over these workers, which retries at once."""
 
@@ -63,6 +65,7 @@ def application(
             options=options,
             retry=RetryPolicy(attempts=2, first_wait=0.0),
             store=keeper,
+            guardrails=guardrails,
         )
         stack.push_async_callback(podium.close)
         return await opened(podium, keeper, door or OpenDoor(), settings or ServerSettings())

@@ -11,7 +11,7 @@ from typing import Final
 
 from podium.cli.text import clean, local_time, money, one_line, seconds, tokens_of
 from podium.cli.wording import ending, plan_line, step_line, total
-from podium.run import Attempt, Round, Run, StepRecord
+from podium.run import Attempt, Check, Round, Run, StepRecord, total_usage
 
 INDENT: Final = "  "
 
@@ -21,6 +21,7 @@ def account(run: Run, *, prompts: bool = False) -> Iterator[str]:
     what each worker was shown, word for word."""
     yield f"question: {clean(run.question)}"
     yield f"asked: {local_time(run.created_at)}, tier {run.tier}"
+    yield from _of_checks(run.checks, "")
     for round_ in run.rounds:
         yield ""
         yield from _of_round(run, round_, prompts)
@@ -48,6 +49,7 @@ def _of_round(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
 def _of_step(record: StepRecord, prompts: bool) -> Iterator[str]:
     yield f"step {record.index} {one_line(record.worker)}: {one_line(ending(record))}"
     yield from _of_attempts(record.attempts, prompts)
+    yield from _of_checks(record.checks, INDENT)
     if prompts and record.prompt:
         yield f"{INDENT}was shown:"
         yield from _indented(record.prompt, 2)
@@ -72,6 +74,18 @@ def _of_attempts(attempts: tuple[Attempt, ...], prompts: bool) -> Iterator[str]:
         how = f"failed, {error}; " if attempt.error is not None else ""
         before = attempt.error
         yield f"{INDENT}attempt {number} by {one_line(attempt.worker)}: {one_line(how + used)}"
+
+
+def _of_checks(checks: tuple[Check, ...], indent: str) -> Iterator[str]:
+    """What guardrails did, and what their verifiers took."""
+    for check in checks:
+        by = ""
+        if check.attempts:
+            calls = f"{tokens_of(total_usage(iter(check.attempts)))}"
+            by = f" (asked {check.attempts[-1].worker}: {calls})"
+        why = f": {check.reason}" if check.reason else ""
+        line = f"the guardrail {check.guardrail} {check.deed} the {check.place}{why}{by}"
+        yield indent + one_line(line)
 
 
 def _indented(text: str, depth: int) -> Iterator[str]:

@@ -25,6 +25,7 @@ from podium.cli.settings import Choice, settings_for
 from podium.config import Settings
 from podium.errors import StoreError
 from podium.events import Event, RunDone
+from podium.guardrails.restoring import restoring
 from podium.house import Wishes
 from podium.run import Run
 from podium.store import NullStore, RunStore, open_store
@@ -83,7 +84,7 @@ class Session:
         """Perform a run and show it meanwhile."""
         stage = _Stage(show)
         watched = Wishes() if wishes is None else wishes.copy()
-        watched["emit"], watched["stream"] = stage.tell, True
+        watched["emit"], watched["stream"] = restoring(stage.tell), True
         try:
             with show:
                 return self.wait_for(stage.perform(work(self.podium, watched)))

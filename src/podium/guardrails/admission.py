@@ -12,19 +12,26 @@ from podium.errors import GuardrailBlocked
 from podium.guardrails.base import Checked
 from podium.guardrails.guard import Guard
 from podium.guardrails.redaction import MARK
-from podium.request import ToolResult
+from podium.request import Terms, ToolResult
 from podium.run import Check, Run
 
 
-def restored(run: Run, restore: Callable[[str], str]) -> Run:
-    """The run as whoever asked is to have it: its answer with what was taken out of the question.
-    It is not the run that is kept."""
-    if run.answer is None:
+def restorer(guard: Guard, terms: Terms) -> Callable[[str], str] | None:
+    """What makes of a text the one that whoever asked is to have, where anything can be put back.
+    What must be JSON stays JSON: a value in it is quoted as one."""
+    if not guard.restores:
+        return None
+    if terms.schema is None:
+        return guard.restore
+    return lambda text: MARK.sub(lambda mark: json.dumps(guard.restore(mark[0]))[1:-1], text)
+
+
+def restored(run: Run, guard: Guard) -> Run:
+    """The run as whoever asked is to have it. It is not the run that is kept."""
+    restore = restorer(guard, run.terms)
+    if restore is None or run.answer is None:
         return run
-    if run.terms.schema is None:
-        return replace(run, answer=restore(run.answer))
-    quoted = MARK.sub(lambda mark: json.dumps(restore(mark[0]))[1:-1], run.answer)
-    return replace(run, answer=quoted)
+    return replace(run, answer=restore(run.answer))
 
 
 async def let_in(run: Run, guard: Guard) -> tuple[Run, GuardrailBlocked | None]:

@@ -1,10 +1,15 @@
-"""Marks put back while the words come: a mark may be cut in two by the pieces of a stream, so what
-could still become one is held back until it is known."""
+"""Marks put back while the words come, for whoever asked and for nobody else who watches.
+
+A mark may be cut in two by the pieces of a stream, so what could still become one is held back
+until it is known.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from podium.events import Emit, Event, RunDone, RunStarted, StepDelta, StepDone
 from podium.guardrails.redaction import LONGEST_MARK
 
 
@@ -29,3 +34,29 @@ class RestoredWords:
         """What was held back, now that nothing follows."""
         held, self._held = self._held, ""
         return held
+
+
+def restoring(emit: Emit) -> Emit:
+    """Tell of a run as whoever asked is to hear of it: the pieces of the answer, and the run at its
+    end, with what guardrails took out of the question."""
+    restore: Callable[[str], str] | None = None
+    words: dict[tuple[str, int, int], RestoredWords] = {}
+
+    def tell(event: Event) -> None:
+        nonlocal restore
+        match event:
+            case RunStarted():
+                restore = restore or event.restore
+            case StepDelta() if restore is not None and not event.thinking:
+                place = (event.run_id, event.round, event.index)
+                text = words.setdefault(place, RestoredWords(restore)).hear(event.text)
+                event = replace(event, text=text)
+            case StepDone(run_id=run_id, step=step):
+                heard = words.pop((run_id, step.round, step.index), None)
+                if heard is not None and (rest := heard.rest()):
+                    emit(StepDelta(run_id, step.round, step.index, rest))
+            case RunDone(run=run) if restore is not None and run.answer is not None:
+                event = RunDone(replace(run, answer=restore(run.answer)))
+        emit(event)
+
+    return tell

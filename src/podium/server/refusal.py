@@ -14,6 +14,7 @@ from podium.errors import (
     BudgetExhausted,
     ConfigError,
     Conflict,
+    GuardrailBlocked,
     NotFound,
     PlanError,
     PodiumError,
@@ -35,14 +36,15 @@ Reason = Literal[
     "conflict",
     "too_large",
     "too_long",
+    "blocked",
     "out_of_budget",
     "rate_limited",
     "overloaded",
     "upstream",
     "failed",
 ]
-"""`invalid`: the body is at fault. `too_long`: it fits into no worker's window. `out_of_budget`:
-money or tokens are spent. `overloaded`: this server has too much to do. `upstream`: no worker could
+"""`invalid`: the body is at fault. `too_long`: it fits into no worker's window. `blocked`: a
+guardrail did not let it pass. `out_of_budget`: money or tokens are spent. `overloaded`: this server has too much to do. `upstream`: no worker could
 answer. `failed`: our own fault."""
 
 STATUS: Final = MappingProxyType[Reason, int](
@@ -54,6 +56,7 @@ STATUS: Final = MappingProxyType[Reason, int](
         "conflict": 409,
         "too_large": 413,
         "too_long": 400,
+        "blocked": 400,
         "out_of_budget": 402,
         "rate_limited": 429,
         "overloaded": 503,
@@ -119,6 +122,8 @@ def refusals() -> Iterator[None]:
     """The border: what Podium raises, as a `Refusal`."""
     try:
         yield
+    except GuardrailBlocked as error:
+        raise Refusal("blocked", str(error)) from error
     except BudgetExhausted as error:
         raise Refusal("out_of_budget", str(error)) from error
     except NotFound as error:

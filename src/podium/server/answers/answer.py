@@ -7,7 +7,7 @@ from datetime import datetime
 
 from podium.request import Thinking, ToolResult
 from podium.resumption import repeats
-from podium.run import Run
+from podium.run import Check, Run
 from podium.server.answers.conversation import outside, question_of
 from podium.server.dialects.base import Answer, Asked
 from podium.server.names import NAME_OF
@@ -17,10 +17,12 @@ from podium.server.refusal import Refusal, too_long
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """What the client gets to know, and the run behind it, where there is one."""
+    """What the client gets to know, and the run behind it, where there is one; else what guardrails
+    did."""
 
     answer: Answer
     run: Run | None = None
+    checks: tuple[Check, ...] = ()
 
 
 def answered(asked: Asked, run: Run, bill: Bill) -> Answered:
@@ -64,7 +66,11 @@ def _thinking(run: Run) -> tuple[Thinking, ...]:
 
 
 def failure_of(run: Run) -> Refusal | None:
-    """Why a run that has ended is no answer; None where it is one, or waits for tools."""
+    """Why a run that has ended is no answer; None where it is one, or waits for tools. That a
+    guardrail blocked it is told as an answer that was refused, which every dialect has words
+    for."""
+    if run.blocked_by:
+        return None
     if run.status == "exhausted":
         return Refusal("out_of_budget", run.error or "the budget of this run is spent")
     if run.too_long:

@@ -1,10 +1,10 @@
-"""A worker called by its own name: no plan and no run, but the same gates, retries, deadlines and
-budget as in any run."""
+"""A worker called by its own name: no plan and no run, but the same gates, retries, deadlines,
+budget and guardrails as in any run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,14 @@ from podium.engine import Calls, Switchboard
 from podium.engine.context import prompt_text
 from podium.engine.requests import asked_again, in_words, never_fitted
 from podium.engine.words import Words
-from podium.errors import WorkerError
+from podium.errors import GuardrailBlocked, WorkerError
+from podium.guardrails import Guard, Guardrail
+from podium.guardrails.admission import restorer
+from podium.guardrails.base import Checked
+from podium.guardrails.restoring import RestoredWords
 from podium.pool import WorkerProfile
-from podium.request import Delta, Image, Message, Reply, Request, ToolResult, assistant, user
-from podium.run import new_run_id, total_cost, total_usage
+from podium.request import Delta, Image, Message, Reply, Request, Terms, ToolResult, assistant, user
+from podium.run import Check, Place, new_run_id, total_cost, total_usage
 from podium.server.access import Door, Visitor
 from podium.server.answers.answer import Answered
 from podium.server.answers.conversation import inside
@@ -34,12 +38,26 @@ class Gateway:
     """Passes requests on to workers."""
 
     def __init__(
-        self, board: Switchboard, door: Door, budget: Budget, excludable: frozenset[str]
+        self,
+        board: Switchboard,
+        door: Door,
+        budget: Budget,
+        excludable: frozenset[str],
+        *,
+        guardrails: Sequence[Guardrail] = (),
+        workers: Sequence[Worker] = (),
     ) -> None:
+        self._guardrails = guardrails
+        self._workers = {worker.profile.name: worker for worker in workers}
         self._board = board
         self._excludable = excludable
         self._door = door
         self._budget = budget
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether guardrails look at what passes here."""
+        return bool(self._guardrails)
 
     async def answer(
         self,
@@ -62,17 +80,14 @@ class Gateway:
         calls = Calls(board, ledger, board.clock(), visitor.exclude | asked.wished.exclude)
         if teller is not None:
             teller.opened(id_, kept=False)
+        watched = _Watched(self._guardrails, self._workers, calls, id_) if self.is_guarded else None
         try:
             with refusals():
                 budget.check((worker.profile,))
-                if request.schema is not None:
-                    reply = await _fitting(calls, worker, request, request.schema)
-                elif teller is None:
-                    reply = await calls.make(worker, request)
+                if watched is None:
+                    reply = await _replied(calls, worker, request, teller)
                 else:
-                    listener = _Listener(teller, request)
-                    reply = await calls.make(worker, request, listener.delta, listener.retried)
-                    reply = replace(reply, text=listener.whole(reply.text))
+                    reply = await watched.replied(worker, request, teller)
         finally:
             bill.usage = total_usage(iter(calls.attempts))
             bill.cost_usd = total_cost(iter(calls.attempts))
@@ -89,8 +104,81 @@ class Gateway:
                 finish=reply.finish,
                 stop_sequence=reply.stop_sequence,
                 usage=bill.usage,
-            )
+            ),
+            checks=() if watched is None else tuple(watched.checks),
         )
+
+
+async def _replied(
+    calls: Calls,
+    worker: Worker,
+    request: Request,
+    teller: Teller | None,
+    words: RestoredWords | None = None,
+) -> Reply:
+    """The worker's reply, told as it comes where somebody listens."""
+    if request.schema is not None:
+        return await _fitting(calls, worker, request, request.schema)
+    if teller is None:
+        return await calls.make(worker, request)
+    listener = _Listener(teller, request, words)
+    reply = await calls.make(worker, request, listener.delta, listener.retried)
+    return replace(reply, text=listener.whole(reply.text))
+
+
+class _Watched:
+    """One request that guardrails look at. There is no plan that could be made again, so whoever
+    demands one blocks; what is blocked is told as refused."""
+
+    def __init__(
+        self,
+        guardrails: Sequence[Guardrail],
+        workers: Mapping[str, Worker],
+        calls: Calls,
+        id_: str,
+    ) -> None:
+        self.checks: list[Check] = []
+        self._calls = calls
+        self._guard = Guard(guardrails, workers, lambda: calls)
+        self._checked = Checked(place="question", text="", run_id=id_, question="")
+
+    async def replied(self, worker: Worker, request: Request, teller: Teller | None) -> Reply:
+        """The reply as guardrails let it pass. Where they look at replies or answers, nothing is
+        told before they have."""
+        guard = self._guard
+        holds = guard.looks_at("reply") or guard.looks_at("answer")
+        try:
+            messages = await guard.messages(self._checked, request.messages, self.checks.append)
+            request = replace(request, messages=messages)
+            restore = restorer(guard, Terms(schema=request.schema))
+            words = RestoredWords(restore) if restore is not None else None
+            reply = await _replied(self._calls, worker, request, None if holds else teller, words)
+            if holds:
+                reply = await self._looked_at(reply, worker.profile.name, messages[-1].text)
+        except GuardrailBlocked:
+            return Reply("", finish="refused")
+        return reply if restore is None else replace(reply, text=restore(reply.text))
+
+    async def _looked_at(self, reply: Reply, worker: str, question: str) -> Reply:
+        async def left(text: str, *places: Place) -> str:
+            for place in places if text else ():
+                checked = Checked(
+                    place=place,
+                    text=text,
+                    run_id=self._checked.run_id,
+                    question=question,
+                    worker=worker,
+                )
+                text = await self._guard.look(checked, self.checks.append)
+            return text
+
+        calls = [
+            replace(call, arguments=await left(call.arguments, "reply"))
+            for call in reply.tool_calls
+        ]
+        needed = tuple(part for part in reply.thinking if part.opaque) if calls else ()
+        text = await left(reply.text, "reply", "answer")
+        return replace(reply, text=text, tool_calls=tuple(calls), thinking=needed)
 
 
 async def _fitting(
@@ -114,7 +202,10 @@ class _Listener:
     """Tells what a worker streams. Where a call breaks off, the next is asked to go on from what
     was told already."""
 
-    def __init__(self, teller: Teller, request: Request) -> None:
+    def __init__(
+        self, teller: Teller, request: Request, restored: RestoredWords | None = None
+    ) -> None:
+        self._restored = restored
         self._teller = teller
         self._request = request
         self._words = Words()
@@ -123,6 +214,8 @@ class _Listener:
         if delta.kind == "thinking":
             self._teller.thinking(delta.text)
         elif text := self._words.hear(delta.text):
+            if self._restored is not None:
+                text = self._restored.hear(text)
             self._teller.text(text)
 
     def retried(self, worker: str, error: WorkerError, wait: float) -> Request:

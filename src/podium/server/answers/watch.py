@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from podium.events import (
     Emit,
     Event,
+    GuardrailActed,
     Planned,
     RunDone,
     RunStarted,
@@ -18,6 +19,7 @@ from podium.events import (
     StepRetried,
     StepStarted,
 )
+from podium.guardrails.restoring import RestoredWords
 from podium.run import Run
 from podium.workflow import Workflow
 
@@ -54,7 +56,8 @@ class Watch:
 
     Only what will be the answer is told, and only the run itself is reported on, not the runs
     nested in it. A round that the conductor may still improve upon is
-    held back until the run has ended: its words could not be taken back.
+    held back until the run has ended: its words could not be taken back. What guardrails took out
+    of the question is put back for the teller, and for nobody else.
     """
 
     def __init__(
@@ -72,6 +75,8 @@ class Watch:
         self._last_rounds: set[str] = set()
         self._speaker: tuple[str, int, int] | None = None
         self._root = ""
+        self._restore: Callable[[str], str] | None = None
+        self._words: RestoredWords | None = None
 
     def __call__(self, event: Event) -> None:
         """Take the next event."""
@@ -83,6 +88,7 @@ class Watch:
             case RunStarted():
                 self._started[event.run_id] = event
                 if event.parent is None:
+                    self._restore = event.restore
                     self._begin(event.run)
             case RunDone(run=run) if run.depth == 0:
                 self.run = run
@@ -109,10 +115,13 @@ class Watch:
         if speaker != self._speaker:
             self._teller.anew()
             self._speaker = speaker
+            self._words = RestoredWords(self._restore) if self._restore is not None else None
         if delta.thinking:
             self._teller.thinking(delta.text)
-        else:
+        elif self._words is None:
             self._teller.text(delta.text)
+        elif text := self._words.hear(delta.text):
+            self._teller.text(text)
 
     def _speaks(self, retried: StepRetried) -> bool:
         return (retried.run_id, retried.round, retried.index) == self._speaker
@@ -143,6 +152,8 @@ def _line(event: Event) -> str | None:
             return f"Step {index + 1}: {worker} is asked."
         case StepRetried(index=index, worker=worker):
             return f"Step {index + 1}: a call failed; {worker} is asked again."
+        case GuardrailActed(check=check):
+            return f"The guardrail {check.guardrail} looked at the {check.place}: {check.deed}."
         case StepDone(step=step):
             ended = "is done" if step.status == "done" else f"ended: {step.status}"
             return f"Step {step.index + 1}: {step.answered_by or step.worker} {ended}."

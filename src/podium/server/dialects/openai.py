@@ -49,6 +49,7 @@ _KINDS: Final[Mapping[Reason, _Kind]] = {
     "conflict": _Kind("invalid_request_error", "conflict"),
     "too_large": _Kind("invalid_request_error", "request_too_large"),
     "too_long": _Kind("invalid_request_error", "context_length_exceeded"),
+    "blocked": _Kind("invalid_request_error", "content_filter"),
     "out_of_budget": _Kind("insufficient_quota", "insufficient_quota"),
     "rate_limited": _Kind("rate_limit_error", "rate_limit_exceeded"),
     "overloaded": _Kind("server_error", "server_overloaded"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 from podium.budget import estimated_input_tokens
 from podium.document import run_document
 from podium.request import Request
+from podium.run import Check, Run
 from podium.server.access import Visitor
 from podium.server.access.hops import hop
 from podium.server.access.pictures import check_pictures
@@ -205,8 +207,19 @@ class Visit:
             )
         if self.bill.run is not None:
             metrics.runs.add(self.bill.run.status)
+        self._count_guardrails()
         if LOGGER.isEnabledFor(logging.INFO):
             LOGGER.info(REQUEST, extra=self._line(model, seconds))
+
+    def _count_guardrails(self) -> None:
+        """Count what guardrails did in this request."""
+        run, answered = self.bill.run, self._answered
+        if run is not None and run.guardrails:
+            checks: Iterable[Check] = run.all_checks
+        else:
+            checks = answered.checks if answered is not None else ()
+        for check in checks:
+            self.service.metrics.guardrails.add(check.guardrail, check.place, check.deed)
 
     def _line(self, model: str, seconds: float) -> dict[str, Any]:
         """What the log says of the request."""
@@ -232,6 +245,14 @@ class Visit:
             line["field"] = self._refusal.field
             line["request_id"] = self._refusal.request_id
         if self.service.settings.log_prompts and self._asked is not None:
-            line["question"] = self._asked.messages[-1].text
-            line["answer"] = self._answered.answer.text if self._answered is not None else None
+            line |= self._words(self._asked, run)
         return line
+
+    def _words(self, asked: Asked, run: Run | None) -> dict[str, Any]:
+        """The question and the answer, as the log may have them: as guardrails left them."""
+        if run is not None:
+            return {"question": run.question, "answer": run.answer}
+        if self.service.gateway.is_guarded:
+            return {}
+        answer = self._answered.answer.text if self._answered is not None else None
+        return {"question": asked.messages[-1].text, "answer": answer}

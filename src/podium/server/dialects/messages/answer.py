@@ -37,6 +37,7 @@ _ERROR_TYPE: Final[Mapping[Reason, str]] = MappingProxyType(
         "conflict": "conflict_error",
         "too_large": "request_too_large",
         "too_long": "invalid_request_error",
+        "blocked": "invalid_request_error",
         "out_of_budget": "billing_error",
         "rate_limited": "rate_limit_error",
         "overloaded": "overloaded_error",

@@ -52,6 +52,7 @@ _ECHOED: Final = (
 _ERROR_CODES: Final[Mapping[Reason, str]] = {
     "invalid": "invalid_prompt",
     "too_long": "invalid_prompt",
+    "blocked": "invalid_prompt",
     "rate_limited": "rate_limit_exceeded",
 }
 """The dialect has few codes for a response that failed; all others are `server_error`."""

@@ -1,0 +1,230 @@
+"""Guardrails in a server: every dialect, runs and single workers, whole and streamed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.config import ServerSettings
+from podium.guardrails import Block, Checked, Guardrail, Pass, Redact, Redaction, Verdict, Verify
+from podium.pool import WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.request import Delta, Reply, Request
+from podium.runner import Options
+from podium.server.dialects.base import Dialect
+from podium.server.dialects.chat.dialect import CHAT
+from podium.server.dialects.messages.dialect import MESSAGES
+from podium.server.dialects.responses.dialect import RESPONSES
+from podium.server.logs import LOGGER
+from podium.store import open_store
+from podium.usage import Usage
+from podium.worker import Worker
+from support.serving import Served, application, serving
+
+REAL: dict[str, Dialect] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/responses": RESPONSES,
+    "/v1/messages": MESSAGES,
+}
+MAIL = "ada@example.com"
+DIALECTS = tuple(REAL)
+WHO = ("podium-ultra", "echo")
+
+
+class Echo(Worker):
+    """Says what it was asked, a few characters at a time."""
+
+    def __init__(self) -> None:
+        self.profile = WorkerProfile(name="echo")
+        self.asked: list[str] = []
+
+    async def reply(self, request: Request) -> Reply:
+        text = request.messages[-1].text
+        self.asked.append(text)
+        return Reply(f"You said: {text}", Usage(5, 5, 0, 0, 0))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        reply = await self.reply(request)
+        for start in range(0, len(reply.text), 3):
+            yield Delta(reply.text[start : start + 3])
+        yield reply
+
+
+def body(dialect: str, model: str, question: str, *, stream: bool) -> dict[str, Any]:
+    asked: dict[str, Any] = {"model": model, "stream": stream}
+    if dialect == "/v1/responses":
+        return {**asked, "input": question}
+    return {**asked, "max_tokens": 100, "messages": [{"role": "user", "content": question}]}
+
+
+def text_of(dialect: str, answer: dict[str, Any]) -> str:
+    match dialect:
+        case "/v1/chat/completions":
+            return str(answer["choices"][0]["message"]["content"])
+        case "/v1/messages":
+            return "".join(block["text"] for block in answer["content"] if "text" in block)
+        case _:
+            parts = [part for item in answer["output"] for part in item.get("content", ())]
+            return "".join(part["text"] for part in parts)
+
+
+def finish_of(dialect: str, answer: dict[str, Any]) -> object:
+    match dialect:
+        case "/v1/chat/completions":
+            return answer["choices"][0]["finish_reason"]
+        case "/v1/messages":
+            return answer["stop_reason"]
+        case _:
+            return (answer["status"], (answer["incomplete_details"] or {}).get("reason"))
+
+
+REFUSED = {
+    "/v1/chat/completions": "content_filter",
+    "/v1/messages": "refusal",
+    "/v1/responses": ("incomplete", "content_filter"),
+}
+
+
+def streamed(dialect: str, raw: str) -> tuple[list[str], object]:
+    """The pieces of the answer's text, and why it ended."""
+    events = [
+        json.loads(line.removeprefix("data: "))
+        for line in raw.splitlines()
+        if line.startswith("data: ") and "[DONE]" not in line
+    ]
+    match dialect:
+        case "/v1/chat/completions":
+            choices = [choice for event in events for choice in event["choices"]]
+            texts = [choice["delta"].get("content") for choice in choices]
+            reasons = [choice["finish_reason"] for choice in choices]
+            return [text for text in texts if text], reasons[-1]
+        case "/v1/messages":
+            deltas = [event["delta"] for event in events if "delta" in event]
+            texts = [delta["text"] for delta in deltas if "text" in delta]
+            return texts, deltas[-1]["stop_reason"]
+        case _:
+            kind = "response.output_text.delta"
+            texts = [event["delta"] for event in events if event["type"] == kind]
+            return texts, finish_of(dialect, events[-1]["response"])
+
+
+async def ask(served: Served, dialect: str, model: str, question: str) -> dict[str, Any]:
+    asked = body(dialect, model, question, stream=False)
+    response = await served.client.post(dialect, json=asked)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+async def stream(served: Served, dialect: str, model: str, question: str) -> tuple[list[str], Any]:
+    asked = body(dialect, model, question, stream=True)
+    response = await served.client.post(dialect, json=asked)
+    assert response.status_code == 200, response.text
+    return streamed(dialect, response.text)
+
+
+def no_swearing(checked: Checked) -> Verdict:
+    return Block("it is rude") if "damn" in checked.text else Pass()
+
+
+@pytest.mark.parametrize("model", WHO)
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("place", ["question", "reply", "answer"])
+async def test_what_is_blocked_is_told_as_refused_in_the_dialects_own_words(
+    dialect: str, model: str, place: str
+) -> None:
+    echo = Echo()
+    guard = Guardrail("manners", no_swearing, places=(place,))  # type: ignore[arg-type]
+    app = application([echo], dialects=REAL, guardrails=[guard])
+    async with serving(app) as served:
+        whole = await ask(served, dialect, model, "damn it")
+        assert (text_of(dialect, whole), finish_of(dialect, whole)) == ("", REFUSED[dialect])
+        pieces, why = await stream(served, dialect, model, "damn it")
+        assert (pieces, why) == ([], REFUSED[dialect])
+        metrics = (await served.client.get("/metrics")).text
+    assert bool(echo.asked) == (place != "question")
+    counted = f'{{guardrail="manners",place="{place}",deed="blocked"}} 2'
+    assert f"podium_guardrails_total{counted}" in metrics
+
+
+@pytest.mark.parametrize("model", WHO)
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_nothing_of_an_answer_reaches_the_client_before_it_was_checked(
+    dialect: str, model: str
+) -> None:
+    def redact(checked: Checked) -> Verdict:
+        return Redact(checked.text.replace("secret", "[…]"), "a word")
+
+    guard = Guardrail("words", redact, places=("answer",))
+    app = application([Echo()], dialects=REAL, guardrails=[guard])
+    async with serving(app) as served:
+        pieces, _ = await stream(served, dialect, model, "a secret")
+        assert pieces == ["You said: a […]"]
+        assert text_of(dialect, await ask(served, dialect, model, "a secret")) == pieces[0]
+
+
+@pytest.mark.parametrize("model", WHO)
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_whoever_asks_gets_the_values_back_and_nobody_else_has_them(
+    dialect: str, model: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    echo = Echo()
+    guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+    store = await open_store(tmp_path / "runs.db")
+    app = application(
+        [echo],
+        dialects=REAL,
+        guardrails=[guard],
+        store=store,
+        settings=ServerSettings(log_prompts=True),
+    )
+    LOGGER.addHandler(caplog.handler)
+    try:
+        with caplog.at_level(logging.INFO, LOGGER.name):
+            async with serving(app) as served:
+                whole = await ask(served, dialect, model, f"mail {MAIL}")
+                assert text_of(dialect, whole) == f"You said: mail {MAIL}"
+                pieces, _ = await stream(served, dialect, model, f"mail {MAIL} now")
+                assert "".join(pieces) == f"You said: mail {MAIL} now"
+                assert len(pieces) > 2
+    finally:
+        LOGGER.removeHandler(caplog.handler)
+    again = await open_store(tmp_path / "runs.db")
+    kept = [await again.load(run.id) for run in await again.list()]
+    await again.close()
+    assert echo.asked == ["mail [e-mail 1]", "mail [e-mail 1] now"]
+    assert MAIL not in repr(kept)
+    assert len(kept) == (0 if model == "echo" else 2)
+    assert MAIL not in repr([vars(record) for record in caplog.records])
+
+
+async def test_a_plan_for_a_blocked_question_is_refused() -> None:
+    guard = Guardrail("manners", no_swearing)
+    async with serving(application([Echo()], dialects=REAL, guardrails=[guard])) as served:
+        response = await served.client.post("/v1/plan", json={"question": "damn it"})
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "content_filter"
+
+
+async def test_a_single_workers_verifier_is_paid_for_and_obeys_exclusions() -> None:
+    judge = ScriptedWorker("judge", "no", usage=Usage(7, 1, 0, 0, 0))
+
+    def ask_judge(checked: Checked) -> Verdict:
+        return Verify("judge", checked.text, lambda said: Block(said))
+
+    guard = Guardrail("judged", ask_judge, places=("answer",))
+    app = application([Echo(), judge], dialects=REAL, guardrails=[guard], options=Options())
+    async with serving(app) as served:
+        answer = await ask(served, "/v1/chat/completions", "echo", "hello")
+        assert answer["usage"]["prompt_tokens"] == 12
+        assert judge.calls == 1
+        excluding = body("/v1/chat/completions", "echo", "hello", stream=False)
+        excluding["podium"] = {"exclude": ["judge"]}
+        response = await served.client.post("/v1/chat/completions", json=excluding)
+        assert response.json()["choices"][0]["finish_reason"] == "content_filter"
+        assert judge.calls == 1
