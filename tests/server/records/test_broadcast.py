@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from podium.events import GuardrailActed
 from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, StepRecord
+from podium.run import Check, Round, Run, StepRecord
 from podium.server.records import broadcast
-from podium.server.records.broadcast import Broadcast
+from podium.server.records.broadcast import Broadcast, happenings
 from podium.workflow import Step, Workflow
 
 TWO = Workflow((Step("solo", "Look"), Step("solo", "Look again")))
@@ -45,3 +46,17 @@ async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
         "run_started", "planned", "step_done", "step_done", "run_done",
     ]  # fmt: skip
     assert [event.document["index"] for event in told[2:4]] == [1, 0]
+
+
+def test_what_a_guardrail_did_is_told_as_it_happens() -> None:
+    check = Check(guardrail="privacy", place="reply", deed="redacted", reason="1 × card", step=2)
+    (told,) = happenings(GuardrailActed("run_1", check))
+    assert told.name == "guardrail_acted"
+    shown = {key: told.document[key] for key in ("run_id", "guardrail", "deed", "reason", "step")}
+    assert shown == {
+        "run_id": "run_1",
+        "guardrail": "privacy",
+        "deed": "redacted",
+        "reason": "1 × card",
+        "step": 2,
+    }

@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from podium.document import run_document, step_document
+from podium.document import check_document, run_document, step_document
 from podium.events import (
     Emit,
     Event,
+    GuardrailActed,
     Planned,
     RoundDone,
     RunDone,
@@ -149,6 +150,8 @@ def happenings(event: Event) -> Iterator[Happening]:
         case StepDelta(round=number, index=index, text=text, thinking=thinking):
             place = {"round": number, "index": index}
             yield Happening("step_delta", {**run, **place, "text": text, "thinking": thinking})
+        case GuardrailActed(check=check):
+            yield Happening("guardrail_acted", {**run, **check_document(check)})
         case StepDone(step=step):
             yield Happening("step_done", {**run, **step_document(step)})
         case RoundDone(round=round_):

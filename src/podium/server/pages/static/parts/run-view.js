@@ -5,6 +5,7 @@ import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
 import { markdown } from '../lib/markdown.js';
 import { graph } from './graph.js';
+import { guardrails } from './guardrails.js';
 import { matrix } from './matrix.js';
 import { planning, rounds } from './rounds.js';
 import { stepPart } from './step.js';
@@ -53,6 +54,7 @@ export class RunView {
       trace.answer || !options.isOver
         ? section('Answer', this.answer, options.isOver ? copy : null)
         : null,
+      trace.document.checks?.length ? section('Guardrails', guardrails(trace.document)) : null,
       trace.rounds.length > 1 ? section('Rounds', rounds(trace)) : null,
       isPlanned
         ? [this.workflow, section('Timeline', this.timeline.element), this.inside]

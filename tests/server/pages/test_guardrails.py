@@ -1,0 +1,53 @@
+"""What guardrails did, on a run's page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from podium.run import Attempt, Check
+from podium.usage import Usage
+from support.runs_on_record import kept_run
+from support.site import Site
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+HOSTILE = "<img src=x onerror=\"document.title='gone'\"> is not supported"
+
+
+async def test_a_runs_page_says_what_guardrails_did_in_plain_text(page: Page, site: Site) -> None:
+    (round_,) = kept_run().rounds
+    judged = Check(
+        guardrail="grounding",
+        place="answer",
+        deed="blocked",
+        reason=HOSTILE,
+        step=0,
+        worker="solver",
+        attempts=(Attempt("judge", Usage(40, 2, 0, 0, 0), 0.25, 0, 1),),
+    )
+    steps = (replace(round_.steps[0], checks=(judged,)),)
+    redacted = Check(guardrail="privacy", place="question", deed="redacted", reason="2 × e-mail")
+    run = kept_run(rounds=(replace(round_, steps=steps),), checks=(redacted,))
+    await site.keep(run)
+    await page.goto(site.url(f"/runs/{run.id}"))
+    lines = page.locator(".guardrails li")
+    await lines.first.wait_for()
+    assert await lines.all_inner_texts() == [
+        "privacy redacted the question: 2 × e-mail.",
+        f"grounding blocked the answer of step 1 in round 1 (solver): {HOSTILE}."
+        " Its verifier took 42 tokens, $0.25.",
+    ]
+    assert await page.locator(".guardrails img").count() == 0
+    assert "gone" not in await page.title()
+
+
+async def test_a_run_without_deeds_of_guardrails_says_nothing_of_them(
+    page: Page, site: Site
+) -> None:
+    run = kept_run(guardrails=("privacy",))
+    await site.keep(run)
+    await page.goto(site.url(f"/runs/{run.id}"))
+    await page.locator(".run-answer").wait_for()
+    assert await page.get_by_role("heading", name="Guardrails").count() == 0
