@@ -107,8 +107,8 @@ def chaos(
     from podium.bench.chaos.measure import QUICK, USUAL, measure_chaos, parts_named
     from podium.bench.chaos.part import Order
 
-    order = Order(extent=QUICK if quick else USUAL, seed=seed, litellm=litellm)
-    at_once = (os.cpu_count() or 1) if quick else 1
+    order = Order(extent=QUICK if quick else USUAL, seed=seed, litellm=litellm, quick=quick)
+    at_once = 1 + (os.cpu_count() or 1) if quick else 1  # some of them mostly wait
     figures = asyncio.run(measure_chaos(parts_named(part), order, _say, at_once=at_once))
     if output is not None:
         output.write_text(json.dumps(figures.document(), indent=2) + "\n", "utf-8")

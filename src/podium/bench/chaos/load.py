@@ -17,8 +17,9 @@ LONGEST_ANSWER_SECONDS: Final = 60.0
 """A question that has no answer by then is stuck."""
 
 BETWEEN_TRIES_SECONDS: Final = 0.1
+THINKING_SECONDS: Final = 0.05
 POOR_SECONDS: Final = 0.5
-"""Between two questions of a client whose key has no money left."""
+"""Between two questions of a client, and where its key has no money left."""
 
 OUT_OF_BUDGET: Final = 402
 
@@ -68,8 +69,7 @@ class Load:
             ended = await self._ask(f"chaos-{purse.name}-{client:02d}-{number:05d}", purse, chance)
             self.ended.append(ended)
             number += 1
-            if ended.is_refused:
-                await asyncio.sleep(POOR_SECONDS)
+            await asyncio.sleep(POOR_SECONDS if ended.is_refused else THINKING_SECONDS)
 
     async def _ask(self, mark: str, purse: Purse, chance: random.Random) -> Ended:
         """Ask until there is an end, at another server whenever there is no answer from one."""

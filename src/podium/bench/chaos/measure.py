@@ -33,6 +33,9 @@ QUICK: Final = Extent(
 )
 
 
+LONGEST_FIRST: Final[tuple[Part, ...]] = ("fuzz", "soak", "replicas", "peer", "kills", "faults")
+
+
 def parts_named(names: str) -> tuple[Part, ...]:
     """The parts in a list such as `faults,kills`, in their usual order."""
     wanted = {name.strip() for name in names.split(",") if name.strip()}
@@ -48,7 +51,8 @@ def parts_named(names: str) -> tuple[Part, ...]:
 async def measure_chaos(
     parts: Sequence[Part], order: Order, say: Say, *, at_once: int = 1
 ) -> ChaosFigures:
-    """Do those parts, so many of them at once: one, where their times are to be quoted."""
+    """Do those parts, so many of them at once: one, where their times are to be quoted. The rows
+    come in the order of the parts; what takes longest begins first."""
     places = asyncio.Semaphore(at_once)
 
     async def perform(part: Part) -> Rows:
@@ -56,10 +60,13 @@ async def measure_chaos(
             say(f"{part} …")
             return await in_process(part, order)
 
-    found = await asyncio.gather(*map(perform, parts))
+    async with asyncio.TaskGroup() as group:
+        wanted = [part for part in LONGEST_FIRST if part in parts]
+        begun = {part: group.create_task(perform(part)) for part in wanted}
+    found = [begun[part].result() for part in parts]
     return ChaosFigures(
         parts=tuple(row for rows in found for row in rows.own),
         peers=tuple(row for rows in found for row in rows.peers),
         seed=order.seed,
-        quick=order.extent == QUICK,
+        quick=order.quick,
     )

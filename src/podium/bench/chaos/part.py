@@ -1,6 +1,6 @@
 """One part in a process of its own, so that what it leaves behind is nothing to the next.
 
-    python -m podium.bench.chaos.part '{"part": "faults", "seed": 1, "extent": {…}}'
+    python -m podium.bench.chaos.part '{"part": "faults", "seed": 1, "quick": false, "extent": {…}}'
 
 Its rows are a line of JSON on standard output; what it has to say meanwhile goes to standard error.
 """
@@ -41,11 +41,13 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What is to be done. `litellm` is the Python of an environment that has the proxy."""
+    """What is to be done. `litellm` is the Python of an environment that has the proxy; where it is
+    to be `quick`, none is made."""
 
     extent: Extent
     seed: int
     litellm: Path | None = None
+    quick: bool = False
 
 
 class Rows(NamedTuple):
@@ -92,7 +94,9 @@ async def _fuzz(order: Order, say: Say) -> Rows:
 async def _peer(order: Order, say: Say) -> Rows:
     from podium.bench.chaos.wire import measure_wire
 
-    ours, theirs = await measure_wire(order.extent.requests, order.seed, order.litellm, say)
+    ours, theirs = await measure_wire(
+        order.extent.requests, order.seed, order.litellm, say, is_quick=order.quick
+    )
     return Rows((ours,), theirs)
 
 
@@ -136,6 +140,7 @@ async def _perform(wanted: Mapping[str, Any]) -> dict[str, Any]:
         extent=Extent(**wanted["extent"]),
         seed=wanted["seed"],
         litellm=None if litellm is None else Path(litellm),
+        quick=wanted["quick"],
     )
     try:
         rows = await MEASURES[part](order, _say)

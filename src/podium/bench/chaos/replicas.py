@@ -209,12 +209,13 @@ class Judge:
         return end.answer is not None and not any(run.answer == end.answer for run in runs)
 
     def asked_again(self) -> int:
-        """Steps that were asked again although they were on record, or although no server that
-        performed them was ever killed."""
+        """Questions of which a step was asked again although it was on record, or although no call
+        for it was ever in flight at a kill."""
         again = {step.mark for step in self.deaths.journal.repeated(self.asked.steps)}
         for mark, runs in self.kept.items():
             recorded = sum(len(list(run.calls)) for run in runs)
-            if not self.deaths.hit[mark] and self.asked.calls(mark) > recorded:
+            in_flight = sum(n for step, n in self.asked.cut_off.items() if step.mark == mark)
+            if not self.deaths.hit[mark] and self.asked.calls(mark) > recorded + in_flight:
                 again.add(mark)
         return len(again)
 

@@ -1,11 +1,11 @@
 """A great many runs in one process: does anything grow?
 
-Of twenty, nine go through the library and nine through the server's application, as a server
+Of twenty, twelve go through the library and six through the server's application, as a server
 process has it, both over a keeper and SQLite; one through the library with the journal alone,
 which writes each step as it ends; and one to a worker by its own name. Half of them stream, and
-the runs of the application are of one step and of three by turns. The workers are scripted, so
-nothing is waited for. Old runs are deleted on the way, as `keep_days` has it, or the files would
-grow by what is kept in them. Whatever is asked is forgotten here once it is answered.
+half of the runs are of one step, half of three. The workers are scripted, so nothing is waited
+for. Old runs are deleted on the way, as `keep_days` has it, or the files would grow by what is
+kept in them. Whatever is asked is forgotten here once it is answered.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from podium.conductor import FixedConductor
 from podium.config import Settings, current_settings
 from podium.plan import read_workflow
 from podium.providers.scripted import ScriptedWorker
-from podium.run import timestamp
+from podium.run import Tier, timestamp
 from podium.server.operation.startup import application
 from podium.server.records.keeper import Keeper
 from podium.store import RunStore, open_store
 from podium.usage import Price
 
 IN_FLIGHT: Final = 16
-SLICES: Final = 40
+SLICES: Final = 20
 WARM_SHARE: Final = 0.25
 """What is filled by so many of the runs is warm; growth is judged from there on."""
 
@@ -132,16 +132,15 @@ class Soak:
         return keeper
 
     async def _one(self, number: int) -> None:
-        streams = number % 2 == 1
-        turn = number % 20
+        turn, streams = number % 20, number % 2 == 1
+        tier: Tier = "mini" if number % 4 < 2 else "ultra"
         if turn == 0:
             answer = await answered(self._app, "solo", stream=number % 40 == 0)
-        elif turn > 10:
-            model = "podium-mini" if number % 4 < 2 else "podium-ultra"
-            answer = await answered(self._app, model, stream=streams)
+        elif turn > 13:
+            answer = await answered(self._app, f"podium-{tier}", stream=streams)
         else:
             podium = self._journalled if turn == 1 else self._library
-            answer = (await podium.ask("What holds?", stream=streams)).answer or ""
+            answer = (await podium.ask("What holds?", tier=tier, stream=streams)).answer or ""
         self.lost += answer != ANSWER
 
 

@@ -62,9 +62,12 @@ async def measure_wire(
     litellm: Path | None,
     say: Say,
     install: InstallCommands = install_commands,
+    *,
+    is_quick: bool = False,
 ) -> tuple[ChaosRow, Sequence[ChaosRow]]:
-    """So many requests through Podium, and as many through the proxy where there is one."""
-    python = await litellm_python(litellm, say, install)
+    """So many requests through Podium, and as many through the proxy where there is one. Where it
+    is to be quick, no environment is made for the proxy: that alone takes minutes."""
+    python = litellm if is_quick else await litellm_python(litellm, say, install)
     version = await litellm_version(python) if python is not None else None
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
