@@ -287,6 +287,7 @@ async def test_where_somebody_takes_over_nobody_waits_for_a_worker_that_is_left_
     assert len(worker.asked) == 3, "the third failure opened it"
     assert time.slept == [0.5, 1.0]
     assert await outcome(board, worker, may_give_way=lambda: True) == "CircuitOpen"
+    assert await outcome(board, worker) == "CircuitOpen", "who says nothing does not wait either"
     assert time.slept == [0.5, 1.0]
 
 

@@ -1,7 +1,7 @@
 """One call to one worker, made well: budget, gate, time-out, retries, and a record of each try.
 
 Whatever a worker does wrong becomes a `WorkerError` here; nothing else leaves this module but
-`BudgetExhausted` and cancellation.
+`BudgetExhausted`, `BudgetUnseen` and cancellation.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Calls:
         may_give_way: MayGiveWay | None = None,
     ) -> Reply:
         """Call the worker, streaming when somebody listens for deltas. One whose breaker is open
-        is waited for only where nobody else `may_give_way` to."""
+        is waited for only by a caller who says that there is nobody to give way to."""
         if self._excluded:
             self._refuse_excluded(worker)
         board = self._board
@@ -134,9 +134,8 @@ class Calls:
                 if board.ailing:
                     self._heed_breaker(worker)
                 hold = self._ledger.hold(worker.profile, request, self.share)
-                while hold is None:
-                    await self._ledger.change()
-                    hold = self._ledger.hold(worker.profile, request, self.share)
+                if hold is None or self._ledger.is_shared:
+                    hold = await self._ledger.secured(hold, worker.profile, request, self.share)
                 if gate.is_open:
                     return await self._attempt(worker, request, hold, on_delta)
                 return await self._pass(gate, worker, request, hold, on_delta)
@@ -159,7 +158,7 @@ class Calls:
         refusal = self._board.breakers.refusal(worker.profile.name)
         if refusal is None:
             return wait
-        if may_give_way is not None and may_give_way():
+        if may_give_way is None or may_give_way():
             return None
         until = self._board.retry.wait_before(attempt, refusal)
         return None if until is None else max(wait, until)

@@ -143,7 +143,7 @@ def refusals() -> Iterator[None]:
     except RequestRefused as error:
         raise Refusal("invalid", str(error)) from error
     except WorkerError as error:
-        raise Refusal("upstream", str(error)) from error
+        raise Refusal("upstream", str(error), retry_after=error.retry_after) from error
     except UnreadableRun as error:
         LOGGER.error("%s", error)
         raise Refusal("failed", _of_the_operators(error)) from error

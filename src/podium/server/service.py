@@ -99,6 +99,8 @@ async def opened(
     excludable = await podium.excludable()
     archive = Archive(keeper)
     archive.broadcast.listener = traces
+    board, metrics = await podium.switchboard(), Metrics()
+    board.breakers.on_opening = metrics.openings.add
     tiers = Tiers(
         podium,
         archive,
@@ -118,7 +120,7 @@ async def opened(
         archive=archive,
         tiers=tiers,
         gateway=Gateway(
-            await podium.switchboard(),
+            board,
             door,
             options.budget,
             excludable,
@@ -126,7 +128,7 @@ async def opened(
             workers=await podium.workers(),
         ),
         places=Places(settings.in_flight, settings.queue),
-        metrics=Metrics(),
+        metrics=metrics,
         started=time.time(),
         traces=traces,
     )

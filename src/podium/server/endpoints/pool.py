@@ -41,6 +41,7 @@ async def pool(
 ) -> dict[str, Any]:
     """Every worker: what it is, and what it did in the runs of the last days: calls, failures,
     time, cost, and what conductors used it for, with steps to look at. What nobody knows is null.
+    `breaker` says whether this process calls it now: `closed`, `open` or `half-open`.
     `best` is the worker to trust with a whole question, of those that the visitor may ask for.
     Takes the scope `runs:read`; a key sees figures of its own runs."""
     visitor.require("runs:read")
@@ -55,6 +56,7 @@ async def pool(
     )
     found = await asyncio.to_thread(figures, window.digests)  # thousands of runs take a while
     planner = await _planner(service)
+    breakers = (await service.podium.switchboard()).breakers
     profiles = [*service.pool]
     if planner is not None and planner.name not in service.pool.names:
         profiles.append(planner)
@@ -76,6 +78,7 @@ async def pool(
                 "is_worker": profile.name in service.pool.names,
                 "is_planner": profile == planner,
                 **_figures(found.get(profile.name, NOTHING)),
+                "breaker": breakers.state(profile.name),
                 "direct": _direct(profile.name, service) if visitor.may("admin") else None,
             }
             for profile in profiles

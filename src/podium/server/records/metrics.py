@@ -121,6 +121,11 @@ class Metrics:
             "podium_cost_usd_total", "US dollars, where the price is known, by model.", ("model",)
         )
         self.runs = Counter("podium_runs_total", "Runs that have ended, by status.", ("status",))
+        self.openings = Counter(
+            "podium_breaker_openings_total",
+            "How often a worker was left alone, for it had failed too often.",
+            ("worker",),
+        )
         self.recovered = Counter(
             "podium_runs_recovered_total",
             "Runs that were cut off with their process and carried to an end here, by status.",
@@ -135,7 +140,7 @@ class Metrics:
     @property
     def _all(self) -> tuple[Counter | Histogram, ...]:
         counted = (self.requests, self.seconds, self.first_token, self.tokens, self.cost)
-        return (*counted, self.runs, self.recovered, self.guardrails)
+        return (*counted, self.runs, self.recovered, self.guardrails, self.openings)
 
     def counted(self) -> dict[str, Counted]:
         """Everything that was counted, by name."""
