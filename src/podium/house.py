@@ -31,16 +31,17 @@ class Wishes(TypedDict, total=False):
 
     `history` is the conversation before the question, `images` are part of the question.
     `terms` are demanded of the answer; `owner` is whose run it is, and `account` what its calls
-    draw on besides the budget. `exclude` names workers, providers and servers of tools that this
-    run must not use, besides those that the options exclude. `emit` gets every event as it
-    happens, and with `stream` the answer piece by piece; it is called on the event loop's thread
-    and must return at once.
+    draw on besides the budget. `run_id` is the run's id, where that must be known before.
+    `exclude` names workers, providers and servers of tools that this run must not use, besides
+    those that the options exclude. `emit` gets every event as it happens, and with `stream` the
+    answer piece by piece; it is called on the event loop's thread and must return at once.
     """
 
     history: tuple[Message, ...]
     images: tuple[Image, ...]
     terms: Terms
     owner: str
+    run_id: str
     tier: Tier
     max_steps: int
     rounds: int
@@ -184,6 +185,7 @@ class House:
             exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable)),
             terms=wishes.get("terms", usual.terms),
             owner=wishes.get("owner", usual.owner),
+            run_id=wishes.get("run_id", ""),
         )
 
     @property

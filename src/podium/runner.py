@@ -46,7 +46,7 @@ class Options:
     lets it look at the answer and either accept it or plan again. `exclude` names workers,
     providers and servers of tools that this run must not use, in any round or nested run. `terms`
     are demanded of the answer; `owner` is whose run it is, and `account` what its calls draw on
-    besides the budget.
+    besides the budget. `run_id` is the run's id, where that must be known before it begins.
     """
 
     max_steps: int = DEFAULT_MAX_STEPS
@@ -57,6 +57,7 @@ class Options:
     terms: Terms = NO_TERMS
     owner: str = ""
     account: Account | None = None
+    run_id: str = ""
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "rounds"):
@@ -151,7 +152,7 @@ class Runner:
         pool = self._pool_for(options)
         self._check_demands(pool, options.terms, images)
         run = Run(
-            id=new_run_id(),
+            id=options.run_id or new_run_id(),
             question=question,
             status="running",
             pool=pool,

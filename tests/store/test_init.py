@@ -34,6 +34,8 @@ def test_the_public_names_are_these() -> None:
         "FeedbackStore",
         "Journal",
         "KeyStore",
+        "NameStore",
+        "NamedRequest",
         "NullStore",
         "Pulse",
         "RunFilter",
@@ -44,6 +46,7 @@ def test_the_public_names_are_these() -> None:
         "default_url",
         "feedback_in",
         "keys_in",
+        "names_in",
         "open_store",
     ]
 

@@ -30,6 +30,7 @@ from podium.store.feedback import Feedback, FeedbackStore
 from podium.store.journal import Journal
 from podium.store.keys import KeyStore
 from podium.store.pulse import BEATS_PER_LEASE, Pulse
+from podium.store.names import NamedRequest, NameStore
 
 __all__ = [
     "BEATS_PER_LEASE",
@@ -43,6 +44,8 @@ __all__ = [
     "KeyStore",
     "NullStore",
     "Pulse",
+    "NameStore",
+    "NamedRequest",
     "RunFilter",
     "RunList",
     "RunStore",
@@ -54,6 +57,7 @@ __all__ = [
     "open_store",
 ]
 
+    "names_in",
 
 def default_url() -> str:
     """The file `podium.db` in the user's data directory."""
@@ -114,3 +118,15 @@ def feedback_in(store: RunStore) -> FeedbackStore:
             "database; name one under [store] in podium.toml"
         )
     return feedback
+def names_in(store: RunStore) -> NameStore:
+    """The names of requests that are kept in that store; raises `ConfigError` where there is no
+    place for any."""
+    names: NameStore | None = getattr(store, "names", None)
+    if names is None:
+        raise ConfigError(
+            "there is nowhere to keep the names of requests, for runs are not kept in a database; "
+            "name one under [store] in podium.toml"
+        )
+    return names
+
+

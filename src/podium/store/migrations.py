@@ -245,3 +245,21 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     _claims,
 )
 """In order; a database's schema version is how many of them it has been through."""
+def _named_requests(connection: Connection) -> None:
+    connection.exec_driver_sql(
+        """
+        CREATE TABLE requests (
+            owner TEXT NOT NULL,
+            name TEXT NOT NULL,
+            digest TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            process TEXT NOT NULL,
+            created_at TEXT NOT NULL,
+            PRIMARY KEY (owner, name)
+        )
+        """
+    )
+    connection.exec_driver_sql("CREATE INDEX requests_by_age ON requests (created_at)")
+
+
+    _named_requests,

@@ -59,6 +59,7 @@ from podium.store.sql_keys import SqlKeyStore
 from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
 from podium.store.sql_names import no_run, whole_id
 from podium.store.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS
+from podium.store.sql_request_names import SqlNameStore
 from podium.store.upsert import noting, replacing
 
 DELETED_AT_ONCE: Final = 200
@@ -98,6 +99,7 @@ class SqlRunStore:
         self.feedback = SqlFeedbackStore(self._transaction)
         self.accounts = SqlAccounts(self._transaction)
 
+        self.names = SqlNameStore(self._transaction, clock)
     @classmethod
     async def open(
         cls,
@@ -247,6 +249,7 @@ class SqlRunStore:
             await prune_charges(connection, self._clock()[:10])
         performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self._claims.lease_begin())
         return await self._delete_all((RUNS.c.forget_after < self._clock()) & ~performed)
+            await self.names.prune(connection)
 
     async def _delete_all(self, unwanted: ColumnElement[bool]) -> int:
         old = select(RUNS.c.id).where(unwanted)

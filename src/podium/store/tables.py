@@ -160,3 +160,15 @@ FEEDBACK: Final = Table(
     Column("comment", Text, nullable=False),
     Column("given_at", Text, nullable=False),
 )
+
+REQUESTS: Final = Table(
+    "requests",
+    METADATA,
+    Column("owner", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("process", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Index("requests_by_age", "created_at"),
+)

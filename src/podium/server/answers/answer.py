@@ -37,6 +37,15 @@ def answered(asked: Asked, run: Run, bill: Bill) -> Answered:
     return Answered(answer=answer, run=run)
 
 
+def repeated(asked: Asked, run: Run) -> Answered:
+    """The answer of a run that another request began, with all that the run used; raises `Refusal`
+    where it is none."""
+    failure = failure_of(run)
+    if failure is not None:
+        raise failure
+    return Answered(answer=answer_of(run, asked.model), run=run)
+
+
 def retold(run: Run) -> tuple[Asked, Answer]:
     """What was asked and answered in a run on record, for telling it again."""
     name = NAME_OF[run.tier]

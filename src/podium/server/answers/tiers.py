@@ -13,11 +13,12 @@ from podium.resumption import repeats
 from podium.run import Run, Tier, spent_by
 from podium.runner import Options
 from podium.server.access import Door, Visitor
-from podium.server.answers.answer import Answered, answered, stands
+from podium.server.answers.answer import Answered, answered, repeated, stands
 from podium.server.answers.conversation import Turn, after, turn_of
 from podium.server.answers.effort import extent
 from podium.server.answers.watch import Teller, Watch
 from podium.server.dialects.base import Asked
+from podium.server.answers.once import Acts, once
 from podium.server.dialects.wishes import excluded
 from podium.server.records.archive import Archive
 from podium.server.records.bill import Bill
@@ -81,13 +82,53 @@ class Tiers:
                     wishes["emit"], wishes["stream"] = watch, teller is not None
                     run = await self._performed(asked, turn, visitor, wishes)
         finally:
-            if watch.run is not None:
+            if watch.run is not None and bill.run is None:
+                    if asked.named is not None:
+                        return await self._once(asked, turn, visitor, wishes, watch, bill, teller)
                 bill.take(watch.run, before)
         return answered(asked, run, bill)
 
     async def to_plan(self, asked: Asked, visitor: Visitor, tier: Tier) -> tuple[Turn, Wishes]:
         """The question to plan for, and what the run would have."""
         turn = await self._turn(asked, visitor)
+    async def _once(
+        self,
+        asked: Asked,
+        turn: Turn,
+        visitor: Visitor,
+        wishes: Wishes,
+        watch: Watch,
+        bill: Bill,
+        teller: Teller | None,
+    ) -> Answered:
+        """Answer a request that may have been sent before: with the one run that it began."""
+        assert asked.named is not None, "only a named request is answered so"
+
+        async def begin(run_id: str) -> Run:
+            wishes["run_id"] = run_id
+            return await self._performed(asked, turn, visitor, wishes)
+
+        async def go_on(run: Run) -> Run:
+            try:
+                return await self._podium.resume(
+                    run,
+                    budget=self._budget_to_go_on(run, visitor),
+                    account=self._door.account_of(visitor),
+                    emit=watch,
+                )
+            finally:
+                if watch.run is not None:
+                    bill.take(watch.run, run)
+
+        def follow(run_id: str) -> None:
+            watch.fall_silent()
+            if teller is not None:
+                teller.opened(run_id, kept=True)
+
+        acts = Acts(begin=begin, go_on=go_on, follow=follow)
+        run = await once(self._archive, asked.named, visitor.key_id, acts)
+        return repeated(asked, run)
+
         if turn.waiting:
             raise invalid("messages", "results of tools go on with a run; ask a question to plan")
         return turn, self.wishes(asked, turn, visitor, tier)

@@ -81,6 +81,10 @@ class Watch:
     def __call__(self, event: Event) -> None:
         """Take the next event."""
         if self._broadcast is not None:
+    def fall_silent(self) -> None:
+        """Tell no piece of what comes: whoever asked gets it as a whole."""
+        self._teller = None
+
             self._broadcast(event)
         match event:
             case StepDelta():

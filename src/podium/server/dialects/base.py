@@ -31,6 +31,15 @@ class Wished:
     workflow: Json | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a client calls its request, so that it can be sent again; `digest` tells its body from
+    others."""
+
+    name: str
+    digest: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """A body, read.
@@ -38,7 +47,8 @@ class Asked:
     `messages` is the whole conversation as the client tells it; the last one is the user's, or
     holds the results of tools. `previous` is the response to go on from, where the server keeps
     the conversation. `shows_reasoning` says that the client wants to see progress and thinking;
-    `shows_usage` that a stream is to end with usage, where that is the client's choice.
+    `shows_usage` that a stream is to end with usage, where that is the client's choice. A request
+    that is `named` begins one run, however often it is sent.
     """
 
     model: str
@@ -50,6 +60,7 @@ class Asked:
     shows_reasoning: bool = False
     shows_usage: bool = True
     wished: Wished = Wished()
+    named: Named | None = None
     body: Json = field(default_factory=dict)
     """The body itself, for what is only echoed in the response (metadata, instructions, …)."""
 

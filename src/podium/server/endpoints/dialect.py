@@ -8,9 +8,12 @@ a gateway call, and the dialects check every field themselves.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -23,7 +26,8 @@ from podium.server.access import Visitor
 from podium.server.access.hops import hop
 from podium.server.access.pictures import check_pictures
 from podium.server.answers.answer import Answered
-from podium.server.dialects.base import Asked, Dialect
+from podium.server.answers.once import HEADER
+from podium.server.dialects.base import Asked, Dialect, Named
 from podium.server.dialects.wishes import with_headers
 from podium.server.endpoints.errors import headers_of, let_in
 from podium.server.endpoints.exchange import NEVER_SENT, ClientGone, Exchange
@@ -38,6 +42,10 @@ from podium.store.keys import Scope as KeyScope
 from podium.usage import NO_USAGE
 
 TRACE: Final = "x-podium-trace"
+NAME: Final = HEADER.lower()
+
+LONGEST_NAME: Final = 255
+"""Characters of what a client calls a request."""
 
 
 class DialectEndpoint:
@@ -111,6 +119,9 @@ class Visit:
             self._asked = asked = self.read(body)
             await check_pictures(asked.messages, private=service.settings.private_images)
             self._target = target = service.names.find(asked.model)
+            name = exchange.get(NAME)
+            if name is not None:
+                self._asked = asked = self._named(asked, target, name, body)
             self._traces = self._wants_trace(asked, target)
             request = Request(asked.messages, tools=asked.terms.tools)
             tokens = estimated_input_tokens(request)
@@ -146,6 +157,21 @@ class Visit:
             )
         return True
 
+    def _named(self, asked: Asked, target: Target, name: str, body: dict[str, Any]) -> Asked:
+        """What is asked, under the name that the client gave it; refused where no run would be on
+        record that the name could stand for."""
+        if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+            raise invalid(HEADER, f"{HEADER} is not of 1 to {LONGEST_NAME} printable characters")
+        if target.worker is not None or self.scope == "plan" or not asked.store:
+            raise invalid(
+                HEADER,
+                f"{HEADER} names a run on record, and neither a plan nor a single worker's answer "
+                f"nor one that is not stored is; drop it, or have a tier answer and store that",
+            )
+        told = json.dumps([self._path, body], sort_keys=True, default=repr)
+        digest = hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()
+        return replace(asked, named=Named(name, digest))
+
     def read(self, body: dict[str, Any]) -> Asked:
         """What the body asks for."""
         return self._dialect.read(body)
@@ -179,6 +205,8 @@ class Visit:
         self._refusal = refusal
         if self.exchange.started:
             return
+        if self.bill.run is not None and self._asked is not None and self._asked.store:
+            self.exchange.notes["X-Podium-Run"] = self.bill.run.id
         document = self._dialect.refused(refusal)
         await self.exchange.respond_json(refusal.status, document, headers_of(refusal))
 
@@ -187,8 +215,6 @@ class Visit:
         run = self.bill.run.id if self.bill.run is not None else None
         if self._asked is None or not self._asked.store:
             run = None
-        if run is not None:
-            self.exchange.notes["X-Podium-Run"] = run
         refusal = stopped(run)
         if self._stream is not None:
             await self._stream.fail(refusal)

@@ -33,10 +33,12 @@ from podium.store import (
     EVERY_RUN,
     Abandoned,
     Feedback,
+    NameStore,
     RunFilter,
     RunList,
     RunStore,
     feedback_in,
+    names_in,
 )
 
 PATIENCE: Final = 1.0
@@ -99,6 +101,11 @@ class Keeper:
     async def feedback_of(self, run_id: str) -> Feedback | None:
         """What was thought of a run, if anybody said."""
         return await feedback_in(self._store).of(run_id)
+
+    @property
+    def names(self) -> NameStore:
+        """The names that clients gave their requests."""
+        return names_in(self._store)
 
     async def settled(self) -> RunStore:
         """The store itself, once every run that has ended by now is written to it."""

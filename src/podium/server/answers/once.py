@@ -1,0 +1,122 @@
+"""A request that its client named: however often it is sent, and to whichever server, there is one
+run. Whoever sends it first begins the run; whoever sends it again waits for the run's end, and goes
+on with it where it was cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from podium.errors import Conflict, NotFound, PodiumError, TakenOver
+from podium.process import is_gone, this_process
+from podium.run import Run, new_run_id, timestamp
+from podium.server.dialects.base import Named
+from podium.server.logs import LOGGER
+from podium.server.records.archive import Archive
+from podium.server.refusal import Refusal
+from podium.store import NamedRequest
+
+HEADER: Final = "Idempotency-Key"
+
+FIRST_WAIT: Final = 0.02
+LONGEST_WAIT: Final = 1.0
+"""Seconds until a run that goes on elsewhere is looked at again; twice as long each time."""
+
+SECONDS_TO_BEGIN: Final = 60.0
+"""How long whoever sent a request first may take until its run is on record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acts:
+    """What can be done about a named request: its run `begin`s with that id, it can `go_on`, and
+    somebody who sent it again is to `follow` the run with that id."""
+
+    begin: Callable[[str], Awaitable[Run]]
+    go_on: Callable[[Run], Awaitable[Run]]
+    follow: Callable[[str], None]
+
+
+async def once(archive: Archive, named: Named, owner: str, acts: Acts) -> Run:
+    """The run of that request, as it ended."""
+    request = NamedRequest(
+        owner=owner,
+        name=named.name,
+        digest=named.digest,
+        run_id=new_run_id(),
+        process=this_process(),
+        created_at=timestamp(),
+    )
+    found = await _given(archive, request)
+    if found.run_id == request.run_id:
+        try:
+            return await _begun(archive, request, acts)
+        except TakenOver:
+            LOGGER.info("%s is followed to its end elsewhere", request.run_id)
+    acts.follow(found.run_id)
+    wait = FIRST_WAIT
+    while True:
+        run = await _on_record(archive, found.run_id)
+        if run is None:
+            found = await _given(archive, request)
+            if found.run_id == request.run_id or await _may_begin(archive, found):
+                return await _begun(archive, found, acts)
+        elif run.status not in ("running", "interrupted"):
+            return run
+        elif not await archive.is_performed(run):
+            try:
+                return await acts.go_on(run)
+            except Conflict:  # somebody else was quicker, or has taken it over meanwhile
+                wait = FIRST_WAIT
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LONGEST_WAIT)
+
+
+async def _given(archive: Archive, request: NamedRequest) -> NamedRequest:
+    """The request that has this name; refused where that is another one."""
+    found = await archive.keeper.names.give(request)
+    if found.digest != request.digest:
+        raise Refusal(
+            "conflict",
+            f"the {HEADER} {request.name[:80]!r} was sent with another body, less than a day ago; "
+            f"send another key with this one",
+            field=HEADER,
+        )
+    return found
+
+
+async def _may_begin(archive: Archive, found: NamedRequest) -> bool:
+    """Whether the request's first process is gone without having begun its run, and this one is
+    the first to notice."""
+    late = timestamp(datetime.now(UTC) - timedelta(seconds=SECONDS_TO_BEGIN))
+    if not is_gone(found.process) and found.created_at >= late:
+        return False
+    return await archive.keeper.names.take_up(found, this_process())
+
+
+async def _begun(archive: Archive, request: NamedRequest, acts: Acts) -> Run:
+    """Have the run performed. What was refused before it began has no name."""
+    try:
+        return await acts.begin(request.run_id)
+    except TakenOver:
+        raise
+    except BaseException:
+        await _dropped_without_run(archive, request)
+        raise
+
+
+async def _dropped_without_run(archive: Archive, request: NamedRequest) -> None:
+    try:
+        if await _on_record(archive, request.run_id) is None:
+            await archive.keeper.names.drop(request)
+    except PodiumError as error:
+        LOGGER.warning("the name of a request without a run could not be dropped: %s", error)
+
+
+async def _on_record(archive: Archive, run_id: str) -> Run | None:
+    try:
+        return await archive.keeper.load(run_id)
+    except NotFound:
+        return None

@@ -1,0 +1,82 @@
+"""Names that clients give their requests."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from podium.errors import ConfigError
+from podium.store import NamedRequest, NullStore, names_in
+from podium.store.sql import SqlRunStore
+from podium.store.sql_request_names import KEPT_HOURS
+
+MINE = NamedRequest(
+    owner="key_1", name="mine", digest="ab", run_id="run_1", process="here:1", created_at=""
+)
+
+
+def at(hour: float) -> str:
+    return f"2026-01-{2 + int(hour) // 24:02}T{int(hour) % 24:02}:00:00.000+00:00"
+
+
+async def test_the_first_to_give_a_name_has_it(place: str) -> None:
+    store = await SqlRunStore.open(place, clock=lambda: at(0))
+    first = await store.names.give(MINE)
+    assert first == replace(MINE, created_at=at(0))
+    for other in (replace(MINE, run_id="run_2"), replace(MINE, run_id="run_3", digest="cd")):
+        assert await store.names.give(other) == first
+    theirs = replace(MINE, owner="key_2", run_id="run_4")
+    assert (await store.names.give(theirs)).run_id == "run_4", "a name is its owner's own"
+    await store.close()
+
+
+async def test_of_several_at_once_one_has_the_name(place: str) -> None:
+    stores = [await SqlRunStore.open(place) for _ in range(2)]
+    requests = [replace(MINE, run_id=f"run_{n}") for n in range(8)]
+    giving = [stores[n % 2].names.give(request) for n, request in enumerate(requests)]
+    found = await asyncio.gather(*giving)
+    assert len({request.run_id for request in found}) == 1
+    for store in stores:
+        await store.close()
+
+
+async def test_of_several_one_takes_up_what_was_never_begun(place: str) -> None:
+    hour = iter(range(9))
+    store = await SqlRunStore.open(place, clock=lambda: at(next(hour)))
+    found = await store.names.give(MINE)
+    assert await store.names.take_up(found, "there:2")
+    assert not await store.names.take_up(found, "there:3")
+    again = await store.names.give(replace(MINE, run_id="run_9"))
+    assert (again.run_id, again.process) == ("run_1", "there:2")
+    await store.close()
+
+
+async def test_a_name_without_a_run_is_dropped_by_whoever_gave_it(place: str) -> None:
+    store = await SqlRunStore.open(place)
+    await store.names.give(MINE)
+    await store.names.drop(replace(MINE, run_id="run_other"))
+    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_1"
+    await store.names.drop(MINE)
+    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_2"
+    await store.close()
+
+
+@pytest.mark.parametrize("tidied", [True, False])
+async def test_a_name_stands_for_a_day(place: str, tidied: bool) -> None:
+    now = 0
+    store = await SqlRunStore.open(place, clock=lambda: at(now))
+    await store.names.give(MINE)
+    now = KEPT_HOURS
+    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_1"
+    now += 1
+    if tidied:
+        await store.delete_held()
+    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_2"
+    await store.close()
+
+
+def test_where_runs_are_kept_nowhere_no_names_are() -> None:
+    with pytest.raises(ConfigError, match="nowhere to keep the names of requests"):
+        names_in(NullStore())
