@@ -21,7 +21,7 @@ from podium.server import pages
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.endpoints import details as records
-from podium.server.endpoints import health, learning, models, pool, previews, runs, spend
+from podium.server.endpoints import health, key_names, learning, models, pool, previews, runs, spend
 from podium.server.endpoints.dialect import DialectEndpoint
 from podium.server.endpoints.errors import USUAL, word_refusals
 from podium.server.endpoints.guard import BodyGuard, not_kept, path_in
@@ -103,6 +103,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         runs.router,
         runs.responses_router,
         records.router,
+        key_names.router,
         pool.router,
         spend.router,
         learning.router,

@@ -348,6 +348,11 @@ async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: P
         assert len((await ask("ada", "GET", "/v1/runs")).json()["data"]) == 1
         assert not (await ask("bob", "GET", "/v1/runs")).json()["data"]
         assert len((await ask("root", "GET", "/v1/runs")).json()["data"]) == 1
+        named = {who: (await ask(who, "GET", "/v1/keys")).json() for who in ("ada", "eve", "root")}
+        assert [key["name"] for key in named["root"]["data"]] == ["ada", "bob", "eve", "root"]
+        (own,) = named["ada"]["data"]
+        assert own == {"object": "key", "id": keys["ada"].key.id, "name": "ada"}
+        assert named["eve"]["refused"] == "forbidden"
 
 
 async def test_old_runs_are_forgotten(tmp_path: Path) -> None:

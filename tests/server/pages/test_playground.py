@@ -597,6 +597,23 @@ async def test_it_fits_a_small_window(page: Page, stage: Stage) -> None:
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+async def test_every_tier_can_be_read_in_a_small_window(page: Page, stage: Stage) -> None:
+    await page.set_viewport_size({"width": 380, "height": 800})
+    await page.goto(stage.site.address)
+    room = await page.get_by_label("Tier").evaluate(
+        """select => {
+            const style = getComputedStyle(select);
+            const pen = document.createElement('canvas').getContext('2d');
+            pen.font = style.font;
+            const words = [...select.options].map((option) => pen.measureText(option.text).width);
+            const arrow = 24;
+            const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+            return select.clientWidth - padding - arrow - Math.max(...words);
+        }"""
+    )
+    assert room >= 0
+
+
 async def test_everything_can_be_done_by_keyboard(page: Page, stage: Stage) -> None:
     await page.goto(stage.site.address)
     await page.get_by_label("Tier").locator("option").nth(2).wait_for(state="attached")

@@ -235,6 +235,39 @@ async def test_a_run_that_goes_on_is_followed_and_ends_by_itself(
         await task
 
 
+async def test_what_a_worker_was_sent_is_shown_while_it_is_at_work(
+    page: Page, serve: Serve, paced: Paced
+) -> None:
+    paced.hold()
+    async with visited(serve, [paced], COUNT) as site:
+        task, run_id = await asked_in_background(site)
+        await page.goto(run_url(site, run_id))
+        await step(page, 0).get_by_text("running").wait_for()
+        await step(page, 0).locator("summary").click()
+        said = step(page, 0).locator(".conversation .said")
+        await said.wait_for()
+        assert await said.inner_text() == paced.asked[0].messages[0].text
+        assert await step(page, 0).get_by_text("Its reply").count() == 0
+        paced.go_on()
+        await step(page, 0).get_by_text("Its reply").wait_for()
+        await task
+
+
+async def test_a_session_that_ended_is_told_on_a_runs_page_without_a_dialog(
+    page: Page, serve: Serve, paced: Paced, watched: Watched
+) -> None:
+    watched.allow("401")
+    paced.hold()
+    async with visited(serve, [paced], COUNT) as site:
+        task, run_id = await asked_in_background(site)
+        await page.route("**/events", lambda route: route.fulfill(status=401, body="{}"))
+        await page.goto(run_url(site, run_id))
+        await page.get_by_text("Nobody is signed in.").wait_for()
+        assert await page.get_by_role("dialog").count() == 0
+        paced.go_on()
+        await task
+
+
 async def test_a_run_of_which_nothing_is_kept_says_so_when_it_ends(
     page: Page, serve: Serve, paced: Paced, watched: Watched
 ) -> None:

@@ -381,6 +381,24 @@ async def test_a_key_is_found_by_its_name_and_a_worker_by_a_part_of_its_name(
     await page.get_by_text("Workers are found by their whole names").wait_for()
 
 
+async def test_every_key_that_may_be_looked_for_is_offered_by_its_name(
+    page: Page, site_with_keys: Site, watched: Watched
+) -> None:
+    watched.allow("401")
+    bob = make_key("Bob", Rules())
+    await keys_in(site_with_keys.store).add(bob.key)
+    runs = [kept_run(0, owner=bob.key.id), *(kept_run(number) for number in range(1, 60))]
+    await site_with_keys.store.finish(*runs)
+    await page.goto(site_with_keys.url("/runs"))
+    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
+    await page.keyboard.press("Enter")
+    await page.locator("#known-owners option[label=Bob]").wait_for(state="attached")
+    await page.locator("#filter-owner").fill("Bob")
+    await shows(page, "Question 0?")
+    await page.reload()
+    await shows(page, "Question 0?")
+
+
 async def test_days_are_shown_whole(page: Page, site: Site) -> None:
     await page.goto(site.url("/runs"))
     day = page.locator("#filter-since")

@@ -184,6 +184,34 @@ async def test_pages_that_a_key_cannot_see_are_not_offered_to_it(
     assert await page.get_by_role("navigation", name="Pages").inner_text() == "Playground"
 
 
+async def test_what_a_key_may_not_do_is_not_offered_to_it(
+    site_with_keys: Site, page: Page, watched: Watched
+) -> None:
+    watched.allow("401")
+    reader = make_key("Reader", Rules(scopes=frozenset({"ask", "runs:read"})))
+    await keys_in(site_with_keys.store).add(reader.key)
+    await page.goto(site_with_keys.address)
+    await page.get_by_role("dialog").get_by_label("Key").fill(reader.token)
+    await page.keyboard.press("Enter")
+    await page.get_by_text("This key may not see plans.").wait_for()
+    assert await page.get_by_role("button", name="Plan", exact=True).is_disabled()
+    await page.get_by_label("Tier").select_option("podium-ultra")
+    await page.get_by_label("Question").fill("Compare two proofs!")
+    await page.get_by_role("button", name="Ask", exact=True).click()
+    edit = page.get_by_role("button", name="Edit the plan and run it again")
+    await edit.wait_for()
+    assert await edit.is_disabled()
+    assert (
+        await edit.get_attribute("title") == "This key may not have a plan of its own carried out."
+    )
+    assert await page.get_by_role("button", name="What would the best single").is_disabled()
+    await page.get_by_role("link", name="Open the run").click()
+    delete = page.get_by_role("button", name="Delete")
+    await delete.wait_for()
+    assert await delete.is_disabled()
+    assert await delete.get_attribute("title") == "This key may not delete runs."
+
+
 async def test_a_session_ends_with_its_key(site_with_keys: Site) -> None:
     async with httpx.AsyncClient(base_url=site_with_keys.address) as client:
         await client.post("/session", json={"key": site_with_keys.token})

@@ -1,9 +1,20 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from podium.events import GuardrailActed
+from podium.events import (
+    GuardrailActed,
+    Planned,
+    RunStarted,
+    StepDone,
+    StepNoted,
+    StepRetried,
+    StepStarted,
+)
 from podium.pool import Pool, WorkerProfile
+from podium.request import user
 from podium.run import Check, Round, Run, StepRecord
 from podium.server.records import broadcast
 from podium.server.records.broadcast import Broadcast, happenings
@@ -46,6 +57,28 @@ async def test_steps_that_end_out_of_order_elsewhere_are_each_told_once(
         "run_started", "planned", "step_done", "step_done", "run_done",
     ]  # fmt: skip
     assert [event.document["index"] for event in told[2:4]] == [1, 0]
+
+
+def test_a_step_that_goes_on_tells_what_its_worker_was_sent_until_it_is_done() -> None:
+    told = Broadcast()
+    for event in (
+        RunStarted(run()),
+        Planned("run_1", Round(0, TWO)),
+        StepStarted("run_1", 0, 0, "solo", "Look!"),
+        StepStarted("run_1", 0, 1, "solo", "Look again!"),
+        StepRetried("run_1", 0, 1, "other", "no", 0.0),
+        StepNoted("run_1", replace(step(1), turns=(user("seen"),))),
+        StepDone("run_1", step(0)),
+    ):
+        told(event)
+    assert told.at_work("run_1", 0, 0) is None, "it is done"
+    assert told.at_work("run_1", 1, 0) is None, "it is not planned"
+    assert told.at_work("run_2", 0, 1) is None, "there is none"
+    going = told.at_work("run_1", 0, 1)
+    assert going is not None
+    assert (going.run.id, going.round.workflow) == ("run_1", TWO)
+    assert (going.step.prompt, going.step.answered_by) == ("Look again!", "other")
+    assert going.step.turns == (user("seen"),)
 
 
 def test_what_a_guardrail_did_is_told_as_it_happens() -> None:

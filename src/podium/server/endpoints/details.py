@@ -3,7 +3,7 @@ the whole of it to keep elsewhere."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
@@ -17,6 +17,9 @@ from podium.server.refusal import Refusal
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 
+GOES_ON: Final = {"status": "running", "started_ms": None, "finished_ms": None, "answered_by": ""}
+"""What nobody knows yet of a step that goes on."""
+
 
 @router.get("/{run_id}/steps/{round}/{index}")
 async def step(
@@ -28,20 +31,25 @@ async def step(
     nested: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """A step that has ended: exactly the messages that its worker received, its reply, every call,
-    and the runs nested in it. `nested` is the id of one of those, for a step of its."""
+    and the runs nested in it. `nested` is the id of one of those, for a step of its. Of a step that
+    goes on in this process of the server, its `status` is `running`, and just the messages that
+    its worker has received are told."""
     run = await seen(run_id, service, visitor)
     wanted = next((each for each in runs_in(run) if each.id == (nested or run_id)), None)
     if wanted is None:
         raise Refusal("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
+    toolbox = await service.podium.toolbox()
+    going = service.archive.broadcast.at_work(wanted.id, round, index)
+    if going is not None:
+        return _sent({**step_details(*going, toolbox), **GOES_ON})
     for round_ in wanted.rounds:
         for record in round_.steps:
             if (record.round, record.index) == (round, index):
-                toolbox = await service.podium.toolbox()
                 return _sent(step_details(wanted, round_, record, toolbox))
     raise Refusal(
         "not_found",
-        f"step {index} of round {round} of {wanted.id} is not on record: it was not planned, or "
-        f"has not ended yet",
+        f"step {index} of round {round} of {wanted.id} is not on record: it was not planned, has "
+        f"not begun, or goes on in another process",
     )
 
 

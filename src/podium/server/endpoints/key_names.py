@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from fastapi import APIRouter
+
 from podium.server.access import Visitor
+from podium.server.endpoints.errors import Admitted, Serving
 from podium.server.service import Service
 from podium.store import keys_in
+
+router = APIRouter(prefix="/v1/keys", tags=["runs"])
+
+
+@router.get("")
+async def keys(service: Serving, visitor: Admitted) -> dict[str, Any]:
+    """The names of the keys of which you may see the runs: your own, or every one for `admin`."""
+    visitor.require("runs:read")
+    names = await key_names(service, visitor)
+    in_order = sorted(names.items(), key=lambda named: (named[1], named[0]))
+    return {
+        "object": "list",
+        "data": [{"object": "key", "id": key_id, "name": name} for key_id, name in in_order],
+    }
 
 
 async def key_names(service: Service, visitor: Visitor) -> dict[str, str]:

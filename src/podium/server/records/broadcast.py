@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from podium.document import check_document, run_document, step_document
@@ -18,11 +19,12 @@ from podium.events import (
     RunStarted,
     StepDelta,
     StepDone,
+    StepNoted,
     StepRetried,
     StepStarted,
 )
 from podium.plan import workflow_document
-from podium.run import Round, Run
+from podium.run import Round, Run, StepRecord
 
 LOOK_AGAIN_SECONDS: Final = 1.0
 """How often the record of a run that goes on in another process is looked at."""
@@ -42,6 +44,15 @@ class Happening(NamedTuple):
         """Tells the events of a run's record apart. Steps stand there in their order, whichever
         of them was done first."""
         return (self.name, *(self.document.get(key) for key in ("round", "index", "status")))
+
+
+class AtWork(NamedTuple):
+    """A step that goes on, in its round and its run. Of what it will be on record, `step` has only
+    what its worker was sent, and who that is."""
+
+    run: Run
+    round: Round
+    step: StepRecord
 
 
 class Broadcast:
@@ -84,6 +95,32 @@ class Broadcast:
         """A run that goes on in this process, as it began."""
         told = self._told.get(run_id)
         return told[0].run if told and isinstance(told[0], RunStarted) else None
+
+    def at_work(self, run_id: str, round_: int, index: int) -> AtWork | None:
+        """A step at which a worker is in this process, None where none is."""
+        place = (round_, index)
+        run: Run | None = None
+        planned: Round | None = None
+        step: StepRecord | None = None
+        for event in self._told.get(self._root_of.get(run_id, run_id), ()):
+            if event.run_id != run_id:
+                continue
+            match event:
+                case RunStarted():
+                    run = event.run
+                case Planned(round=known) if known.index == round_:
+                    planned = known
+                case StepStarted() if (event.round, event.index) == place:
+                    step = _begun(event, planned)
+                case StepRetried() if step and (event.round, event.index) == place:
+                    step = replace(step, answered_by=event.worker)
+                case StepNoted(step=noted) if step and (noted.round, noted.index) == place:
+                    step = replace(step, turns=noted.turns)
+                case StepDone(step=done) if (done.round, done.index) == place:
+                    step = None
+        if run is None or planned is None or step is None:
+            return None
+        return AtWork(run, planned, step)
 
     async def watch(
         self,
@@ -130,6 +167,26 @@ class Broadcast:
             watchers.remove(queue)
             if not watchers:
                 self._watchers.pop(run_id, None)
+
+
+def _begun(event: StepStarted, planned: Round | None) -> StepRecord | None:
+    if planned is None or planned.workflow is None:
+        return None
+    wanted = planned.workflow.steps[event.index]
+    return StepRecord(
+        event.round,
+        event.index,
+        wanted.worker,
+        wanted.subtask,
+        wanted.access,
+        "cancelled",
+        reply="",
+        error=None,
+        started_ms=0.0,
+        finished_ms=0.0,
+        prompt=event.prompt,
+        answered_by=event.worker,
+    )
 
 
 def happenings(event: Event) -> Iterator[Happening]:

@@ -2,7 +2,7 @@
 
 import { get, unreachable } from './lib/api.js';
 import { replace } from './lib/dom.js';
-import { needKey, session, signIn, signOut } from './lib/session.js';
+import { may, needKey, session, signIn, signOut } from './lib/session.js';
 import { failure, loading } from './lib/states.js';
 import { themeButton } from './lib/theme.js';
 
@@ -175,15 +175,14 @@ const signedIn = /** @type {HTMLElement} */ (document.getElementById('signed-in'
 
 /** Show who is signed in, and ask whoever has to be and is not. */
 async function meet() {
-  const { keys, name, scopes } = await session();
+  const { keys, name } = await session();
   signInButton.hidden = !keys || name !== null;
   signOutButton.hidden = signedIn.hidden = !keys || name === null;
   signedIn.title = name ? `Signed in with the key ${name}` : '';
   replace(signedIn, name);
   for (const link of document.querySelectorAll('nav a[data-takes]')) {
-    const scope = /** @type {HTMLElement} */ (link).dataset.takes ?? '';
-    const may = name === null || scopes.includes('admin') || scopes.includes(scope);
-    /** @type {HTMLElement} */ (link).hidden = keys && !may;
+    const { dataset } = /** @type {HTMLElement} */ (link);
+    /** @type {HTMLElement} */ (link).hidden = !may(dataset.takes ?? '');
   }
   if (keys && name === null) await needKey();
 }

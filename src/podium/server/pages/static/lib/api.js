@@ -37,13 +37,13 @@ const NOBODY = 'Nobody is signed in.';
 
 /**
  * `onHeaders` gets the headers of the response, also of one that says no: which run it was, what
- * it cost.
+ * it cost. Nobody is asked to sign in for what is had `inBackground`, without the reader having
+ * done anything.
  * @typedef {{signal?: AbortSignal, onHeaders?: (headers: Headers) => void}} Options
  */
 
 /**
- * What is at that address. Nobody is asked to sign in for what is got `inBackground`, without the
- * reader having done anything.
+ * What is at that address.
  * @param {string} path
  * @param {Options & {inBackground?: boolean}} [options]
  * @returns {Promise<any>}
@@ -77,15 +77,15 @@ export async function remove(path, { signal, onHeaders } = {}) {
  * The events that the server sends: of a POST where there is a body. Ends when the server has
  * ended the stream, and throws `ApiError` with status 0 where the server went away in its middle.
  * @param {string} path
- * @param {Options & {body?: unknown, last?: string}} [options] `last` is the id of the last event
- *   that was seen.
+ * @param {Options & {body?: unknown, last?: string, inBackground?: boolean}} [options] `last` is
+ *   the id of the last event that was seen.
  * @returns {AsyncGenerator<{event: string, data: string, id: string}>}
  */
-export async function* stream(path, { body, signal, last, onHeaders } = {}) {
+export async function* stream(path, { body, signal, last, onHeaders, inBackground } = {}) {
   const headers = { Accept: 'text/event-stream', ...(last ? { 'Last-Event-ID': last } : {}) };
   const sent = body === undefined ? { headers: {} } : withBody(body);
   const request = { ...sent, signal, headers: { ...sent.headers, ...headers } };
-  const response = await ask(path, request, onHeaders);
+  const response = await ask(path, request, onHeaders, inBackground);
   if (response.body === null) return;
   try {
     yield* events(response.body);

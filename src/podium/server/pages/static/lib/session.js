@@ -9,6 +9,14 @@ const SESSION = '/session';
 /** @type {Promise<boolean> | null} */
 let asking = null;
 
+/**
+ * `name` is that of the key, null where nobody is signed in; `scopes` is what the key may do.
+ * @typedef {{keys: boolean, name: string | null, scopes: string[]}} Session
+ */
+
+/** @type {Session} As the server last told of it. */
+let known = { keys: false, name: null, scopes: [] };
+
 /** Whoever has said "Not now" is not asked again, until they ask themselves. */
 let isDeclined = false;
 
@@ -44,14 +52,25 @@ export async function signOut() {
 }
 
 /**
- * Whether this server asks for keys, and who is signed in: their key's name, null where nobody is.
- * A server that does not say asks for none; should it do after all, requests will tell.
- * @returns {Promise<{keys: boolean, name: string | null, scopes: string[]}>} `scopes` is what the
- *   key may do.
+ * Whether this server asks for keys, and who is signed in. A server that does not say asks for
+ * none; should it do after all, requests will tell.
+ * @returns {Promise<Session>}
  */
 export async function session() {
   const response = await fetch(SESSION, { credentials: 'same-origin' }).catch(() => null);
-  return response?.ok ? response.json() : { keys: false, name: null, scopes: [] };
+  known = response?.ok ? await response.json() : { keys: false, name: null, scopes: [] };
+  return known;
+}
+
+/**
+ * Whether whoever is signed in may do that, by what the server last told of them. Where nobody is,
+ * the one who will be may.
+ * @param {string} scope
+ * @returns {boolean}
+ */
+export function may(scope) {
+  const { keys, name, scopes } = known;
+  return !keys || name === null || scopes.includes('admin') || scopes.includes(scope);
 }
 
 /** @returns {Promise<boolean>} */
@@ -128,7 +147,10 @@ async function exchanged(key) {
       headers: { 'Content-Type': 'application/json' },
       body: JSON.stringify({ key }),
     });
-    if (response.ok) return null;
+    if (response.ok) {
+      known = await response.json();
+      return null;
+    }
     const document = await response.json().catch(() => null);
     return document?.error?.message ?? `The server answered ${response.status}.`;
   } catch {

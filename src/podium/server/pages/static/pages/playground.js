@@ -61,6 +61,7 @@ class Playground {
       this.#list,
     );
     signal.addEventListener('abort', () => clearTimeout(this.#saving));
+    document.addEventListener('signed-in', () => this.#composer.allow(), { signal });
     // Another place in this page is an address of its own, that has to keep the same.
     addEventListener('hashchange', () => this.#save(), { signal });
   }

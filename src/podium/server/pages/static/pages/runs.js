@@ -33,6 +33,8 @@ export async function show(root, context) {
   const list = new RunList(context);
   replace(root, list.elements);
   document.addEventListener('keydown', searchBySlash, { signal: context.signal });
+  const learned = list.learnKeys();
+  if (list.filters.owner) await learned; // it may be a name
   await list.load();
   list.watch();
 }
@@ -63,6 +65,14 @@ class RunList {
   get elements() {
     const head = h('div', { class: 'page-head' }, h('h1', {}, title));
     return [head, this.formPlace, this.connection.element, this.news, this.place, this.pages];
+  }
+
+  /** Have the names of all keys of which runs may be seen. Who cannot be told may still type. */
+  async learnKeys() {
+    const options = { signal: this.signal, inBackground: true };
+    const { data } = await get('/v1/keys', options).catch(() => ({ data: [] }));
+    for (const { id, name } of data) this.owners.set(id, name);
+    this.suggest();
   }
 
   newForm() {

@@ -1,18 +1,20 @@
 // Where a question is asked: its words, the tier, and what it may take at most.
 
 import { h, replace } from '../lib/dom.js';
+import { whyNot } from './scoped.js';
 
 /**
  * @typedef {{question: string, model: string, usd: string, seconds: string}} Draft
  */
 
 const TIERS = /** @type {Record<string, string>} */ ({
-  'podium-mini': 'podium-mini: one worker, nobody plans',
-  podium: 'podium: as much conducting as the question needs',
-  'podium-ultra': 'podium-ultra: planned, in several steps and rounds',
+  'podium-mini': 'podium-mini: one worker, no plan',
+  podium: 'podium: as much as the question needs',
+  'podium-ultra': 'podium-ultra: planned, in rounds',
 });
 
 const USUAL = 'podium';
+const PLANNING = 'Plan shows the workflow and an estimate, and carries nothing out.';
 
 export class Composer {
   #question = /** @type {HTMLTextAreaElement} */ (
@@ -26,6 +28,10 @@ export class Composer {
   #model = /** @type {HTMLSelectElement} */ (
     h('select', { id: 'tier' }, Object.keys(TIERS).map(tierOption))
   );
+  #plan = /** @type {HTMLButtonElement} */ (
+    h('button', { type: 'button', 'aria-describedby': 'question-keys' }, 'Plan')
+  );
+  #planning = h('span', {});
   #usd = numberField('budget-usd', 'no cap of yours');
   #seconds = numberField('budget-seconds', 'no cap of yours');
   #problem = h('p', { class: 'field-error', id: 'question-problem', role: 'alert' });
@@ -63,7 +69,7 @@ export class Composer {
         h(
           'div',
           { class: 'buttons composer-buttons' },
-          h('button', { type: 'button', onclick: () => onPlan() }, 'Plan'),
+          this.#plan,
           h('button', { type: 'submit', class: 'primary' }, 'Ask'),
         ),
       ),
@@ -78,9 +84,18 @@ export class Composer {
           h('kbd', {}, 'Enter'),
           ' asks. ',
         ),
-        'Plan shows the workflow and an estimate, and carries nothing out.',
+        this.#planning,
       ),
     );
+    this.#plan.addEventListener('click', () => onPlan());
+    this.allow();
+  }
+
+  /** Offer what whoever is signed in now may do. */
+  allow() {
+    const reason = whyNot('plan');
+    this.#plan.disabled = reason !== '';
+    replace(this.#planning, reason || PLANNING);
   }
 
   /**

@@ -8,6 +8,7 @@ import { answeredBy, bestWorker, showAlone } from './alone.js';
 import { ask, isGone, watch } from './asking.js';
 import { draft } from './draft.js';
 import { essence } from './plan.js';
+import { scoped } from './scoped.js';
 import { Version } from './version.js';
 import { button, lostNotice, refusedNotice, retryButton, runLink, stoppedNotice } from './ways.js';
 
@@ -20,6 +21,8 @@ import { button, lostNotice, refusedNotice, retryButton, runLink, stoppedNotice 
  */
 
 const LONGEST_HEADING = 160;
+const EDIT = 'Edit the plan and run it again';
+const COMPARE = 'What would the best single worker have said?';
 
 /** A browser keeps little with an address: of a longer answer, nothing is kept there. */
 const LONGEST_KEPT = 50_000;
@@ -94,8 +97,8 @@ export class Exchange {
       version.preview(preview);
       const steps = preview.workflow.steps.map(essence);
       version.actions(
-        button('Run this plan', () => this.#perform(version, steps), 'primary'),
-        button('Edit the plan', () => this.#edit(steps)),
+        scoped(button('Run this plan', () => this.#perform(version, steps), 'primary'), 'workflow'),
+        scoped(button('Edit the plan', () => this.#edit(steps)), 'workflow'),
       );
     } catch (error) {
       if (this.#signal.aborted) return;
@@ -191,10 +194,8 @@ export class Exchange {
     const isAlone = this.#versions.some((each) => each.isAlone);
     version.actions(
       version.isAnswered ? null : retry,
-      steps && button('Edit the plan and run it again', () => this.#edit(steps)),
-      run?.answer && !isAlone
-        ? button('What would the best single worker have said?', () => this.#compare())
-        : null,
+      steps && scoped(button(EDIT, () => this.#edit(steps)), 'workflow'),
+      run?.answer && !isAlone ? scoped(button(COMPARE, () => this.#compare()), 'gateway') : null,
       version.runId && runLink(version.runId),
     );
   }

@@ -67,7 +67,7 @@ class Following {
 
   /** @returns {Promise<any>} The record when the run is over; null where nothing was kept. */
   async ended() {
-    const events = stream(`${this.address}/events`, { signal: this.signal });
+    const events = stream(`${this.address}/events`, { signal: this.signal, inBackground: true });
     for await (const { event, data } of events) {
       this.wait = FIRST_WAIT_SECONDS;
       const told = JSON.parse(data);

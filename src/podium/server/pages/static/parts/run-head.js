@@ -4,6 +4,7 @@ import { remove } from '../lib/api.js';
 import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
 import { count, countText, duration, shorten, usd, when } from '../lib/format.js';
+import { scoped } from './scoped.js';
 import { goesOn, statusBadge } from './status.js';
 
 const LONGEST_TITLE = 160;
@@ -119,16 +120,19 @@ function actions(document, onDeleted) {
       { class: 'button small', href: `${addressOf(id)}/export`, download: `${id}.json` },
       'Export as JSON',
     ),
-    h(
-      'button',
-      {
-        type: 'button',
-        class: 'small danger',
-        disabled: !isOver,
-        title: isOver ? null : 'A run is deleted when it has ended',
-        onclick: () => confirmDeletion(document, onDeleted),
-      },
-      'Delete…',
+    scoped(
+      h(
+        'button',
+        {
+          type: 'button',
+          class: 'small danger',
+          disabled: !isOver,
+          title: isOver ? null : 'A run is deleted when it has ended',
+          onclick: () => confirmDeletion(document, onDeleted),
+        },
+        'Delete…',
+      ),
+      'runs:delete',
     ),
   );
 }

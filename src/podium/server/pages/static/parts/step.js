@@ -1,5 +1,6 @@
 // One step: who did it, and when it is opened exactly what the worker was sent, what it replied,
-// and every call that was made for it. What it was sent is fetched only then.
+// and every call that was made for it. What it was sent is fetched only then; while the step goes
+// on, only the process of the server that performs it can tell.
 
 import { copyButton } from '../lib/copy.js';
 import { h, nodes, replace } from '../lib/dom.js';
@@ -53,11 +54,20 @@ export function stepPart(step, { load, nested } = {}) {
   let shownFor = '';
 
   function fill() {
-    if (!element.open || shownFor === step.state) return;
-    shownFor = step.state;
+    const now = `${step.state} ${step.retries.length}`;
+    if (!element.open || shownFor === now) return;
+    shownFor = now;
     const hasEnded = !['waiting', 'running'].includes(step.state);
     replace(body, hasEnded && load ? loading('Fetching what was sent…') : unfinished(step));
     if (hasEnded && load) show(load);
+    else if (step.state === 'running' && load) showSent(load, now);
+  }
+
+  /** @param {Load} fetching @param {string} since */
+  async function showSent(fetching, since) {
+    const details = await fetching(step.round, step.index, nested).catch(() => null);
+    if (!details?.request || shownFor !== since) return; // it goes on elsewhere, or has gone on
+    replace(body, task(step), retries(step), section('What the worker received', received(details)));
   }
 
   /** @param {Load} fetching */
@@ -122,7 +132,7 @@ function headOf(step) {
 function unfinished(step) {
   const words = {
     waiting: 'It begins when the steps that it reads have ended.',
-    running: 'Its worker has been asked. What it was sent is shown when it has ended.',
+    running: 'Its worker has been asked.',
   }[/** @type {string} */ (step.state)];
   return [task(step), retries(step), h('p', { class: 'quiet-text' }, words ?? '')];
 }

@@ -1,0 +1,33 @@
+// What a key may not do is not offered to it: the button is there, cannot be used, and says why.
+
+import { may } from '../lib/session.js';
+
+/** Why not, by what a button takes. */
+const REASONS = Object.freeze({
+  plan: 'This key may not see plans.',
+  workflow: 'This key may not have a plan of its own carried out.',
+  gateway: 'This key may not ask a worker by its name.',
+  'runs:delete': 'This key may not delete runs.',
+});
+
+/**
+ * @param {HTMLElement} button
+ * @param {keyof typeof REASONS} scope
+ * @returns {HTMLElement} The same button.
+ */
+export function scoped(button, scope) {
+  const reason = whyNot(scope);
+  if (reason) {
+    button.setAttribute('disabled', '');
+    button.title = reason;
+  }
+  return button;
+}
+
+/**
+ * @param {keyof typeof REASONS} scope
+ * @returns {string} Why whoever is signed in may not do that; empty where they may.
+ */
+export function whyNot(scope) {
+  return may(scope) ? '' : REASONS[scope];
+}
