@@ -29,8 +29,8 @@ from podium.store.base import (
 from podium.store.feedback import Feedback, FeedbackStore
 from podium.store.journal import Journal
 from podium.store.keys import KeyStore
-from podium.store.pulse import BEATS_PER_LEASE, Pulse
 from podium.store.names import NamedRequest, NameStore
+from podium.store.pulse import BEATS_PER_LEASE, Pulse
 
 __all__ = [
     "BEATS_PER_LEASE",
@@ -42,10 +42,10 @@ __all__ = [
     "FeedbackStore",
     "Journal",
     "KeyStore",
-    "NullStore",
-    "Pulse",
     "NameStore",
     "NamedRequest",
+    "NullStore",
+    "Pulse",
     "RunFilter",
     "RunList",
     "RunStore",
@@ -54,10 +54,10 @@ __all__ = [
     "default_url",
     "feedback_in",
     "keys_in",
+    "names_in",
     "open_store",
 ]
 
-    "names_in",
 
 def default_url() -> str:
     """The file `podium.db` in the user's data directory."""
@@ -108,16 +108,6 @@ def accounts_in(store: RunStore) -> Accounts:
     return accounts
 
 
-def feedback_in(store: RunStore) -> FeedbackStore:
-    """What was thought of the runs that are kept in that store; raises `ConfigError` where there
-    is no place for it."""
-    feedback: FeedbackStore | None = getattr(store, "feedback", None)
-    if feedback is None:
-        raise ConfigError(
-            "there is nowhere to keep what was thought of runs, for they are not kept in a "
-            "database; name one under [store] in podium.toml"
-        )
-    return feedback
 def names_in(store: RunStore) -> NameStore:
     """The names of requests that are kept in that store; raises `ConfigError` where there is no
     place for any."""
@@ -130,3 +120,13 @@ def names_in(store: RunStore) -> NameStore:
     return names
 
 
+def feedback_in(store: RunStore) -> FeedbackStore:
+    """What was thought of the runs that are kept in that store; raises `ConfigError` where there
+    is no place for it."""
+    feedback: FeedbackStore | None = getattr(store, "feedback", None)
+    if feedback is None:
+        raise ConfigError(
+            "there is nowhere to keep what was thought of runs, for they are not kept in a "
+            "database; name one under [store] in podium.toml"
+        )
+    return feedback

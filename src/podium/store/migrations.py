@@ -235,16 +235,6 @@ def _claims(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (
-    _runs_rounds_and_steps,
-    _owners_keys_and_usage,
-    _feedback,
-    _what_runs_are_found_by,
-    _runs_to_forget,
-    _charges,
-    _claims,
-)
-"""In order; a database's schema version is how many of them it has been through."""
 def _named_requests(connection: Connection) -> None:
     connection.exec_driver_sql(
         """
@@ -262,4 +252,14 @@ def _named_requests(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE INDEX requests_by_age ON requests (created_at)")
 
 
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    _runs_rounds_and_steps,
+    _owners_keys_and_usage,
+    _feedback,
+    _what_runs_are_found_by,
+    _runs_to_forget,
+    _charges,
+    _claims,
     _named_requests,
+)
+"""In order; a database's schema version is how many of them it has been through."""

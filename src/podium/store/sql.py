@@ -58,8 +58,8 @@ from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
 from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
 from podium.store.sql_names import no_run, whole_id
-from podium.store.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS
 from podium.store.sql_request_names import SqlNameStore
+from podium.store.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS
 from podium.store.upsert import noting, replacing
 
 DELETED_AT_ONCE: Final = 200
@@ -98,8 +98,8 @@ class SqlRunStore:
         self.keys = SqlKeyStore(self._transaction, clock)
         self.feedback = SqlFeedbackStore(self._transaction)
         self.accounts = SqlAccounts(self._transaction)
-
         self.names = SqlNameStore(self._transaction, clock)
+
     @classmethod
     async def open(
         cls,
@@ -247,9 +247,9 @@ class SqlRunStore:
         """Forget every run that was held for long enough, and say how many."""
         async with self._transaction() as connection:
             await prune_charges(connection, self._clock()[:10])
+            await self.names.prune(connection)
         performed = (RUNS.c.status == "running") & (RUNS.c.updated_at >= self._claims.lease_begin())
         return await self._delete_all((RUNS.c.forget_after < self._clock()) & ~performed)
-            await self.names.prune(connection)
 
     async def _delete_all(self, unwanted: ColumnElement[bool]) -> int:
         old = select(RUNS.c.id).where(unwanted)

@@ -16,9 +16,9 @@ from podium.server.access import Door, Visitor
 from podium.server.answers.answer import Answered, answered, repeated, stands
 from podium.server.answers.conversation import Turn, after, turn_of
 from podium.server.answers.effort import extent
+from podium.server.answers.once import Acts, once
 from podium.server.answers.watch import Teller, Watch
 from podium.server.dialects.base import Asked
-from podium.server.answers.once import Acts, once
 from podium.server.dialects.wishes import excluded
 from podium.server.records.archive import Archive
 from podium.server.records.bill import Bill
@@ -80,17 +80,14 @@ class Tiers:
                 else:
                     wishes = self.wishes(asked, turn, visitor, tier)
                     wishes["emit"], wishes["stream"] = watch, teller is not None
+                    if asked.named is not None:
+                        return await self._once(asked, turn, visitor, wishes, watch, bill, teller)
                     run = await self._performed(asked, turn, visitor, wishes)
         finally:
             if watch.run is not None and bill.run is None:
-                    if asked.named is not None:
-                        return await self._once(asked, turn, visitor, wishes, watch, bill, teller)
                 bill.take(watch.run, before)
         return answered(asked, run, bill)
 
-    async def to_plan(self, asked: Asked, visitor: Visitor, tier: Tier) -> tuple[Turn, Wishes]:
-        """The question to plan for, and what the run would have."""
-        turn = await self._turn(asked, visitor)
     async def _once(
         self,
         asked: Asked,
@@ -129,6 +126,9 @@ class Tiers:
         run = await once(self._archive, asked.named, visitor.key_id, acts)
         return repeated(asked, run)
 
+    async def to_plan(self, asked: Asked, visitor: Visitor, tier: Tier) -> tuple[Turn, Wishes]:
+        """The question to plan for, and what the run would have."""
+        turn = await self._turn(asked, visitor)
         if turn.waiting:
             raise invalid("messages", "results of tools go on with a run; ask a question to plan")
         return turn, self.wishes(asked, turn, visitor, tier)

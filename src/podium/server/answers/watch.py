@@ -78,13 +78,13 @@ class Watch:
         self._restore: Callable[[str], str] | None = None
         self._words: RestoredWords | None = None
 
-    def __call__(self, event: Event) -> None:
-        """Take the next event."""
-        if self._broadcast is not None:
     def fall_silent(self) -> None:
         """Tell no piece of what comes: whoever asked gets it as a whole."""
         self._teller = None
 
+    def __call__(self, event: Event) -> None:
+        """Take the next event."""
+        if self._broadcast is not None:
             self._broadcast(event)
         match event:
             case StepDelta():
