@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,9 +18,10 @@ from podium.cli.fetching import fetch, weights_of
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.settings import Choice, settings_for
-from podium.cli.text import money, one_line, price, seconds
+from podium.cli.text import counted, money, one_line, price, seconds
 from podium.config import Settings, WorkerSettings
-from podium.errors import PodiumError
+from podium.engine.retry import BreakerPolicy
+from podium.errors import PodiumError, UsageError
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.providers import Http, connect
 from podium.request import Request, user
@@ -33,6 +34,17 @@ TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
 
 LONGEST_CHECK: Final = 60.0
 """Seconds in which a worker has to answer it."""
+
+
+Stress = Annotated[
+    bool, typer.Option("--stress", help="Rehearse faults: see how the pool bears them.")
+]
+Runs = Annotated[
+    int, typer.Option("--runs", metavar="N", min=1, help="With --stress: how many workflows.")
+]
+Yes = Annotated[
+    bool, typer.Option("--yes", help="With --stress: workers that may bill it are called too.")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +73,7 @@ def list_(
     say(f"from {settings.source}")
     for index, worker in enumerate(settings.workers):
         say(f"  {index} {one_line(_described(worker.profile))}")
+    say(_breaker_line(settings.breaker))
 
 
 @app.command()
@@ -70,9 +83,20 @@ def check(
     config: options.Config = None,
     exclude: options.Exclude = None,
     offline: options.Offline = False,
+    stress: Stress = False,
+    runs: Runs = 50,
+    yes: Yes = False,
 ) -> None:
-    """Reach every worker once with a tiny request; exit code 1 if one does not answer."""
+    """Reach every worker once with a tiny request; exit code 1 if one does not answer.
+
+    With --stress, carry out small workflows over the pool while 20 % of all calls go wrong, on
+    purpose and at random: see how its fallbacks, retries and breakers bear that. Exit code 1 if a
+    run is not answered, or a bill is not right.
+    """
     choice = Choice(pool=pool, config=config, exclude=frozenset(exclude or ()), offline=offline)
+    if stress:
+        _stress(choice, runs, json=json, agreed=yes)
+        return
     settings, results = asyncio.run(_check(choice))
     if json:
         say_json([_result_document(settings, result) for result in results])
@@ -83,6 +107,36 @@ def check(
     if failed:
         complain(f"no answer from {', '.join(failed)}; put it right, or leave it out of the pool")
         raise typer.Exit(Exit.FAILED)
+
+
+def _stress(choice: Choice, runs: int, *, json: bool, agreed: bool) -> None:
+    from podium.cli.stress import stressed  # it takes the whole library
+
+    settings = asyncio.run(_settings(choice))
+    paid = [worker.profile.name for worker in settings.workers if not _is_free(worker.profile)]
+    if paid and not agreed:
+        raise UsageError(
+            f"--stress makes some {3 * runs} tiny calls, which may be billed by "
+            f"{', '.join(paid)}; add --yes to make them"
+        )
+    if not json:
+        say(f"{counted(runs, 'run')} over {counted(len(settings.workers), 'worker')} with faults")
+    found = asyncio.run(stressed(settings, runs, offline=choice.offline))
+    if json:
+        say_json(found.document)
+    else:
+        for line in found.lines:
+            say(line)
+    if found.answered < found.runs or found.misstated:
+        complain(
+            "the pool does not bear that; give workers a fallback, or let [retry] and [breaker] "
+            "have more patience"
+        )
+        raise typer.Exit(Exit.FAILED)
+
+
+def _is_free(profile: WorkerProfile) -> bool:
+    return profile.price is not None and profile.price.is_free
 
 
 async def _settings(choice: Choice) -> Settings:
@@ -138,6 +192,16 @@ async def _connected(settings: WorkerSettings, http: Http) -> AsyncIterator[Work
         close = getattr(worker, "close", None)
         if close is not None:
             await close()
+
+
+def _breaker_line(policy: BreakerPolicy) -> str:
+    if not policy.on:
+        return "a worker is called however often it fails: [breaker] is off"
+    return (
+        f"a worker is left alone for {seconds(policy.cooling_seconds)} and more after "
+        f"{counted(policy.failures, 'failure')} in a row, or when {policy.share:.0%} of "
+        f"{policy.window} calls have failed"
+    )
 
 
 def _described(profile: WorkerProfile) -> str:
