@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from podium.api import AsyncPodium
 from podium.conductor import ModelConductor
 from podium.config import ServerSettings
-from podium.engine import RetryPolicy
+from podium.engine import BreakerPolicy, RetryPolicy
 from podium.plan import write
 from podium.pool import Capability, Pool, WorkerProfile
 from podium.providers import ScriptedWorker
@@ -184,6 +184,7 @@ class House:
             ModelConductor(self.planner, structured="lists"),
             options=Options(),
             retry=RetryPolicy(attempts=2, first_wait=0.0),
+            breaker=BreakerPolicy(on=False),  # what one test has fail, the next one may ask for
             store=keeper,
         )
         stack.push_async_callback(podium.close)
