@@ -39,14 +39,14 @@ from podium.run import Run
 from podium.store import open_store
 
 IN_FLIGHT: Final = 4
-LATENCY_SECONDS: Final = 0.06
+LATENCY_SECONDS: Final = 0.05
 LONGEST_LIFE_SECONDS: Final = 0.6
 """A process is killed at a random moment within so long of being at work."""
 
 SHARE_KILLED_AT_START: Final = 0.15
 LONGEST_START_SECONDS: Final = 60.0
 
-MOST_KILLS_A_RUN: Final = 3
+MOST_KILLS_A_RUN: Final = 1
 """After so many kills for each run that there is, the process may live."""
 
 LONGEST_REST_SECONDS: Final = 120.0

@@ -3,6 +3,7 @@ again on the same port."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -40,6 +41,11 @@ class Replica:
                 environment={"PODIUM_HOME": str(self._directory)},
             )
         )
+
+    def freeze(self) -> None:
+        """Let it do nothing more, so that what it has done can be looked at before it is killed."""
+        assert self._started is not None, "only what was started is frozen"
+        self._started.process.send_signal(signal.SIGSTOP)
 
     async def kill(self) -> None:
         """End it as no process can prevent, and wait until it is gone."""

@@ -135,15 +135,17 @@ class Killer:
                 pause = BETWEEN_KILLS_SECONDS * self._chance.uniform(0.5, 1.5)
                 await asyncio.sleep(min(pause, left))
                 replica = self._chance.choice(self._replicas)
-                process = f":{replica.pid}"
+                replica.freeze()
+                left_behind = await self._look(f":{replica.pid}")
                 await replica.kill()
                 died = time.monotonic()
-                for run in await self._look(process):
+                for run in left_behind:
                     watches.create_task(self._watch(run, died))
                 await replica.start()
 
     async def _look(self, process: str) -> list[Run]:
-        """Note what is on record of the runs that are under way; those that nobody performs now."""
+        """Note what is on record of the runs that are under way, while the server that is to be
+        killed stands still; those that it performs."""
         self._deaths.count += 1
         going_on = await self._store.list(RunFilter(status="running"), limit=1000)
         runs = [await self._store.load(summary.id) for summary in going_on]

@@ -1,0 +1,186 @@
+"""Servers that are killed under load; and the judgement of it, tried on what is planted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from podium.bench.chaos import replicas
+from podium.bench.chaos.asking import Asked
+from podium.bench.chaos.checks import StepName
+from podium.bench.chaos.client import Response
+from podium.bench.chaos.load import Ended, Load, Purse
+from podium.bench.chaos.postgres import programs
+from podium.bench.chaos.replicas import Deaths, Judge, cost_of, measure_replicas
+from podium.bench.chaos.row import ChaosRow
+from podium.pool import Pool, WorkerProfile
+from podium.run import Attempt, Round, Run, StepRecord
+from podium.usage import Usage
+from podium.workflow import Step, Workflow
+
+MARK = "chaos-small-00-00000"
+PURSE = Purse("small", "key_1", "pk_1", cap_usd=1.0)
+FIRST, SECOND = StepName(MARK, "inner-0"), StepName(MARK, "inner-1")
+ANSWERED = Ended(MARK, PURSE, "42", is_refused=False, seconds=0.1, tries=1)
+
+
+def a_run(status: str = "answered", answer: str | None = "42") -> Run:
+    """A run of one step, which took one call."""
+    call = Attempt("inner-0", Usage(1, 1, 0, 0, 0), cost_of(MARK), 0.0, 1.0)
+    step = StepRecord(
+        round=0,
+        index=0,
+        worker="inner-0",
+        subtask="Do it",
+        access=(),
+        status="done",
+        reply="42",
+        error=None,
+        started_ms=0.0,
+        finished_ms=1.0,
+        attempts=(call,),
+    )
+    return Run(
+        id="run_1",
+        question=f"{MARK}: what holds?",
+        status=status,  # type: ignore[arg-type]
+        answer=answer,
+        pool=Pool((WorkerProfile(name="inner-0"),)),
+        conductor="fixed",
+        created_at="2026-01-02T03:04:05.678+00:00",
+        rounds=(Round(0, Workflow((Step("inner-0", "Do it"),)), (step,)),),
+    )
+
+
+def judged(
+    ended: Sequence[Ended] = (ANSWERED,),
+    kept: Sequence[Run] = (a_run(),),
+    asked: Mapping[StepName, int] | None = None,
+    cut_off: Mapping[StepName, int] | None = None,
+    deaths: Deaths | None = None,
+    charged: float | None = None,
+    purse: Purse = PURSE,
+) -> ChaosRow:
+    """All is well, but for what is given."""
+    counts = Asked({FIRST: 1} if asked is None else asked, cut_off or {}, {})
+    charges = {PURSE.key_id: cost_of(MARK) if charged is None else charged}
+    judge = Judge(ended, {MARK: kept} if kept else {}, counts, deaths or Deaths(), charges)
+    return judge.row([purse], 1.0)
+
+
+def test_nothing_is_broken_where_all_is_well() -> None:
+    assert judged().holds
+
+
+def test_a_question_that_was_answered_without_a_run_that_says_so_is_lost() -> None:
+    assert judged(kept=()).lost == 1
+    assert judged(kept=[a_run(answer="43")]).lost == 1
+
+
+def test_a_question_without_an_end_is_stuck_and_one_that_was_refused_is_not() -> None:
+    assert judged([replace(ANSWERED, answer=None)]).stuck == 1
+    refused = judged([replace(ANSWERED, answer=None, is_refused=True)])
+    assert refused.stuck == 0
+    assert refused.holds
+
+
+def test_a_question_that_was_run_twice_is_told() -> None:
+    assert "1 questions have more than one run" in judged(kept=[a_run(), a_run()]).broken
+
+
+def test_a_run_that_nobody_ended_or_took_up_is_told() -> None:
+    left = judged(kept=[a_run("running", None)], deaths=Deaths(abandoned=1))
+    assert left.broken == ("1 runs of the store did not end", "1 runs were not taken up in time")
+
+
+def test_a_call_too_many_is_found_unless_it_was_in_flight_at_a_kill() -> None:
+    assert judged(asked={FIRST: 2}).repeated_steps == 1
+    assert judged(asked={FIRST: 2}, cut_off={FIRST: 1}).repeated_steps == 0
+    assert judged(asked={FIRST: 2}, deaths=Deaths(hit=Counter({MARK: 1}))).repeated_steps == 0
+
+
+def test_a_step_on_record_that_is_asked_again_is_found_although_its_server_was_killed() -> None:
+    deaths = Deaths(hit=Counter({MARK: 1}))
+    deaths.journal.note([FIRST], {FIRST: 1})
+    assert judged(asked={FIRST: 1, SECOND: 2}, deaths=deaths).repeated_steps == 0
+    assert judged(asked={FIRST: 2}, deaths=deaths).repeated_steps == 1
+
+
+def test_a_key_that_was_charged_twice_or_not_at_all_is_found() -> None:
+    assert judged(charged=2 * cost_of(MARK)).usage_mismatch == 1
+    assert judged(charged=0.0).usage_mismatch == 1
+
+
+def test_a_key_may_pass_its_cap_by_calls_in_flight_and_no_more() -> None:
+    poor = replace(PURSE, cap_usd=0.0)
+    explained = replicas.CLIENTS_A_KEY
+    runs = [a_run()] * explained
+    hit = Deaths(hit=Counter({MARK: 1}))
+    assert judged(kept=runs, asked={FIRST: explained}, purse=poor).budget_overruns == 0
+    runs.append(a_run())
+    assert judged(kept=runs, asked={FIRST: explained + 1}, purse=poor).budget_overruns == 1
+    lost = judged(kept=runs[1:], asked={FIRST: explained + 1}, purse=poor, deaths=hit)
+    assert lost.budget_overruns == 0  # a kill hid that call
+
+
+async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Response | Exception] = [
+        ConnectionResetError("gone"),
+        Response(503, "", None, is_whole=True, error="starting"),
+        Response(200, "4", None, is_whole=False),
+        Response(200, "42", None, is_whole=True),
+    ]
+    keys: list[str] = []
+
+    async def post(_: int, __: object, headers: Mapping[str, str], ___: float) -> Response:
+        keys.append(headers["idempotency-key"])
+        result = told.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        load.is_over = True
+        return result
+
+    class Somewhere:
+        port = 1
+
+    monkeypatch.setattr("podium.bench.chaos.load.post", post)
+    monkeypatch.setattr("podium.bench.chaos.load.BETWEEN_TRIES_SECONDS", 0.0)
+    load = Load([Somewhere()], seed=1)  # type: ignore[list-item]
+    await load.keep_asking(0, PURSE)
+    assert keys == [MARK] * 4
+    (ended,) = load.ended
+    assert (ended.answer, ended.tries, ended.is_stuck) == ("42", 4, False)
+
+
+async def test_a_client_whose_key_has_no_money_left_is_refused_and_not_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def post(*_: object) -> Response:
+        load.is_over = True
+        return Response(402, "", None, is_whole=True, error="the key's budget is spent")
+
+    class Somewhere:
+        port = 1
+
+    monkeypatch.setattr("podium.bench.chaos.load.post", post)
+    monkeypatch.setattr("podium.bench.chaos.load.POOR_SECONDS", 0.0)
+    load = Load([Somewhere()], seed=1)  # type: ignore[list-item]
+    await load.keep_asking(0, PURSE)
+    assert load.ended[0].is_refused
+
+
+@pytest.mark.skipif(programs() is None, reason="there is no Postgres on this machine")
+async def test_no_question_is_lost_or_run_twice_while_servers_are_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replicas, "REPLICAS", 2)
+    monkeypatch.setattr(replicas, "BETWEEN_KILLS_SECONDS", 0.8)
+    row = await measure_replicas(1.0, seed=1)
+    assert row.holds, row
+    assert row.figures["kills"] != 0
+    assert row.runs > 16
