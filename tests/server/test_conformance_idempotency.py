@@ -154,7 +154,7 @@ def test_a_run_that_failed_fails_the_same_way_again_and_says_which_it_was(house:
 
 def test_what_was_refused_before_a_run_began_may_be_sent_again(house: House) -> None:
     nobody = {"worker": "nobody", "subtask": "answer", "access": []}
-    wrong: dict[str, Any] = {"podium": {"workflow": [nobody]}}
+    wrong: dict[str, Any] = {"podium": {"workflow": {"steps": [nobody]}}}
     path = "/v1/chat/completions"
     first, again = (posted(house, path, "refused", **wrong) for _ in range(2))
     assert first.status_code == again.status_code == 400

@@ -1,0 +1,173 @@
+"""Servers that are killed, paused and started again while they answer: real processes, a real
+SQLite file and a real Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from podium.run import Run
+from podium.store import EVERY_RUN
+from podium.store.sql import SqlRunStore
+from support.postgres import Postgres
+from support.replicas import PATIENCE, Replica, Upstream, body_of, replicas, upstream
+
+CHAT = "/v1/chat/completions"
+
+
+async def asked(server: Replica, question: str, parts: int) -> str:
+    """Ask as a client that does not give up: the same request again until it is answered."""
+    async with httpx.AsyncClient(timeout=PATIENCE) as client, asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                told = await client.post(
+                    server.address + CHAT,
+                    json=body_of(question, parts),
+                    headers={"Idempotency-Key": question},
+                )
+            except httpx.TransportError:
+                await asyncio.sleep(0.1)
+                continue
+            assert told.status_code == 200, told.text
+            answer: str = told.json()["choices"][0]["message"]["content"]
+            return answer
+
+
+async def on_record(place: str) -> list[Run]:
+    """Every run, as far as it has come."""
+    store = await SqlRunStore.open(place)
+    try:
+        return [await store.load(each.id) for each in await store.list(EVERY_RUN, limit=100)]
+    finally:
+        await store.close()
+
+
+def done(runs: list[Run]) -> set[str]:
+    """The parts of questions that are done, as the runs say."""
+    return {step.subtask for run in runs for step in run.steps if step.status == "done"}
+
+
+async def until(place: str, count: int) -> list[Run]:
+    """The runs once so many of them have ended."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            runs = await on_record(place)
+            if sum(run.status != "running" for run in runs) >= count:
+                return runs
+            await asyncio.sleep(0.05)
+
+
+async def test_what_kill_9_cuts_off_is_finished_and_no_step_on_record_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    place, chance = tmp_path / "runs.db", random.Random(7)
+    questions, parts = [f"q{n}" for n in range(6)], 4
+    kept: dict[str, int] = {}
+    with (
+        upstream(0.5) as counting,
+        replicas(tmp_path, 'path = "runs.db"', counting.address, 1) as (server,),
+    ):
+        asking = [asyncio.create_task(asked(server, each, parts)) for each in questions]
+        for _ in range(2):
+            await asyncio.sleep(chance.uniform(1.3, 1.8))
+            server.send(signal.SIGKILL)
+            for part in done(await on_record(str(place))):
+                kept.setdefault(part, counting.asked[part])
+            server.start()
+            await asyncio.to_thread(server.await_start)
+        answers = await asyncio.gather(*asking)
+        runs = await on_record(str(place))
+        assert answers == [f"done: part {parts - 1} of {each}" for each in questions]
+        assert len(runs) == len(questions), "a request that is sent again begins no second run"
+        assert {run.status for run in runs} == {"answered"}
+        assert kept, "something was on record when the server was killed"
+        assert {part: counting.asked[part] for part in kept} == kept
+        assert all(run.spent.calls == parts for run in runs)
+
+
+@pytest.fixture(scope="module")
+def counting() -> Iterator[Upstream]:
+    with upstream(0.15) as listening:
+        yield listening
+
+
+@pytest.fixture(scope="module")
+def pair(
+    postgres: Postgres, counting: Upstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Replica]]:
+    """Two servers over one Postgres."""
+    place = asyncio.run(postgres.empty("replicas"))
+    directory = tmp_path_factory.mktemp("pair")
+    with replicas(directory, f'url = "{place}"', counting.address, 2) as servers:
+        yield servers
+
+
+@pytest.fixture
+def place(postgres: Postgres) -> str:
+    return postgres.address("replicas")
+
+
+def test_a_run_that_waits_for_tools_goes_on_at_the_other_replica(pair: list[Replica]) -> None:
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "what time is it?"}]
+    tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+    body = {"model": "podium-mini", "messages": messages, "tools": [tool]}
+    first = httpx.post(pair[0].address + CHAT, json=body, timeout=PATIENCE)
+    message = first.json()["choices"][0]["message"]
+    call = message["tool_calls"][0]["id"]
+    messages += [message, {"role": "tool", "tool_call_id": call, "content": "noon"}]
+    second = httpx.post(pair[1].address + CHAT, json=body, timeout=PATIENCE)
+    assert second.json()["choices"][0]["message"]["content"] == "done: so"
+    assert second.headers["X-Podium-Run"] == first.headers["X-Podium-Run"]
+
+
+async def test_a_replica_that_was_paused_for_longer_than_its_lease_is_fenced(
+    pair: list[Replica], place: str, counting: Upstream
+) -> None:
+    paused, other = pair
+    asking = asyncio.create_task(asked(paused, "paused", 3))
+    while not counting.asked["part 0 of paused"]:
+        await asyncio.sleep(0.01)
+    paused.send(signal.SIGSTOP)
+    try:
+        runs = await until(place, 2)
+    finally:
+        paused.send(signal.SIGCONT)
+    (run,) = [each for each in runs if "paused" in each.question]
+    assert other.process is not None
+    assert (run.status, run.process.rpartition(":")[2]) == ("answered", str(other.process.pid))
+    assert await asking == "done: part 2 of paused", "the client is told what is on record"
+    assert "was taken over by" in paused.log
+    assert run in await on_record(place), "nothing was written over it"
+
+
+async def test_the_runs_of_a_replica_that_is_killed_are_finished_by_the_other(
+    pair: list[Replica], place: str, counting: Upstream
+) -> None:
+    killed, other = pair
+    questions = [f"k{n}" for n in range(6)]
+    before = len(await on_record(place))
+    asking = [asyncio.create_task(asked(killed, each, 4)) for each in questions]
+    while counting.asked.total() < 10:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
+    killed.send(signal.SIGKILL)
+    kept = {part: counting.asked[part] for part in done(await on_record(place))}
+    runs = (await until(place, before + len(questions)))[: len(questions)]
+    for each in asking:
+        each.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    assert {run.status for run in runs} == {"answered"}
+    assert {run.question for run in runs} == {f"the question {each}" for each in questions}
+    assert any(part.endswith(tuple(questions)) for part in kept), "some steps were on record"
+    assert {part: counting.asked[part] for part in kept} == kept
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
+        page = (await client.get(other.address + "/metrics")).text
+    recovered = 'podium_runs_recovered_total{status="answered"}'
+    assert f"{recovered} {len(questions) + 1}\n" in page, "and the one that was paused"
