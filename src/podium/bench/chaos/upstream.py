@@ -19,8 +19,9 @@ import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 import httptools
@@ -42,6 +43,9 @@ WIRE_FAULTS: Final = (
 )
 RETRY_AFTER_SECONDS: Final = 1
 SLOW_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 0.002
+"""Between two pieces of a stream, as there is between any two of a model."""
+
 SERVER_ERRORS: Final = {500: "Internal Server Error", 502: "Bad Gateway", 503: "Unavailable"}
 
 _JSON: Final = "content-type: application/json\r\n"
@@ -138,46 +142,48 @@ class Upstream(asyncio.Protocol):
     def _answer(self, asked: Mapping[str, Any], mark: str, fault: str) -> None:
         match fault:
             case "rate_limited":
-                self._write(_refusal(429, "Too Many Requests"))
+                self._send((_refusal(429, "Too Many Requests"),))
             case "rate_limited_with_retry_after":
                 more = f"retry-after: {RETRY_AFTER_SECONDS}\r\n"
-                self._write(_refusal(429, "Too Many Requests", more))
+                self._send((_refusal(429, "Too Many Requests", more),))
             case "server_error":
                 status = sorted(SERVER_ERRORS)[self._counts.faults[fault] % len(SERVER_ERRORS)]
-                self._write(_refusal(status, SERVER_ERRORS[status]))
+                self._send((_refusal(status, SERVER_ERRORS[status]),))
             case "reset":
-                self._break_off(b"")
-            case "truncated" | "malformed_json":
-                self._spoil(asked, mark, fault)
+                self._pending = ""
+                if self._transport is not None:
+                    self._transport.abort()
+            case "truncated":
+                self._send(_first_half(_response(asked, mark)), then_close=True)
+            case "malformed_json" if asked.get("stream"):
+                head, first, *rest = _response(asked, mark)
+                self._send((head, first, _chunk(b'data: {"choices": [{"delta": {"con\n\n'), *rest))
+            case "malformed_json":
+                self._send((_whole(200, b'{"choices": [{"message": {"con'),))
             case _:
-                self._write(b"".join(_response(asked, mark)))
-        self._pending = ""
+                self._send(_response(asked, mark))
 
-    def _spoil(self, asked: Mapping[str, Any], mark: str, fault: str) -> None:
-        """Break off in the middle of what would be the answer, or garble it."""
-        parts = _response(asked, mark)
-        if fault == "truncated":
-            whole = b"".join(parts)
-            self._break_off(b"".join(parts[: len(parts) // 2]) or whole[: -len(whole) // 3])
-        elif asked.get("stream"):
-            garbled = _chunk(b'data: {"choices": [{"delta": {"con\n\n')
-            self._write(b"".join((*parts[:2], garbled, *parts[2:])))
-        else:
-            self._write(_whole(200, b'{"choices": [{"message": {"con'))
-
-    def _break_off(self, data: bytes) -> None:
-        """Send that much, and be gone."""
+    def _send(self, parts: Sequence[bytes], *, then_close: bool = False) -> None:
+        """Send the parts with a pause between them, so that each is read by itself."""
+        self._write(parts[0])
+        if len(parts) > 1:
+            loop = asyncio.get_running_loop()
+            loop.call_later(PAUSE_SECONDS, partial(self._send, parts[1:], then_close=then_close))
+            return
         self._pending = ""
-        if self._transport is not None:
-            self._transport.write(data)
-            if data:
-                self._transport.close()
-            else:
-                self._transport.abort()
+        if then_close and self._transport is not None:
+            self._transport.close()
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+
+def _first_half(parts: Sequence[bytes]) -> Sequence[bytes]:
+    """What comes of an answer that breaks off in its middle."""
+    if len(parts) > 1:
+        return parts[: len(parts) // 2]
+    return (parts[0][: -len(parts[0]) // 3],)
 
 
 def _response(asked: Mapping[str, Any], mark: str) -> tuple[bytes, ...]:
