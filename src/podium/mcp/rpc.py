@@ -6,10 +6,11 @@ tool, or as a line in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
+from podium.providers.faults import without_key
 from podium.providers.wire import Document, Malformed, as_object, count, text
 
 VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -106,27 +107,31 @@ def number_of(message: Document) -> int | None:
         return None
 
 
-def result_of(message: Document, server: str) -> Document:
-    """The result in an answer; raises `McpFault` with what it says instead."""
-    with understood(server):
+def result_of(message: Document, server: str, secrets: Sequence[str] = ()) -> Document:
+    """The result in an answer; raises `McpFault` with what it says instead, less the secrets."""
+    with understood(server, secrets):
         if "error" in message:
             problem = as_object(message["error"], "error")
-            raise McpFault(f"{server} says: {one_line(text(problem, 'message') or 'no reason')}")
+            said = one_line(text(problem, "message") or "no reason", secrets)
+            raise McpFault(f"{server} says: {said}")
         return as_object(message.get("result"), "result")
 
 
 @contextmanager
-def understood(server: str) -> Iterator[None]:
+def understood(server: str, secrets: Sequence[str] = ()) -> Iterator[None]:
     """Turn what is not in the protocol into a fault of that server."""
     try:
         yield
     except (Malformed, UnicodeDecodeError) as error:
         raise McpFault(
-            f"{server} sent what cannot be understood: {one_line(str(error))}"
+            f"{server} sent what cannot be understood: {one_line(str(error), secrets)}"
         ) from error
 
 
-def one_line(said: str) -> str:
-    """What a server says, in a line that is not too long."""
+def one_line(said: str, secrets: Sequence[str] = ()) -> str:
+    """What a server says, in a line that is not too long and holds none of the secrets that it was
+    given."""
+    for secret in secrets:
+        said = without_key(said, secret)
     line = " ".join(said.split())
     return line if len(line) <= _LONGEST_SAID else f"{line[:_LONGEST_SAID]}…"

@@ -25,6 +25,10 @@ from podium.local.addresses import shown, without_credentials
 MESSAGE_CHARACTERS: Final = 400
 SHORTEST_KEY: Final = 8
 
+TELLING: Final = 12
+"""So many characters of a key, from its beginning, are a part of it that was cut off; what keys of
+one vendor have in common is shorter."""
+
 _MAYBE_BILLED: Final = frozenset({408, 504, 524})
 """A gateway gave up waiting: the model behind it may have gone on and charged."""
 
@@ -91,10 +95,19 @@ def tidy(message: str, key: str = "") -> str:
 
     What is shorter than any real key stays: taking every "x" out would only garble the message.
     """
-    if len(key) >= SHORTEST_KEY:
-        message = message.replace(key, "<key>")
-    line = " ".join(without_credentials(message).split())
+    line = " ".join(without_credentials(without_key(message, key)).split())
     return line if len(line) <= MESSAGE_CHARACTERS else line[: MESSAGE_CHARACTERS - 1] + "…"
+
+
+def without_key(message: str, key: str) -> str:
+    """A message without the key, and without the beginning of it where it was cut."""
+    if len(key) < SHORTEST_KEY:
+        return message
+    message = message.replace(key, "<key>")
+    longest = len(key) - 1 if key[:TELLING] in message else 0
+    for length in range(longest, TELLING - 1, -1):
+        message = message.replace(key[:length], "<key>")
+    return message
 
 
 def _error(

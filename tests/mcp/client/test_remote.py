@@ -184,7 +184,7 @@ async def test_a_session_that_was_forgotten_is_begun_anew() -> None:
         (lambda: web.Response(status=401), "far does not accept the key (status 401)"),
         (
             lambda: web.Response(status=500, text=f"oh no {KEY}"),
-            "far answered with status 500: oh no …",
+            "far answered with status 500: oh no <key>",
         ),
         (
             lambda: web.Response(status=302, headers={"Location": "http://elsewhere"}),

@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, Final, Self
 
@@ -59,15 +59,19 @@ _LAST_WORDS: Final = 4096
 
 
 class Program:
-    """One program at work. Made by `start`."""
+    """One program at work. Made by `start`. `secrets` are what it was given of the environment and
+    might say again."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, secrets: Sequence[str] = ()
+    ) -> None:
         assert process.stdin is not None, "it is started with pipes"
         assert process.stdout is not None, "it is started with pipes"
         assert process.stderr is not None, "it is started with pipes"
         self.version = ""
         self._name = name
         self._process = process
+        self._secrets = secrets
         self._input = process.stdin
         self._numbers = count(1)
         self._waiting: dict[int, asyncio.Future[Document]] = {}
@@ -99,7 +103,7 @@ class Program:
             raise McpFault(
                 f"{settings.name} cannot be started: {one_line(str(error))}; check its command"
             ) from error
-        return cls(settings.name, process)
+        return cls(settings.name, process, [environment[name] for name in settings.env])
 
     @property
     def ended(self) -> bool:
@@ -112,7 +116,7 @@ class Program:
         waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             await self._send(request(number, method, params))
-            return result_of(await waiting, self._name)
+            return result_of(await waiting, self._name, self._secrets)
         except asyncio.CancelledError:
             if not self._input.is_closing():
                 self._input.write(_line(notification(CANCELLED, {"requestId": number})))
@@ -198,7 +202,7 @@ class Program:
         code = self._process.returncode
         exit_code = f" with exit code {code}" if code else ""
         lines = self._last_words.decode(errors="replace").strip().splitlines()
-        return f"{exit_code}: {one_line(lines[-1])}" if lines else exit_code
+        return f"{exit_code}: {one_line(lines[-1], self._secrets)}" if lines else exit_code
 
     async def _ends(self) -> bool:
         """Whether the program ends soon. Its pipes may be held open by others, so it is looked

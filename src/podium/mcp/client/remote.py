@@ -67,7 +67,7 @@ class Remote:
             async with self._posted(request(number, method, params)) as response:
                 if method == "initialize":
                     self._session = response.headers.get(_SESSION, "")
-                return result_of(await self._awaited(number, response), self._name)
+                return result_of(await self._awaited(number, response), self._name, (self._key,))
         except asyncio.CancelledError:
             if self.version:
                 parting = asyncio.create_task(self._tell_cancelled(number))
@@ -123,7 +123,7 @@ class Remote:
                 proxy=proxy_for(self._url),
             ) as response:
                 await self._check(response)
-                with understood(self._name):
+                with understood(self._name, (self._key,)):
                     yield response
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise McpFault(f"{self._name} cannot be reached: {self._tidy(str(error))}") from error
@@ -181,7 +181,7 @@ class Remote:
 
     def _tidy(self, said: str) -> str:
         """What was said, in a line that never holds the key."""
-        return one_line(said.replace(self._key, "…") if self._key else said)
+        return one_line(said, (self._key,))
 
 
 def _client_error() -> type[Exception]:
