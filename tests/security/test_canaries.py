@@ -54,7 +54,8 @@ def told(request: web.Request) -> str:
 
 
 def key_in(said: str) -> str:
-    return re.findall(rf"[\w-]*{CANARY}[\w-]*", said)[0]
+    found: list[str] = re.findall(rf"[\w-]*{CANARY}[\w-]*", said)
+    return found[0]
 
 
 async def repeating(request: web.Request) -> web.StreamResponse:
