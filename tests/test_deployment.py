@@ -1,10 +1,13 @@
-"""What the image and the compose file promise, read from them: they are built elsewhere."""
+"""What the image, the compose files and the manifest promise, read from them: they are built and
+started elsewhere."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from podium.config import load
 from podium.config.files import read
@@ -96,3 +99,80 @@ def test_compose_has_no_password_and_listens_to_this_machine_alone() -> None:
     ]
     assert '"127.0.0.1:7755:7755"' in COMPOSE
     assert "read_only: true" in COMPOSE
+
+
+# ---- replicas
+
+yaml: Final = pytest.importorskip("yaml")
+REPLICAS: Final = ROOT / "deploy" / "replicas"
+
+
+def replicas() -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load((REPLICAS / "compose.yaml").read_text())["services"]
+    return services
+
+
+def objects() -> dict[str, dict[str, Any]]:
+    """What the manifest for Kubernetes makes, by kind."""
+    text = (ROOT / "deploy" / "kubernetes.yaml").read_text("utf-8")
+    return {made["kind"]: made for made in yaml.safe_load_all(text)}
+
+
+def test_replicas_in_compose_are_what_the_one_is_and_share_database_and_sessions() -> None:
+    one = yaml.safe_load(COMPOSE)["services"]["podium"]
+    found = replicas()
+    assert found["podium-1"] == found["podium-2"] == found["podium-3"]
+    for key in ("image", "read_only", "tmpfs", "cap_drop", "security_opt", "stop_grace_period"):
+        assert found["podium-1"][key] == one[key]
+    variables = found["podium-1"]["environment"]
+    assert variables.keys() - one["environment"].keys() == {"PODIUM_SESSION_SECRET"}
+    assert variables["PODIUM_SESSION_SECRET"].startswith("${PODIUM_SESSION_SECRET:?")
+    assert variables["PGPASSWORD"].startswith("${POSTGRES_PASSWORD:?")
+    assert "ports" not in found["podium-1"]
+    assert found["balancer"]["ports"] == ["127.0.0.1:7755:7755"]
+
+
+def test_the_balancer_asks_who_is_ready_and_knows_every_replica() -> None:
+    text = (REPLICAS / "haproxy.cfg").read_text("utf-8")
+    assert "option httpchk GET /readyz" in text
+    assert "/readyz" in [getattr(route, "path", "") for route in router.routes]
+    assert "retry-on conn-failure\n" in text, "what was received is not sent again"
+    named = re.findall(r'server (podium-\d) "\$\{(\w+)\}"', text)
+    told = replicas()["balancer"]["environment"]
+    assert [told[variable] for _, variable in named] == [f"{name}:7755" for name, _ in named]
+    assert {name for name, _ in named} == {name for name in replicas() if "podium" in name}
+
+
+def test_the_manifest_replaces_replicas_one_by_one_and_lets_each_finish() -> None:
+    deployment = objects()["Deployment"]["spec"]
+    assert deployment["replicas"] == 3
+    assert deployment["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert objects()["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    pod = deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    waiting = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    tables = objects()["ConfigMap"]["data"]["podium.toml"]
+    drain = re.search(r"drain_seconds = (\d+)", tables)
+    assert drain is not None
+    assert pod["terminationGracePeriodSeconds"] > waiting + int(drain[1])
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["startupProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    labels = {"app": "podium"}
+    assert objects()["Service"]["spec"]["selector"] == labels
+    assert deployment["template"]["metadata"]["labels"] == labels
+
+
+def test_the_manifest_runs_the_image_as_the_image_is_meant_to_be_run(tmp_path: Path) -> None:
+    pod = objects()["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert f"{pod['securityContext']['runAsUser']}:" in said("USER") + ":"
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["args"][:6] == ["serve", "--host", "0.0.0.0", "--port", "7755", "--keys"]
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {"/etc/podium", "/var/lib/podium", "/tmp"} == mounted
+    assert container["envFrom"] == [{"secretRef": {"name": "podium"}}], "no secret is written down"
+    file = tmp_path / "podium.toml"
+    file.write_text(objects()["ConfigMap"]["data"]["podium.toml"], "utf-8")
+    tables = read(file)
+    assert (tables.store.url, tables.server.keys) == ("postgresql://podium@postgres/podium", True)
