@@ -135,7 +135,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "tasks": (*DOMAIN, "files", "paths", "etudes"),
     # Work spread over machines, for those who measure and those who train.
     "cluster": (*DOMAIN, "providers"),
-    "store": (*DOMAIN, "paths", "process"),
+    "store": (*DOMAIN, "_version", "paths", "process"),
     "watchers": (*DOMAIN, "store"),
     "document": (*DOMAIN, "plan", "store"),
     # What sets a pool and a conductor up.

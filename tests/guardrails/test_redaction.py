@@ -33,6 +33,7 @@ FOUND = [
     ("sk-proj-abcdefghijklmnopqrstuvwxyz0123", "key"),
     ("sk-ant-api03-abcdefghijklmnopqrstuvwxyz", "key"),
     ("AKIAIOSFODNN7EXAMPLE", "key"),
+    ("pk_4f9a1c2b77d0_rJ2abcdefghijklmnopqrstuvwxyz-0123456789ABCDE", "key"),
     ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "key"),
     ("AIzaSyA1234567890abcdefghijklmnopqrstuv", "key"),
     ("xoxb-123456789012-abcdefghij", "key"),

@@ -18,6 +18,7 @@ from podium.runner import Options
 from podium.server.access import Door, OpenDoor
 from podium.server.app import create_app
 from podium.server.dialects.base import Dialect
+from podium.server.records.audit import Audit
 from podium.server.records.keeper import Keeper
 from podium.server.service import Service, opened
 from podium.store import NullStore, RunStore
@@ -68,7 +69,10 @@ def application(
             guardrails=guardrails,
         )
         stack.push_async_callback(podium.close)
-        return await opened(podium, keeper, door or OpenDoor(), settings or ServerSettings())
+        audit = Audit(getattr(store, "audit", None))
+        return await opened(
+            podium, keeper, door or OpenDoor(), settings or ServerSettings(), audit=audit
+        )
 
     plain = PlainDialect()
     return create_app(opening, dialects or {PLAIN: plain, "/v1/messages": plain})

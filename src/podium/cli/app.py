@@ -36,6 +36,7 @@ COMMANDS: Final[dict[str, Place]] = {
     "mcp": Place("podium.cli.mcp", "Offer ask and plan to an MCP client."),
     "runs": Place("podium.cli.runs", "List, show, export, compare, resume and delete runs."),
     "keys": Place("podium.cli.keys", "Make, list and revoke keys to the server; see their usage."),
+    "audit": Place("podium.cli.audit", "List administrative acts, and check their record."),
     "pool": Place("podium.cli.pool", "List the workers, and reach each of them once."),
     "models": Place("podium.cli.models", "List and fetch the weights of local models."),
     "doctor": Place("podium.cli.doctor", "Say what is configured, what is missing, what it costs."),

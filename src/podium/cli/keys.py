@@ -25,7 +25,8 @@ from podium.config.resolve import PROVIDERS
 from podium.errors import UsageError
 from podium.run import Tier
 from podium.server.access.keys import ID_PREFIX, make_key
-from podium.store import KeyStore, keys_in
+from podium.store import KeyStore, RunStore, audit_in, keys_in
+from podium.store.audit import of_this_machine
 from podium.store.keys import USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
@@ -73,7 +74,7 @@ def create(
     )
     made = make_key(name, rules, expires_at=None if expires is None else _moment(expires))
 
-    _with_keys(config, lambda keys: _add(made.key, keys))
+    with_store(config, lambda store: _add(made.key, store))
     if json:
         say_json({"token": made.token, **key_document(made.key)})
         return
@@ -99,12 +100,15 @@ def list_(json: options.JsonList = False, config: options.Config = None) -> None
 def revoke(key: Named, config: options.Config = None) -> None:
     """Revoke a key for good. Servers that are running stop taking it within seconds."""
 
-    async def revoked(keys: KeyStore) -> Key:
+    async def revoked(store: RunStore) -> Key:
+        keys = keys_in(store)
         found = _meant(key, await keys.keys())
+        facts = {"name": found.name}
+        await audit_in(store).add(of_this_machine("key revoked", found.id, facts))
         await keys.revoke(found.id)
         return found
 
-    found = _with_keys(config, revoked)
+    found = with_store(config, revoked)
     say(f"revoked {found.id} ({one_line(found.name)})")
 
 
@@ -151,13 +155,16 @@ def usage(
         complain("nothing was used; what is used with keys is written about a second later")
 
 
-async def _add(key: Key, keys: KeyStore) -> None:
+async def _add(key: Key, store: RunStore) -> None:
     """Two keys of one name could not be told apart where a name is enough."""
+    keys = keys_in(store)
     if any(other.name == key.name and state_of(other) == "active" for other in await keys.keys()):
         raise UsageError(
             f"there is a key named {key.name!r} already; choose another name, or revoke that one "
             f"first"
         )
+    facts = {"name": key.name, "rules": rules_line(key)}
+    await audit_in(store).add(of_this_machine("key created", key.id, facts))
     await keys.add(key)
 
 

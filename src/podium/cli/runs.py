@@ -26,7 +26,8 @@ from podium.cli.text import local_time, money, seconds, shortened, tokens
 from podium.document import run_document, summary_document
 from podium.errors import StoreError, UsageError
 from podium.run import Run, RunStatus, Tier
-from podium.store import EVERY_RUN, RunFilter, RunStore, RunSummary
+from podium.store import EVERY_RUN, RunFilter, RunStore, RunSummary, audit_in
+from podium.store.audit import of_this_machine
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -230,6 +231,7 @@ async def _delete(store: RunStore, named: str) -> str:
     try:
         run = await store.load(named)
     except StoreError:  # it cannot be read, but its whole id is enough to be rid of it
+        await audit_in(store).add(of_this_machine("run deleted", named))
         await store.delete(named)
         return named
     if await store.is_performed(run.id):
@@ -237,6 +239,7 @@ async def _delete(store: RunStore, named: str) -> str:
             f"{run.id} is still being performed, by the process {run.process}; "
             f"stop that first, or wait for it"
         )
+    await audit_in(store).add(of_this_machine("run deleted", run.id, {"owner": run.owner}))
     await store.delete(run.id)
     return run.id
 

@@ -43,7 +43,7 @@ _VENDORS: Final = (
     r"SG\.[A-Za-z0-9_\-]{16,64}+\.[A-Za-z0-9_\-]{16,100}+",  # SendGrid
     r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}",  # Shopify
     r"AGE-SECRET-KEY-1[A-Z0-9]{50,70}+",
-    r"podium_[A-Za-z0-9_\-]{20,100}+",  # our own
+    r"pk_[0-9a-f]{12}_[A-Za-z0-9_\-]{20,100}+",  # our own
 )
 _NAMES: Final = (
     r"api[_\- ]?key|access[_\- ]?key|secret[_\- ]?key|client[_\- ]?secret|secret|token"

@@ -20,6 +20,7 @@ from podium._version import __version__
 from podium.server import pages
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
+from podium.server.endpoints import audit
 from podium.server.endpoints import details as records
 from podium.server.endpoints import health, key_names, learning, models, pool, previews, runs, spend
 from podium.server.endpoints.dialect import DialectEndpoint
@@ -106,6 +107,7 @@ def create_app(opening: Opening, dialects: Mapping[str, Dialect]) -> FastAPI:
         key_names.router,
         pool.router,
         spend.router,
+        audit.router,
         learning.router,
         health.router,
         pages.router,

@@ -20,6 +20,7 @@ from podium.server.dialects.base import Asked
 from podium.server.figures.digest import Digests
 from podium.server.names import Names, Target
 from podium.server.records.archive import Archive
+from podium.server.records.audit import Audit
 from podium.server.records.bill import Bill
 from podium.server.records.keeper import Keeper
 from podium.server.records.metrics import Metrics
@@ -50,6 +51,7 @@ class Service:
     traces: Traces | None = None
     tally: Tally | None = None
     loading: Loading = field(default_factory=Loading)
+    audit: Audit = field(default_factory=Audit)
 
     async def answer(
         self,
@@ -92,12 +94,14 @@ async def opened(
     settings: ServerSettings,
     traces: Traces | None = None,
     configured: Settings | None = None,
+    audit: Audit | None = None,
 ) -> Service:
     """The service over a Podium whose store is the keeper. `configured` is what that Podium was
-    made from, where it was."""
+    made from, where it was; `audit` is None where administrative acts are not entered."""
+    audit = audit or Audit()
     pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
     excludable = await podium.excludable()
-    archive = Archive(keeper)
+    archive = Archive(keeper, audit)
     archive.broadcast.listener = traces
     board, metrics = await podium.switchboard(), Metrics()
     board.breakers.on_opening = metrics.openings.add
@@ -131,6 +135,7 @@ async def opened(
         metrics=metrics,
         started=time.time(),
         traces=traces,
+        audit=audit,
     )
 
 

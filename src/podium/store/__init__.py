@@ -16,6 +16,7 @@ from pathlib import Path
 
 from podium.errors import ConfigError
 from podium.store.accounts import Accounts
+from podium.store.audit import AuditLog
 from podium.store.base import (
     EVERY_RUN,
     LEASE_SECONDS,
@@ -38,6 +39,7 @@ __all__ = [
     "LEASE_SECONDS",
     "Abandoned",
     "Accounts",
+    "AuditLog",
     "Feedback",
     "FeedbackStore",
     "Journal",
@@ -51,6 +53,7 @@ __all__ = [
     "RunStore",
     "RunSummary",
     "accounts_in",
+    "audit_in",
     "default_url",
     "feedback_in",
     "keys_in",
@@ -95,6 +98,18 @@ def keys_in(store: RunStore) -> KeyStore:
             "[store] in podium.toml"
         )
     return keys
+
+
+def audit_in(store: RunStore) -> AuditLog:
+    """The audit log that is kept in that store; raises `ConfigError` where there is no place for
+    one."""
+    audit: AuditLog | None = getattr(store, "audit", None)
+    if audit is None:
+        raise ConfigError(
+            "there is nowhere to keep an audit log, for runs are not kept in a database; name one "
+            "under [store] in podium.toml"
+        )
+    return audit
 
 
 def accounts_in(store: RunStore) -> Accounts:

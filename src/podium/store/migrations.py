@@ -13,9 +13,13 @@ from typing import Final
 
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
+from podium._version import __version__
 from podium.errors import StoreError
+from podium.run import timestamp
+from podium.store.audit import Facts, of_this_machine
 from podium.store.documents import plain
-from podium.store.tables import SCHEMA_VERSION
+from podium.store.sql_audit import append
+from podium.store.tables import AUDIT, SCHEMA_VERSION
 
 Migration = Callable[[Connection], None]
 
@@ -43,12 +47,21 @@ def migrate(
         if found < newest:
             connection.execute(delete(SCHEMA_VERSION))
             connection.execute(insert(SCHEMA_VERSION).values(version=newest))
+            if found:
+                _note(connection, found, newest)
     if found > newest:
         raise StoreError(
             f"{where} was made by a newer Podium (its schema is {found}, and this one knows "
             f"up to {newest}); upgrade Podium to use it"
         )
     return found if read_only else newest
+
+
+def _note(connection: Connection, found: int, newest: int) -> None:
+    """Enter in the audit log, where there is one by now, that a database was changed."""
+    if inspect(connection).has_table(AUDIT.name):
+        facts: Facts = {"from": found, "to": newest, "podium": __version__}
+        append(connection, of_this_machine("schema migrated", facts=facts), timestamp())
 
 
 def _version(connection: Connection) -> int:
@@ -252,6 +265,44 @@ def _named_requests(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE INDEX requests_by_age ON requests (created_at)")
 
 
+def _audit(connection: Connection) -> None:
+    """Entries are only ever added: the database itself refuses to change or delete one."""
+    connection.exec_driver_sql(
+        """
+        CREATE TABLE audit (
+            number BIGINT NOT NULL PRIMARY KEY,
+            at TEXT NOT NULL,
+            act TEXT NOT NULL,
+            who TEXT NOT NULL,
+            name TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            origin TEXT NOT NULL,
+            facts TEXT NOT NULL,
+            digest TEXT NOT NULL
+        )
+        """
+    )
+    for statement in _APPEND_ONLY[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
+
+
+_APPEND_ONLY: Final = {
+    "sqlite": tuple(
+        f"CREATE TRIGGER audit_no_{verb} BEFORE {verb} ON audit "
+        f"BEGIN SELECT RAISE(ABORT, 'entries of the audit log are only ever added'); END"
+        for verb in ("update", "delete")
+    ),
+    "postgresql": (
+        """
+        CREATE FUNCTION audit_append_only() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE EXCEPTION 'entries of the audit log are only ever added'; END $$
+        """,
+        "CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE ON audit "
+        "FOR EACH ROW EXECUTE FUNCTION audit_append_only()",
+    ),
+}
+
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _runs_rounds_and_steps,
     _owners_keys_and_usage,
@@ -261,5 +312,6 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     _charges,
     _claims,
     _named_requests,
+    _audit,
 )
 """In order; a database's schema version is how many of them it has been through."""

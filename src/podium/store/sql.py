@@ -54,6 +54,7 @@ from podium.store.migrations import MIGRATIONS, Migration, migrate
 from podium.store.sql_accounts import SqlAccounts
 from podium.store.sql_charges import note_gone, prune_charges, record_usage
 from podium.store.sql_claims import SqlClaims, taken
+from podium.store.sql_audit import SqlAuditLog
 from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
 from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
@@ -98,6 +99,7 @@ class SqlRunStore:
         self.keys = SqlKeyStore(self._transaction, clock)
         self.feedback = SqlFeedbackStore(self._transaction)
         self.accounts = SqlAccounts(self._transaction)
+        self.audit = SqlAuditLog(self._transaction, clock)
         self.names = SqlNameStore(self._transaction, clock)
 
     @classmethod

@@ -152,6 +152,20 @@ CHARGES: Final = Table(
     Index("charges_by_day", "day"),
 )
 
+AUDIT: Final = Table(
+    "audit",
+    METADATA,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Text, nullable=False),
+    Column("act", Text, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+)
+
 FEEDBACK: Final = Table(
     "feedback",
     METADATA,

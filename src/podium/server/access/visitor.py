@@ -28,7 +28,8 @@ class Visitor:
     `tiers` and `workers` are those that may be asked for by name, or named in a workflow of their
     own, None being all. `exclude` names
     workers and providers that must see nothing of theirs. `ticket` is this visit's alone, so that
-    what it holds can be told from what others with the same key hold.
+    what it holds can be told from what others with the same key hold. `address` is where they ask
+    from, where an endpoint needs to know.
     """
 
     key_id: str = ""
@@ -39,6 +40,7 @@ class Visitor:
     exclude: frozenset[str] = frozenset()
     per_request: Allowance = NO_CAP
     ticket: int = 0
+    address: str = ""
 
     def may(self, scope: Scope) -> bool:
         """Whether the key has that scope; `admin` has them all."""

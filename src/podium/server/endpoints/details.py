@@ -57,6 +57,7 @@ async def step(
 async def export(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """The whole run, as `podium runs export` writes it: versioned JSON that loads again."""
     run = await seen(run_id, service, visitor)
+    await service.audit.enter_run("run exported", visitor, run)
     name = f'attachment; filename="{run.id}.json"'
     return _sent(dump(run), {"Content-Disposition": name})
 

@@ -5,6 +5,7 @@ at less cost."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI
@@ -50,9 +51,9 @@ async def let_in(service: Service, method: str, headers: Headers, address: str) 
 
 async def admitted(request: Request) -> Visitor:
     """Who asks; raises `Refusal` where that must be known and is not."""
-    return await let_in(
-        serving(request), request.method, request.headers, address_of(request.scope)
-    )
+    address = address_of(request.scope)
+    visitor = await let_in(serving(request), request.method, request.headers, address)
+    return replace(visitor, address=address)
 
 
 Serving = Annotated[Service, Depends(serving)]

@@ -70,6 +70,8 @@ async def runs(
     if owner not in (None, wanted.owner):
         return {"object": "list", "data": [], "has_more": False}
     found = await service.keeper.list(wanted, limit=limit + 1, before=before)
+    if any(each.owner != visitor.key_id for each in found):
+        await service.audit.enter_reading("runs listed", visitor)
     keyed = any(each.owner for each in found)
     names = await key_names(service, visitor) if keyed else {}
     return {

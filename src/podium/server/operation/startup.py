@@ -35,11 +35,12 @@ from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.logs import LOGGER, form_here, log_to_standard_error
 from podium.server.operation.listener import AnnouncedProcesses, AnnouncedServer, announce
+from podium.server.records.audit import Audit
 from podium.server.records.keeper import Keeper
 from podium.server.records.recovery import EVERY_SECONDS, Parts, Recovery
 from podium.server.records.tally import Tally
 from podium.server.service import Service, opened
-from podium.store import BEATS_PER_LEASE, keys_in, open_store
+from podium.store import BEATS_PER_LEASE, audit_in, keys_in, open_store
 
 if TYPE_CHECKING:
     from podium.server.records.traces import Traces
@@ -130,7 +131,9 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
         stack.push_async_callback(traces.close)
     podium = AsyncPodium(settings=settings, store=keeper)
     stack.push_async_callback(podium.close)
-    service = await opened(podium, keeper, door, settings.server, traces, settings)
+    audit = Audit(audit_in(store))
+    await audit.enter_start(settings)
+    service = await opened(podium, keeper, door, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loading.stop)
     planner = getattr(await podium.conductor(), "worker", None)
     service.loading.begin((*await podium.workers(), planner))

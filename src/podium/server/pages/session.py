@@ -3,6 +3,7 @@ it stands in no address and in no storage of a browser."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Depends
@@ -57,7 +58,10 @@ async def sign_in(request: Request, shown: SignIn, service: Serving) -> Response
     ends with it."""
     address = address_of(request.scope)
     begun = await service.door.sign_in(shown.key.strip(), address)
-    response = _told(await service.door.admit(begun, address))
+    visitor = await service.door.admit(begun, address)
+    if begun is not None:
+        await service.audit.enter("signed in", replace(visitor, address=address))
+    response = _told(visitor)
     if begun is not None:
         _set_cookie(request, response, begun, SESSION_SECONDS)
     return response

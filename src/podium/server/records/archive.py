@@ -9,6 +9,7 @@ from typing import Final
 from podium.errors import UnreadableRun, UsageError
 from podium.run import Run
 from podium.server.access import Visitor
+from podium.server.records.audit import Audit
 from podium.server.records.broadcast import Broadcast, Happening
 from podium.server.records.keeper import Keeper
 from podium.server.refusal import Refusal
@@ -22,12 +23,19 @@ is known to have been asked for that very one, and not for the last, or one that
 class Archive:
     """Finds runs for visitors, watches them and forgets them."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, audit: Audit | None = None) -> None:
         self.keeper = keeper
+        self.audit = audit or Audit()
         self.broadcast = Broadcast()
 
     async def run(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
-        """A run that the visitor may see, by its whole id; `field` is where they named it."""
+        """A run that the visitor may see, by its whole id; `field` is where they named it. That
+        somebody looks into another's is entered in the audit log."""
+        run = await self._allowed(run_id, visitor, field)
+        await self.audit.enter_run("run read", visitor, run)
+        return run
+
+    async def _allowed(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
         try:
             run = await self._found(run_id)
         except UnreadableRun:
@@ -47,12 +55,14 @@ class Archive:
     async def forget(self, run_id: str, visitor: Visitor) -> None:
         """Forget a run that the visitor may see, and all that it holds, unless it goes on."""
         try:
-            run = await self.run(run_id, visitor)
+            run = await self._allowed(run_id, visitor)
         except UnreadableRun:  # its whole id is enough to be rid of it
+            await self.audit.enter("run deleted", visitor, run_id)
             await self.keeper.delete(run_id)
             return
         if await self.is_performed(run):
             raise Refusal("conflict", f"{run.id} still goes on; delete it when it has ended")
+        await self.audit.enter("run deleted", visitor, run.id, {"owner": run.owner})
         await self.keeper.delete(run.id)
 
     def watch(self, run_id: str, visitor: Visitor) -> AsyncIterator[Happening]:

@@ -30,6 +30,7 @@ from podium.server.records.broadcast import Broadcast
 from podium.server.records.metrics import Metrics
 from podium.server.refusal import Refusal
 from podium.store import Abandoned
+from podium.store.audit import Facts
 
 EVERY_SECONDS: Final = 5.0
 """How often a server looks for runs that were cut off, or four times in a lease that is shorter."""
@@ -130,6 +131,8 @@ class Recovery:
                 f"not tried again",
             )
             return
+        facts: Facts = {"process": this_process(), "takeovers": found.takeovers, "owner": run.owner}
+        await parts.archive.audit.enter_own("run recovered", run.id, facts)
         LOGGER.info("took over a run that was cut off", extra={"run": run.id})
         heard = _LastHeard(parts.archive.broadcast)
         async with parts.door.account_for(run) as account:

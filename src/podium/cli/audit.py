@@ -1,0 +1,122 @@
+"""`podium audit`: administrative acts on record, and whether the record is whole."""
+
+from __future__ import annotations
+
+import json as json_
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from podium.cli import options
+from podium.cli.app import NounGroup
+from podium.cli.kept import Result, with_store
+from podium.cli.outcome import Exit
+from podium.cli.output import complain, say, say_json
+from podium.cli.text import local_time, one_line
+from podium.errors import UsageError
+from podium.run import timestamp
+from podium.store import AuditLog, audit_in
+from podium.store.audit import Entry
+
+app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+
+
+@app.command("list")
+def list_(
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="MOMENT", help="From this day or moment on, such as 2027-01-31."),
+    ] = None,
+    who: Annotated[
+        str | None,
+        typer.Option(metavar="WHO", help="Only of a key, by its id or name, or of user:NAME."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")
+    ] = 100,
+    json: options.JsonList = False,
+    config: options.Config = None,
+) -> None:
+    """List administrative acts, the newest first: who did what, when, to what and from where."""
+    moment = None if since is None else _moment(since)
+    found = _with_log(config, lambda log: log.entries(since=moment, who=who, limit=limit))
+    if json:
+        say_json([{**asdict(entry), "facts": json_.loads(entry.facts)} for entry in found])
+        return
+    for entry in found:
+        say(one_line(_line(entry)))
+    if not found:
+        complain("nothing is on record")
+
+
+@app.command()
+def verify(
+    head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIGEST",
+            help="The last digest that was noted elsewhere: shows whether entries were cut off.",
+        ),
+    ] = None,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Check that no entry was changed, taken out or put in, and say the digest of the last one.
+
+    Each entry holds a digest of itself and of the one before. Note the last digest elsewhere, and
+    give it as --head later: that entries were cut off at the end, nothing else can show.
+    """
+    checked = _with_log(config, lambda log: log.verify())
+    problem = checked.problem
+    if (
+        problem is None
+        and head is not None
+        and not _with_log(config, lambda log: _holds(log, head))
+    ):
+        problem = f"no entry has the digest {head[:80]}; entries were cut off at the end"
+    if json:
+        say_json({"entries": checked.entries, "head": checked.head, "problem": problem})
+    elif problem is None:
+        say(f"{checked.entries} entries, none changed; the last has the digest {checked.head}")
+    if problem is not None:
+        complain(f"the audit log was tampered with: {problem}")
+        raise typer.Exit(Exit.FAILED)
+
+
+async def _holds(log: AuditLog, digest: str) -> bool:
+    """Whether an entry has that digest."""
+    before: int | None = None
+    while found := await log.entries(before=before, limit=1_000):
+        if any(entry.digest == digest for entry in found):
+            return True
+        before = found[-1].number
+    return False
+
+
+def _line(entry: Entry) -> str:
+    facts = json_.loads(entry.facts)
+    told = ", ".join(f"{name} {value}" for name, value in facts.items())
+    by = f"{entry.who} ({entry.name})" if entry.name else entry.who
+    origin = f" from {entry.origin}" if entry.origin else ""
+    subject = f" {entry.subject}" if entry.subject else ""
+    detail = f" ({told})" if told else ""
+    when = local_time(entry.at)
+    return f"{entry.number}  {when}  {by}{origin}: {entry.act}{subject}{detail}"
+
+
+def _with_log(config: Path | None, work: Callable[[AuditLog], Awaitable[Result]]) -> Result:
+    return with_store(config, lambda store: work(audit_in(store)), to_read=True)
+
+
+def _moment(text: str) -> str:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--since {text!r} is no moment; write a day as 2027-01-31, or 2027-01-31T12:00"
+        ) from error
+    return timestamp(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))

@@ -1,0 +1,120 @@
+"""Administrative acts of visitors, entered in the audit log before they are done.
+
+An act whose entry cannot be written is not done. Where runs are kept in no database there is no
+log, and acts are not entered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+from podium._version import __version__
+from podium.config import Settings
+from podium.config.guardrails import fingerprint as guardrails_fingerprint
+from podium.run import Run
+from podium.server.access import Visitor
+from podium.store import AuditLog
+from podium.store.audit import Act, Deed, Facts, of_this_machine
+
+AGAIN_SECONDS: Final = 600.0
+"""Whoever reads the same thing again within so long is not entered again: pages look often."""
+
+MOST_REMEMBERED: Final = 10_000
+
+ANYONE: Final = "anyone"
+"""Who it was, where no keys are asked for."""
+
+
+class Audit:
+    """Enters what visitors do."""
+
+    def __init__(
+        self, log: AuditLog | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.log = log
+        self._clock = clock
+        self._entered: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+
+    async def enter(
+        self, act: Act, visitor: Visitor, subject: str = "", facts: Facts | None = None
+    ) -> None:
+        """Enter an act; raises `StoreError` where that cannot be."""
+        if self.log is None:
+            return
+        deed = Deed(
+            act=act,
+            who=visitor.key_id or ANYONE,
+            name=visitor.name,
+            subject=subject,
+            origin=visitor.address,
+            facts=facts or {},
+        )
+        await self.log.add(deed)
+
+    async def enter_reading(self, act: Act, visitor: Visitor, subject: str = "") -> None:
+        """Enter that somebody reads what is another's, unless that was entered just now."""
+        if self.log is None:
+            return
+        what, now = (visitor.key_id, act, subject), self._clock()
+        before = self._entered.get(what)
+        if before is not None and now - before < AGAIN_SECONDS:
+            return
+        await self.enter(act, visitor, subject)
+        self._entered[what] = now
+        self._entered.move_to_end(what)
+        while len(self._entered) > MOST_REMEMBERED:
+            self._entered.popitem(last=False)
+
+    async def enter_run(self, act: Act, visitor: Visitor, run: Run) -> None:
+        """Enter that somebody looks into a run, where it is another's."""
+        if run.owner != visitor.key_id:
+            await self.enter_reading(act, visitor, run.id)
+
+    async def enter_own(self, act: Act, subject: str, facts: Facts) -> None:
+        """Enter what the server does by itself."""
+        if self.log is not None:
+            await self.log.add(of_this_machine(act, subject, facts))
+
+    async def enter_start(self, settings: Settings) -> None:
+        """Enter that the server starts, and what is not as it was when one started last."""
+        if self.log is None:
+            return
+        prints = {
+            "settings": fingerprint(settings),
+            "guardrails": guardrails_fingerprint(settings.guardrails),
+        }
+        last = await self.log.entries(act="server started", limit=1)
+        before: dict[str, Any] = json.loads(last[0].facts) if last else {}
+        if before:
+            acts: dict[str, Act] = {
+                "settings": "settings changed",
+                "guardrails": "guardrails changed",
+            }
+            for what, act in acts.items():
+                if before.get(what) != prints[what]:
+                    told = {"from": str(before.get(what, "")), "to": prints[what]}
+                    await self.enter_own(act, settings.source, told)
+        facts: Facts = {"podium": __version__, "keys": settings.server.keys, **prints}
+        await self.enter_own("server started", settings.source, facts)
+
+
+def fingerprint(settings: Settings) -> str:
+    """A short mark of all that a server was told, by which a change of it is seen; the address of
+    the store, which may hold a password, is left out."""
+    told = asdict(settings)
+    told["store"].pop("url")
+    written = json.dumps(told, sort_keys=True, default=plain)
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def plain(value: object) -> object:
+    """What JSON does not have: sets, in an order of their own, and paths."""
+    if isinstance(value, frozenset | set):
+        return sorted(map(str, value))
+    return str(value)

@@ -1,0 +1,149 @@
+"""The audit log, as data: who did what to the server, when and from where.
+
+It is about administrative acts, never about what anybody asked: ids, names of keys and fingerprints
+stand in it, no secrets and no words of questions. Entries are only ever added. Each holds a digest
+of itself and of the one before, so that an entry that was changed, taken out or put in shows; that
+entries were cut off at the end shows only to who noted the last digest elsewhere.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Final, Literal, Protocol
+
+Act = Literal[
+    "key created",
+    "key revoked",
+    "run read",
+    "run deleted",
+    "run exported",
+    "runs listed",
+    "run recovered",
+    "signed in",
+    "server started",
+    "settings changed",
+    "guardrails changed",
+    "schema migrated",
+]
+
+Facts = Mapping[str, str | int | bool]
+"""What else is worth knowing of an act, by name."""
+
+FIRST: Final = "0" * 64
+"""What the first entry has in place of the digest of the one before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """An act, before it is entered. `who` is a key's id or a user of this machine, `name` what
+    people call them; `subject` is what it was done to, `origin` where it came from."""
+
+    act: Act
+    who: str
+    name: str = ""
+    subject: str = ""
+    origin: str = ""
+    facts: Facts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A deed on record. `digest` is of all of it and of the entry before."""
+
+    number: int
+    at: str
+    act: str
+    who: str
+    name: str
+    subject: str
+    origin: str
+    facts: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How many entries were checked, the digest of the last one, and the first thing that is wrong
+    with them, None where nothing is."""
+
+    entries: int
+    head: str
+    problem: str | None = None
+
+
+class AuditLog(Protocol):
+    """Keeps entries."""
+
+    async def add(self, deed: Deed) -> Entry:
+        """Enter what is done; raises `StoreError` where that cannot be."""
+        ...
+
+    async def entries(
+        self,
+        *,
+        since: str | None = None,
+        who: str | None = None,
+        act: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Entry]:
+        """Entries from a moment on, of somebody by id or name, the newest first."""
+        ...
+
+    async def verify(self) -> Verification:
+        """Check every entry against the one before it."""
+        ...
+
+
+def entered(deed: Deed, number: int, at: str, before: str) -> Entry:
+    """The deed as the entry that follows the one with the digest `before`."""
+    entry = Entry(
+        number=number,
+        at=at,
+        act=deed.act,
+        who=deed.who,
+        name=deed.name,
+        subject=deed.subject,
+        origin=deed.origin,
+        facts=json.dumps(dict(deed.facts), sort_keys=True),
+        digest="",
+    )
+    return replace(entry, digest=digest_of(entry, before))
+
+
+def digest_of(entry: Entry, before: str) -> str:
+    """The digest that an entry has after one with that digest."""
+    told = json.dumps([before, *(getattr(entry, name) for name in _DIGESTED)])
+    return sha256(told.encode()).hexdigest()
+
+
+def verified(entries: Iterable[Entry]) -> Verification:
+    """Check entries in their order, from the first."""
+    count, head = 0, FIRST
+    for entry in entries:
+        if entry.number != count + 1:
+            missing = f"entry {count + 1} is missing, and {entry.number} stands in its place"
+            return Verification(count, head, missing)
+        if entry.digest != digest_of(entry, head):
+            return Verification(count, head, f"entry {entry.number} is not what was entered")
+        count, head = entry.number, entry.digest
+    return Verification(count, head)
+
+
+def of_this_machine(act: Act, subject: str = "", facts: Facts | None = None) -> Deed:
+    """What is done by whoever runs this program, on this machine."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may have no name for its user
+        user = "unknown"
+    return Deed(
+        act=act, who=f"user:{user}", subject=subject, origin=socket.gethostname(), facts=facts or {}
+    )
+
+
+_DIGESTED: Final = ("number", "at", "act", "who", "name", "subject", "origin", "facts")

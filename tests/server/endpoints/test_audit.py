@@ -1,0 +1,167 @@
+"""The audit log of a server: what is entered, who may read it, and what fails without it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from podium.errors import StoreError
+from podium.pool import Pool
+from podium.providers import ScriptedWorker
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import Made, make_key
+from podium.store.audit import Deed, Entry
+from podium.store.keys import SCOPES, Rules
+from podium.store.sql import SqlRunStore
+from support.runs_on_record import kept_run
+from support.serving import application, serving
+
+ADMIN = Rules(scopes=frozenset(SCOPES))
+SECRET = "what-nobody-may-read"
+
+
+class Server:
+    """A server that asks for keys, with an administrator and somebody else."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, store: SqlRunStore, made: dict[str, Made]
+    ) -> None:
+        self.client = client
+        self.store = store
+        self.made = made
+
+    async def ask(self, who: str, method: str, path: str, **more: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.made[who].token}"}
+        return await self.client.request(method, path, headers=headers, **more)
+
+    async def entries(self) -> list[tuple[str, str, str]]:
+        found = await self.store.audit.entries(limit=1000)
+        return [(entry.act, entry.name, entry.subject) for entry in reversed(found)]
+
+
+@asynccontextmanager
+async def serve(directory: Path) -> AsyncIterator[Server]:
+    store = await SqlRunStore.open(directory / "podium.db")
+    made = {"Ada": make_key("Ada", ADMIN), "Bob": make_key("Bob", Rules())}
+    for each in made.values():
+        await store.keys.add(each.key)
+    workers = [ScriptedWorker("solo", "42")]
+    door = Gatekeeper(store.keys, Pool(tuple(worker.profile for worker in workers)))
+    async with serving(application(workers, store=store, door=door)) as served:
+        run = kept_run(owner=made["Bob"].key.id, question=SECRET)
+        await store.finish(run)
+        yield Server(served.client, store, made)
+        await door.close()
+
+
+RUN = kept_run().id
+
+
+async def test_looking_into_anothers_run_is_entered_and_looking_into_ones_own_is_not(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as server:
+        await server.ask("Bob", "GET", f"/v1/runs/{RUN}")
+        await server.ask("Bob", "GET", "/v1/runs")
+        assert await server.entries() == []
+        for _ in range(2):  # pages look again and again
+            await server.ask("Ada", "GET", f"/v1/runs/{RUN}")
+            await server.ask("Ada", "GET", "/v1/runs")
+        await server.ask("Ada", "GET", f"/v1/runs/{RUN}/export")
+        assert await server.entries() == [
+            ("run read", "Ada", RUN),
+            ("runs listed", "Ada", ""),
+            ("run exported", "Ada", RUN),
+        ]
+        assert SECRET not in repr(await server.store.audit.entries())
+
+
+async def test_deleting_a_run_and_signing_in_are_entered_with_who_and_from_where(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as server:
+        assert (await server.ask("Bob", "DELETE", f"/v1/runs/{RUN}")).status_code == 204
+        token = server.made["Bob"].token
+        signed_in = await server.client.post("/session", json={"key": token})
+        assert signed_in.status_code == 200
+        refused = await server.client.post("/session", json={"key": "pk_wrong_key"})
+        assert refused.status_code == 401
+        assert await server.entries() == [
+            ("run deleted", "Bob", RUN),
+            ("signed in", "Bob", ""),
+        ]
+        found = await server.store.audit.entries()
+        assert {entry.who for entry in found} == {server.made["Bob"].key.id}
+        assert {entry.origin for entry in found} == {"127.0.0.1"}
+        assert token not in repr(found)
+
+
+async def test_only_an_administrator_reads_the_log(tmp_path: Path) -> None:
+    async with serve(tmp_path) as server:
+        await server.ask("Ada", "GET", f"/v1/runs/{RUN}")
+        await server.ask("Ada", "GET", "/v1/runs")
+        assert (await server.ask("Bob", "GET", "/v1/audit")).status_code == 403
+        assert (await server.client.get("/v1/audit")).status_code == 401
+        page = (await server.ask("Ada", "GET", "/v1/audit?limit=1")).json()
+        assert [entry["act"] for entry in page["data"]] == ["runs listed"]
+        assert page["has_more"]
+        number = page["data"][0]["number"]
+        rest = (await server.ask("Ada", "GET", f"/v1/audit?before={number}&who=Ada")).json()
+        assert [entry["act"] for entry in rest["data"]] == ["run read"]
+        none = await server.ask("Ada", "GET", "/v1/audit?since=2999-01-01T00:00:00")
+        assert none.json() == {"object": "list", "data": [], "has_more": False}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", f"/v1/runs/{RUN}"),
+        ("GET", f"/v1/runs/{RUN}/export"),
+        ("DELETE", f"/v1/runs/{RUN}"),
+        ("GET", "/v1/runs"),
+    ],
+)
+async def test_an_act_whose_entry_cannot_be_written_is_not_done(
+    tmp_path: Path, method: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(deed: Deed) -> Entry:
+        raise StoreError("the disk is full")
+
+    async with serve(tmp_path) as server:
+        monkeypatch.setattr(server.store.audit, "add", fails)
+        response = await server.ask("Ada", method, path)
+        assert response.status_code == 500
+        assert SECRET not in response.text
+        assert (await server.store.load(RUN)).id == RUN
+
+
+async def test_a_sign_in_that_cannot_be_entered_gives_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(deed: Deed) -> Entry:
+        raise StoreError("the disk is full")
+
+    async with serve(tmp_path) as server:
+        monkeypatch.setattr(server.store.audit, "add", fails)
+        response = await server.client.post("/session", json={"key": server.made["Ada"].token})
+        assert response.status_code == 500
+        assert "set-cookie" not in response.headers
+
+
+async def test_asking_questions_enters_nothing(tmp_path: Path) -> None:
+    async with serve(tmp_path) as server:
+        body = {"ask": "Why?"}
+        response = await server.ask("Ada", "POST", "/v1/chat/completions", json=body)
+        assert response.status_code == 200
+        assert await server.entries() == []
+
+
+async def test_without_a_database_there_is_nothing_to_read() -> None:
+    async with serving(application([ScriptedWorker("solo", "42")])) as served:
+        response = await served.client.get("/v1/audit")
+    assert response.json() == {"object": "list", "data": [], "has_more": False}

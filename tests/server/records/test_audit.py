@@ -1,0 +1,71 @@
+"""What a server enters of its own: its start, and what changed since the last one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podium.config import ServerSettings, Settings, WorkerSettings
+from podium.config.guardrails import GuardrailSettings
+from podium.config.settings import StoreSettings
+from podium.pool import WorkerProfile
+from podium.server.access import Visitor
+from podium.server.records.audit import AGAIN_SECONDS, Audit, fingerprint, plain
+from podium.store.sql import SqlRunStore
+
+PROFILE = WorkerProfile(name="solo", capabilities=frozenset({"tools", "json", "vision"}))
+SETTINGS = Settings(source="podium.toml", workers=(WorkerSettings(profile=PROFILE),))
+REDACT = GuardrailSettings(name="redact", kind="redact", places=("answer",))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlRunStore]:
+    store = await SqlRunStore.open(tmp_path / "podium.db")
+    yield store
+    await store.close()
+
+
+async def acts(store: SqlRunStore) -> list[str]:
+    return [entry.act for entry in reversed(await store.audit.entries())]
+
+
+async def test_a_start_is_entered_with_what_changed_since_the_last(store: SqlRunStore) -> None:
+    audit = Audit(store.audit)
+    await audit.enter_start(SETTINGS)
+    await audit.enter_start(SETTINGS)
+    assert await acts(store) == ["server started"] * 2
+    changed = replace(SETTINGS, server=ServerSettings(keys=True))
+    await audit.enter_start(changed)
+    assert (await acts(store))[2:] == ["settings changed", "server started"]
+    await audit.enter_start(replace(changed, guardrails=(REDACT,)))
+    assert (await acts(store))[4:] == ["settings changed", "guardrails changed", "server started"]
+    last = (await store.audit.entries(limit=1))[0]
+    facts = json.loads(last.facts)
+    assert facts["keys"] is True
+    assert facts["settings"] == fingerprint(replace(changed, guardrails=(REDACT,)))
+    assert last.subject == "podium.toml"
+    assert last.who.startswith("user:")
+
+
+def test_the_fingerprint_is_the_same_in_every_process_and_knows_no_password() -> None:
+    names = frozenset({"tools", "json", "vision"})
+    assert plain(names) == ["json", "tools", "vision"]  # however a process orders its sets
+    secret = replace(SETTINGS, store=StoreSettings(url="postgresql://ada:secret@host/db"))
+    assert fingerprint(secret) == fingerprint(SETTINGS)
+    assert fingerprint(replace(SETTINGS, mask_names=True)) != fingerprint(SETTINGS)
+
+
+async def test_reading_again_is_entered_again_only_after_a_while(store: SqlRunStore) -> None:
+    now = 0.0
+    audit = Audit(store.audit, clock=lambda: now)
+    ada, eve = Visitor(key_id="key_1", name="Ada"), Visitor(key_id="key_2", name="Eve")
+    for visitor in (ada, ada, eve):
+        await audit.enter_reading("run read", visitor, "run_1")
+    assert len(await acts(store)) == 2
+    now = AGAIN_SECONDS + 1
+    await audit.enter_reading("run read", ada, "run_1")
+    assert len(await acts(store)) == 3

@@ -1,0 +1,132 @@
+"""The audit log, on both databases: added to by many, changed by nobody unnoticed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields, replace
+
+import pytest
+from sqlalchemy import text
+
+from podium.errors import ConfigError, StoreError
+from podium.store import NullStore, audit_in
+from podium.store.audit import FIRST, Deed, Entry, entered, of_this_machine, verified
+from podium.store.migrations import MIGRATIONS
+from podium.store.sql import SqlRunStore
+
+MADE = Deed(act="key created", who="user:ada", subject="key_1", origin="desk", facts={"days": 3})
+
+
+async def test_entries_are_kept_in_order_and_found_by_moment_and_by_who(store: SqlRunStore) -> None:
+    log = audit_in(store)
+    first = await log.add(MADE)
+    await log.add(replace(MADE, act="key revoked", who="key_9", name="bob\ud800"))
+    assert (first.number, first.subject, first.facts) == (1, "key_1", '{"days": 3}')
+    assert [entry.act for entry in await log.entries()] == ["key revoked", "key created"]
+    assert [entry.number for entry in await log.entries(who="user:ada")] == [1]
+    assert [entry.number for entry in await log.entries(who="bob\ud800")] == [2]
+    assert [entry.number for entry in await log.entries(act="key revoked")] == [2]
+    assert [entry.number for entry in await log.entries(before=2)] == [1]
+    assert await log.entries(since="2999-01-01") == []
+    assert (await log.verify()).problem is None
+    assert (await log.verify()).entries == 2
+
+
+async def test_many_who_add_at_once_make_one_chain(place: str) -> None:
+    stores = [await SqlRunStore.open(place) for _ in range(3)]
+    try:
+        adding = [
+            audit_in(store).add(replace(MADE, subject=f"key_{number}"))
+            for number in range(5)
+            for store in stores
+        ]
+        await asyncio.gather(*adding)
+        checked = await audit_in(stores[0]).verify()
+        assert (checked.entries, checked.problem) == (15, None)
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@pytest.mark.parametrize("change", ["UPDATE audit SET who = 'eve'", "DELETE FROM audit"])
+async def test_the_database_refuses_to_change_or_delete_entries(
+    store: SqlRunStore, change: str
+) -> None:
+    await audit_in(store).add(MADE)
+    with pytest.raises(StoreError):
+        async with store._transaction() as connection:
+            await connection.execute(text(change))
+    assert (await audit_in(store).verify()).entries == 1
+
+
+async def test_what_somebody_changed_all_the_same_shows(store: SqlRunStore) -> None:
+    log = audit_in(store)
+    for number in range(3):
+        await log.add(replace(MADE, subject=f"key_{number}"))
+    async with store._transaction() as connection:
+        if connection.dialect.name == "sqlite":
+            await connection.execute(text("DROP TRIGGER audit_no_update"))
+        else:
+            await connection.execute(text("DROP TRIGGER audit_append_only ON audit"))
+        await connection.execute(text("UPDATE audit SET subject = 'x' WHERE number = 2"))
+    assert (await log.verify()).problem == "entry 2 is not what was entered"
+
+
+def chain(*subjects: str) -> list[Entry]:
+    entries: list[Entry] = []
+    for number, subject in enumerate(subjects, start=1):
+        before = entries[-1].digest if entries else FIRST
+        deed = replace(MADE, subject=subject)
+        entries.append(entered(deed, number, "2026-01-02T03:04:05.678+00:00", before))
+    return entries
+
+
+@pytest.mark.parametrize("name", [item.name for item in fields(Entry) if item.name != "digest"])
+def test_a_change_of_any_field_shows(name: str) -> None:
+    entries = chain("a", "b", "c")
+    changed = 7 if name == "number" else "forged"
+    entries[1] = replace(entries[1], **{name: changed})  # type: ignore[arg-type]
+    assert verified(entries).problem is not None
+    assert verified(entries).entries == 1
+
+
+def test_an_entry_taken_out_or_swapped_or_put_in_shows() -> None:
+    a, b, c = chain("a", "b", "c")
+    assert verified([a, b, c]).problem is None
+    assert verified([a, c]).problem == "entry 2 is missing, and 3 stands in its place"
+    assert verified([b, c]).problem == "entry 1 is missing, and 2 stands in its place"
+    forged = replace(entered(MADE, 2, b.at, "f" * 64))
+    assert verified([a, forged, c]).problem == "entry 2 is not what was entered"
+    rewritten = entered(replace(MADE, subject="x"), 2, b.at, a.digest)
+    assert verified([a, rewritten, c]).problem == "entry 3 is not what was entered"
+
+
+def test_entries_cut_off_at_the_end_show_by_the_last_digest_alone() -> None:
+    whole, cut = verified(chain("a", "b", "c")), verified(chain("a", "b"))
+    assert cut.problem is None
+    assert cut.head != whole.head
+
+
+async def test_a_database_that_is_brought_up_to_date_has_an_entry_of_it(place: str) -> None:
+    old = MIGRATIONS[:-1]
+    store = await SqlRunStore.open(place, migrations=old)
+    await store.close()
+    store = await SqlRunStore.open(place)
+    try:
+        (entry,) = await audit_in(store).entries()
+        assert entry.act == "schema migrated"
+        assert f'"from": {len(old)}' in entry.facts
+        assert f'"to": {len(MIGRATIONS)}' in entry.facts
+    finally:
+        await store.close()
+
+
+def test_who_runs_a_command_is_known_by_the_machine() -> None:
+    deed = of_this_machine("run deleted", "run_1")
+    assert deed.who.startswith("user:")
+    assert deed.origin
+
+
+def test_without_a_database_there_is_no_place_for_it() -> None:
+    with pytest.raises(ConfigError, match="nowhere to keep an audit log"):
+        audit_in(NullStore())
