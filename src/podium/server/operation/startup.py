@@ -35,6 +35,7 @@ from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.logs import LOGGER, form_here, log_to_standard_error
 from podium.server.operation.listener import AnnouncedProcesses, AnnouncedServer, announce
+from podium.server.operation.protocol import BoundedHttp
 from podium.server.records.audit import Audit
 from podium.server.records.keeper import Keeper
 from podium.server.records.recovery import EVERY_SECONDS, Parts, Recovery
@@ -221,7 +222,7 @@ def _configuration(app: Any, server: ServerSettings, **more: Any) -> uvicorn.Con
         host=server.host,
         port=server.port,
         loop=fast_loop,
-        http="httptools",
+        http=BoundedHttp,
         ws="none",
         lifespan="on",
         log_config=None,
