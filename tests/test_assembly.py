@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podium import AsyncPodium
+from podium import AsyncPodium, Hedge
 from podium.assembly import assemble, read_workflow_file
 from podium.conductor import FixedConductor, RulesConductor
 from podium.config import load
@@ -69,6 +69,23 @@ def test_faults_that_make_no_sense_are_refused(tmp_path: Path, faults: str, prob
     text = SCRIPTED.replace("options", f"faults = {faults}\noptions", 1)
     with pytest.raises(ConfigError, match=problem):
         load(settings_file(tmp_path, text))
+
+
+def test_a_worker_may_be_hedged_and_to_whom_is_checked(tmp_path: Path) -> None:
+    other = SCRIPTED.replace('name = "a"', 'name = "b"').partition('[[worker]]\nname = "lead')[0]
+    hedged = "hedge = { after_seconds = 2.0, after_percentile = 95, to = 'b' }\n"
+    text = SCRIPTED.replace("options", hedged + "options", 1) + other
+    settings = load(settings_file(tmp_path, text))
+    assert settings.hedges == {"a": Hedge(after_seconds=2.0, after_percentile=95, to="b")}
+    for wrong, problem in (
+        ("after_seconds = 2.0, to = 'nobody'", "names 'nobody', which is no worker of the pool"),
+        ("after_seconds = 2.0, to = 'lead'", "names 'lead', which is no worker of the pool"),
+        ("after_seconds = 0.0", r"worker\[0\].hedge.after_seconds"),
+        ("to = 'b'", "needs after_seconds or after_percentile"),
+    ):
+        other_way = text.replace(hedged, f"hedge = {{ {wrong} }}\n")
+        with pytest.raises(ConfigError, match=problem):
+            load(settings_file(tmp_path, other_way))
 
 
 def test_a_conductor_can_have_no_faults_of_its_own(tmp_path: Path) -> None:
@@ -176,3 +193,16 @@ async def test_closing_closes_the_workers_that_hold_something_open() -> None:
     async with AsyncPodium([worker], FixedConductor(Workflow((Step("a", "do"),)))) as podium:
         await podium.ask("why?")
     assert worker.closed == 1
+
+
+async def test_hedges_of_the_settings_and_of_the_caller_reach_the_engine(tmp_path: Path) -> None:
+    hedged = "hedge = { after_seconds = 2.0 }\n"
+    text = SCRIPTED.replace("options", hedged + "options", 1) + "[store]\npath = 'runs.db'\n"
+    settings = load(settings_file(tmp_path, text))
+    async with AsyncPodium(settings=settings) as podium:
+        assert (await podium.switchboard()).hedges.policies == settings.hedges != {}
+    async with AsyncPodium(settings=settings, hedges={}) as podium:
+        assert (await podium.switchboard()).hedges.policies == {}
+    async with AsyncPodium(settings=settings, hedges={"x": Hedge(after_seconds=1.0)}) as podium:
+        with pytest.raises(ConfigError, match="the hedge of 'x' names 'x'"):
+            await podium.switchboard()

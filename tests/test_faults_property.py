@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 
 import pytest
 
 from podium.budget import Budget
 from podium.conductor import FixedConductor
-from podium.engine import BreakerPolicy, RetryPolicy, Switchboard
+from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Switchboard
+from podium.engine.hedging import GAVE_WAY
 from podium.events import Event, StepDelta
 from podium.pool import Limits, WorkerProfile
 from podium.providers import Faults, FaultyWorker, ScriptedWorker
@@ -86,11 +87,15 @@ class Time:
 
 
 async def performed(
-    workers: list[Observed], *, stream: bool, breaker: BreakerPolicy | None = None
+    workers: list[Observed],
+    *,
+    stream: bool,
+    breaker: BreakerPolicy | None = None,
+    hedges: Mapping[str, Hedge] | None = None,
 ) -> list[Run]:
     """Many runs, so many of them at once."""
     time = Time()
-    board = Switchboard(RetryPolicy(), breaker, clock=time, sleep=time.sleep)
+    board = Switchboard(RetryPolicy(), breaker, hedges, clock=time, sleep=time.sleep)
     runner = Runner(FixedConductor(DIAMOND), workers, board=board)
     options = Options(budget=Budget(usd=1.0))
     places = asyncio.Semaphore(IN_FLIGHT)
@@ -117,12 +122,7 @@ def attempts_of(runs: list[Run], worker: Observed) -> list[Attempt]:
 def check_exact(runs: list[Run], worker: Observed) -> None:
     """What the runs say of a worker is what it said itself, as far as that can be."""
     attempts = attempts_of(runs, worker)
-    good = [attempt for attempt in attempts if attempt.error is None]
-    key = str
-    assert sorted((a.usage for a in good), key=key) == sorted(map(believable, worker.said), key=key)
-    for attempt in good:
-        assert attempt.cost_usd == PRICE.cost(attempt.usage)
-        assert attempt.cost_usd is None or attempt.cost_usd > 0
+    check_replies(attempts, worker)
     bad = [attempt for attempt in attempts if attempt.error is not None]
     refused = sum("is not called for" in (attempt.error or "") for attempt in bad)
     injected = worker.worker.injected
@@ -130,6 +130,15 @@ def check_exact(runs: list[Run], worker: Observed) -> None:
     assert free == refused + sum(injected[kind] for kind in UNBILLED)
     assert all(a.usage == NO_USAGE or a.cost_usd is None for a in bad), "unknown is not zero"
     assert len(attempts) == worker.worker.calls + refused
+
+
+def check_replies(attempts: list[Attempt], worker: Observed) -> None:
+    good = [attempt for attempt in attempts if attempt.error is None]
+    key = str
+    assert sorted((a.usage for a in good), key=key) == sorted(map(believable, worker.said), key=key)
+    for attempt in good:
+        assert attempt.cost_usd == PRICE.cost(attempt.usage)
+        assert attempt.cost_usd is None or attempt.cost_usd > 0
 
 
 def check_ended(run: Run) -> None:
@@ -169,3 +178,30 @@ async def test_a_worker_that_is_down_is_hardly_asked_and_every_run_is_answered()
     assert down.worker.calls < RUNS / 4, "half of 1,200 steps are its own"
     for worker in workers:
         check_exact(runs, worker)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+async def test_hedged_runs_all_end_and_every_call_of_theirs_is_on_record(stream: bool) -> None:
+    faults = replace(Faults.evenly(0.3), latency_seconds=0.0002, retry_after_seconds=0.0)
+    first, second = observed("first", faults), observed("second", faults)
+    reserve = observed("reserve", faults)
+    workers = [first, second, reserve]
+    hedges = {
+        "first": Hedge(after_seconds=1.0, to="reserve"),
+        "second": Hedge(after_seconds=1.0),
+    }
+    runs = await asyncio.wait_for(performed(workers, stream=stream, hedges=hedges), 60)
+    lost = 0
+    for run in runs:
+        check_ended(run)
+        assert run.spent.calls == len(list(run.calls))
+        assert run.spent.usd <= 1.0
+    for worker in workers:
+        attempts = attempts_of(runs, worker)
+        check_replies(attempts, worker)
+        assert len(attempts) == worker.worker.calls
+        given_up = [attempt for attempt in attempts if attempt.error == GAVE_WAY]
+        assert all(attempt.cost_usd is None for attempt in given_up), "unknown is not zero"
+        lost += len(given_up)
+    assert lost > 20
+    assert sum(run.status == "answered" for run in runs) >= 0.99 * RUNS

@@ -21,7 +21,7 @@ from podium.conductor import (
     RulesConductor,
     Situation,
 )
-from podium.engine import BreakerPolicy, RetryPolicy, Toolbox
+from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
 from podium.errors import PodiumError
 from podium.guardrails import Checked, Grounding, Guardrail, Redaction
 from podium.pool import Limits, Pool, WorkerProfile
@@ -49,6 +49,7 @@ __all__ = [
     "FixedConductor",
     "Grounding",
     "Guardrail",
+    "Hedge",
     "Image",
     "Limits",
     "Message",

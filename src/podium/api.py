@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,14 @@ from podium.assembly import Assembly, assemble, usual_options
 from podium.budget import Account, Budget
 from podium.conductor import Conductor, ModelConductor
 from podium.config import McpSettings, Settings, current_settings
-from podium.engine import BreakerPolicy, RetryPolicy, Switchboard, Toolbox
+from podium.engine import (
+    BreakerPolicy,
+    Hedge,
+    RetryPolicy,
+    Switchboard,
+    Toolbox,
+    check_hedges,
+)
 from podium.errors import UsageError
 from podium.events import Emit, Event
 from podium.guardrails import Guardrail, Hook, as_guardrail
@@ -77,6 +84,7 @@ class AsyncPodium:
         options: Options | None = None,
         retry: RetryPolicy | None = None,
         breaker: BreakerPolicy | None = None,
+        hedges: Mapping[str, Hedge] | None = None,
         store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
@@ -89,6 +97,7 @@ class AsyncPodium:
         self._options = options
         self._retry = retry
         self._breaker = breaker
+        self._hedges = hedges
         self._store = store
         self._settings = settings
         self._http = Http()
@@ -245,7 +254,7 @@ class AsyncPodium:
         """The store comes last: settings that cannot be used must not leave it open."""
         settings = None
         assembly, options, retry = self._assembly, self._options or Options(), self._retry
-        breaker = self._breaker or BreakerPolicy()
+        breaker, hedges = self._breaker or BreakerPolicy(), self._hedges or {}
         if assembly is None:
             settings = self._settings or await current_settings(os.environ)
             assembly = assemble(settings, os.environ, self._http)
@@ -254,9 +263,11 @@ class AsyncPodium:
             options = self._options or usual_options(settings)
             retry = self._retry or settings.retry
             breaker = self._breaker or settings.breaker
+            hedges = settings.hedges if self._hedges is None else self._hedges
         if self._guardrails:
             guardrails = (*assembly.guardrails, *self._guardrails)
             assembly = replace(assembly, guardrails=guardrails)
+        check_hedges(hedges, assembly.pool)
         store = await self._open_store(settings)
         self._to_close.push_async_callback(assembly.close)
         toolbox = self._toolbox
@@ -265,7 +276,8 @@ class AsyncPodium:
         lease = settings.store.lease_seconds if settings is not None else LEASE_SECONDS
         pulse = Pulse(store, seconds=lease / BEATS_PER_LEASE)
         self._to_close.push_async_callback(pulse.close)
-        return House(assembly, store, options, Switchboard(retry, breaker), toolbox, pulse)
+        board = Switchboard(retry, breaker, hedges)
+        return House(assembly, store, options, board, toolbox, pulse)
 
     async def _open_tools(self, servers: Sequence[McpSettings]) -> Toolbox:
         toolbox = McpToolbox(servers, os.environ)

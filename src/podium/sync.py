@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,7 +20,7 @@ from podium.api import CLOSED, AsyncPodium
 from podium.budget import Budget
 from podium.conductor import Conductor
 from podium.config import Settings
-from podium.engine import BreakerPolicy, RetryPolicy, Toolbox
+from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
 from podium.errors import UsageError
 from podium.events import Emit, Event
 from podium.guardrails import Guardrail, Hook
@@ -51,6 +51,7 @@ class Podium:
         options: Options | None = None,
         retry: RetryPolicy | None = None,
         breaker: BreakerPolicy | None = None,
+        hedges: Mapping[str, Hedge] | None = None,
         store: RunStore | Path | str | None = None,
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
@@ -63,6 +64,7 @@ class Podium:
             options=options,
             retry=retry,
             breaker=breaker,
+            hedges=hedges,
             store=store,
             settings=settings,
             toolbox=toolbox,

@@ -141,6 +141,7 @@ async def stressed(settings: Settings, runs: int, *, offline: bool) -> Stressed:
             options=usual_options(settings),
             retry=settings.retry,
             breaker=settings.breaker,
+            hedges=settings.hedges,
         ) as podium:
             began = time.perf_counter()
             done = await _performed(podium, [each.profile.name for each in heard], runs)

@@ -31,7 +31,7 @@ from podium.config.settings import (
     StoreSettings,
     WorkerSettings,
 )
-from podium.engine.retry import BreakerPolicy, RetryPolicy
+from podium.engine.retry import BreakerPolicy, RetryPolicy, check_hedges
 from podium.errors import ConfigError
 from podium.local.adapters import PREFIX as SHIPPED
 from podium.local.adapters import shipped_adapter
@@ -104,6 +104,7 @@ class _Resolver:
             mcp=mcp_settings(config.mcp),
             warnings=(*self._retired(workers), *_rehearsed(workers)),
         )
+        check_hedges(settings.hedges, settings.pool)
         conductor = self._conductor(config.conductor, settings.pool, workers)
         able = [w.profile.name for w in workers if w.profile.provider != CONDUCTOR_PROVIDER]
         guardrails = guardrail_settings(config.guardrail, workers=able, rounds=conductor.rounds)
@@ -127,11 +128,12 @@ class _Resolver:
             _check_address(table.base_url, f"{where}.base_url")
         if secret := secret_in(table.options, f"{where}.options"):
             raise ConfigError(secret_problem(secret))
-        if table.faults and table.provider == CONDUCTOR_PROVIDER:
-            raise ConfigError(
-                f"{where}.faults has no effect on a conductor, which makes no call of its own; "
-                f"give faults to the workers that it calls"
-            )
+        for name, given in (("faults", table.faults), ("hedge", table.hedge)):
+            if given and table.provider == CONDUCTOR_PROVIDER:
+                raise ConfigError(
+                    f"{where}.{name} has no effect on a conductor, which makes no call of its own; "
+                    f"give it to the workers that it calls"
+                )
         return worker_settings(table, self.catalogue)
 
     def _conductor(
@@ -217,6 +219,7 @@ def worker_settings(table: WorkerTable, catalogue: Catalogue) -> WorkerSettings:
         base_url=table.base_url or "",
         key_env=table.key_env or "",
         options={**(entry.options if entry else {}), **table.options},
+        hedge=table.hedge.hedge() if table.hedge else None,
         faults=table.faults.faults() if table.faults else None,
         faults_seed=table.faults.seed if table.faults else 0,
     )

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
 from podium.config.faults import FaultsTable
 from podium.config.guardrails import GuardrailTable
+from podium.config.hedging import HedgeTable
 from podium.config.mcp import McpTable
 from podium.workflow import DEFAULT_MAX_STEPS
 
@@ -303,6 +304,10 @@ class WorkerTable(Table):
     )
     options: dict[str, Any] = Field(
         default={}, description="the vendor's own extras, added to every request"
+    )
+    hedge: HedgeTable | None = Field(
+        default=None,
+        description="when another is asked beside it, for it takes long; when left out, never",
     )
     faults: FaultsTable | None = Field(
         default=None,

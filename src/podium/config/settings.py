@@ -15,7 +15,7 @@ from podium.budget import Budget
 from podium.config.guardrails import GuardrailSettings
 from podium.config.mcp import McpSettings
 from podium.config.schema import ConductorKind, LogForm, PromptLength
-from podium.engine.retry import BreakerPolicy, RetryPolicy
+from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.errors import ConfigError, UnknownWorker
 from podium.pool import Pool, WorkerProfile
 from podium.providers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint
@@ -36,6 +36,7 @@ class WorkerSettings:
     base_url: str = ""
     key_env: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    hedge: Hedge | None = None
     faults: Faults | None = None
     faults_seed: int = 0
 
@@ -130,6 +131,13 @@ class Settings:
             share_question=self.share_question,
             mask_names=self.mask_names,
         )
+
+    @property
+    def hedges(self) -> dict[str, Hedge]:
+        """How calls are hedged, by the names of those that are."""
+        return {
+            worker.profile.name: worker.hedge for worker in self.workers if worker.hedge is not None
+        }
 
     def __getitem__(self, name: str) -> WorkerSettings:
         """The worker of that name."""

@@ -3,7 +3,7 @@
 from podium.engine.assignment import Assignment, Delegation, Nest, Scope
 from podium.engine.calls import Calls, Switchboard
 from podium.engine.execution import Execution
-from podium.engine.retry import BreakerPolicy, RetryPolicy
+from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
 from podium.engine.toolbox import Toolbox, servers_of, toolbox_excluding
 
 __all__ = [
@@ -12,11 +12,13 @@ __all__ = [
     "Calls",
     "Delegation",
     "Execution",
+    "Hedge",
     "Nest",
     "RetryPolicy",
     "Scope",
     "Switchboard",
     "Toolbox",
+    "check_hedges",
     "servers_of",
     "toolbox_excluding",
 ]

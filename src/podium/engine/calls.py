@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
@@ -17,9 +17,11 @@ from podium.budget import Hold, Ledger, capped, estimated_input_tokens
 from podium.engine.breaker import Breakers
 from podium.engine.deadlines import Deadlines
 from podium.engine.gate import Clock, Gate, Sleep
-from podium.engine.retry import BreakerPolicy, RetryPolicy
+from podium.engine.hedging import Hedges
+from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.errors import (
     BadReply,
+    BudgetExhausted,
     PodiumError,
     RequestRefused,
     TimedOut,
@@ -47,8 +49,8 @@ MayGiveWay = Callable[[], bool]
 
 
 class Switchboard:
-    """What all calls of a process share: the retry policy, the clock, each worker's gate and
-    breaker. Without a policy for them there are no breakers."""
+    """What all calls of a process share: the retry policy, the clock, each worker's gate, breaker
+    and hedge. Without a policy for them there are no breakers."""
 
     deadlines: Deadlines
 
@@ -56,6 +58,7 @@ class Switchboard:
         self,
         retry: RetryPolicy | None = None,
         breaker: BreakerPolicy | None = None,
+        hedges: Mapping[str, Hedge] | None = None,
         *,
         clock: Clock = time.perf_counter,
         sleep: Sleep = asyncio.sleep,
@@ -63,6 +66,7 @@ class Switchboard:
         self.retry = retry or RetryPolicy()
         self.breakers = Breakers(breaker, clock)
         self.ailing = self.breakers.ailing
+        self.hedges = Hedges(hedges or {})
         self.clock = clock
         self.sleep = sleep
         self._gates: dict[str, Gate] = {}
@@ -148,6 +152,25 @@ class Calls:
                     request = on_retry(worker.profile.name, error, wait)
                 await board.sleep(wait)
                 attempt += 1
+
+    async def beside(
+        self, worker: Worker, request: Request, on_delta: OnDelta | None
+    ) -> Reply | None:
+        """Call the worker once, beside another call that takes long; None where that cannot be
+        paid at once, or the worker's breaker is open."""
+        board = self._board
+        if board.ailing and board.breakers.refusal(worker.profile.name) is not None:
+            return None
+        try:
+            hold = self._ledger.hold(worker.profile, request, self.share)
+        except BudgetExhausted:
+            return None
+        if hold is None:
+            return None
+        gate = board.gate(worker)
+        if gate.is_open:
+            return await self._attempt(worker, request, hold, on_delta)
+        return await self._pass(gate, worker, request, hold, on_delta)
 
     def _wait_before(
         self, attempt: int, error: WorkerError, worker: Worker, may_give_way: MayGiveWay | None

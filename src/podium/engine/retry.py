@@ -1,12 +1,15 @@
-"""When a failed call is made again, and when a worker that fails is left alone."""
+"""When a failed call is made again, when a worker that fails is left alone, and when another is
+asked beside one that takes long."""
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from podium.errors import WorkerError
+from podium.errors import ConfigError, WorkerError
+from podium.pool import CONDUCTOR_PROVIDER, Pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +51,39 @@ class BreakerPolicy:
     window: int = 50
     cooling_seconds: float = 5.0
     longest_cooling_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hedge:
+    """When another call is made beside one that has not begun to answer: after so many seconds, or
+    when it takes longer than that percentile of the worker's latest calls. With both, the seconds
+    hold until there are calls enough.
+
+    `to` is who is asked; when left out, the worker's `fallback`, or else the same worker again.
+    """
+
+    after_seconds: float | None = None
+    after_percentile: float | None = None
+    to: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.after_seconds is None and self.after_percentile is None:
+            raise ConfigError("a hedge needs after_seconds or after_percentile; give one")
+        if self.after_seconds is not None and not 0 <= self.after_seconds < math.inf:
+            raise ConfigError(f"hedge.after_seconds is {self.after_seconds}; give a number")
+        if self.after_percentile is not None and not 0 < self.after_percentile < 100:
+            raise ConfigError(
+                f"hedge.after_percentile is {self.after_percentile}; give one between 0 and 100"
+            )
+
+
+def check_hedges(hedges: Mapping[str, Hedge], pool: Pool) -> None:
+    """Refuse hedges of workers that are not there, or to such."""
+    able = [worker.name for worker in pool if worker.provider != CONDUCTOR_PROVIDER]
+    for name, hedge in hedges.items():
+        for named in (name, hedge.to or name):
+            if named not in able:
+                raise ConfigError(
+                    f"the hedge of {name!r} names {named!r}, which is no worker of the pool that "
+                    f"can be called; it has {', '.join(able)}"
+                )

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from podium.demands import final_needs, needs_in_words
 from podium.engine.calls import Calls
 from podium.engine.context import compose
+from podium.engine.hedging import Listener, Race
 from podium.engine.nesting import delegation_of, holds_answer, reply_of, taken_up
 from podium.engine.requests import asked_again, never_fitted, request_for, tools_for, turn_of
-from podium.engine.substitutes import substitute_for
+from podium.engine.substitutes import may_stand_in, substitute_for
 from podium.engine.telling import Telling
 from podium.engine.uses import carry_out, with_own_ids
 from podium.errors import (
@@ -44,6 +45,7 @@ from podium.structure import misfit
 
 if TYPE_CHECKING:
     from podium.engine.execution import Execution
+    from podium.worker import Worker
 
 GOES_ON: Final = "its process ended before it was done"
 """What is kept as the error of a step that goes on; only a crash lets it be seen."""
@@ -58,6 +60,7 @@ class StepWork:
     """One step being carried out."""
 
     __slots__ = (
+        "_asked",
         "_begun_by",
         "_calls",
         "_checks",
@@ -81,6 +84,7 @@ class StepWork:
         self._step = execution.assignment.workflow.steps[index]
         self._begun_by = self._step.worker
         self._tried: list[str] = []
+        self._asked = self._step.worker
         self._prompt = ""
         self._nested: list[Run] = []
         self._checks: tuple[Check, ...] = ()
@@ -186,7 +190,8 @@ class StepWork:
         self._tried = [name]
         while True:
             try:
-                return name, await self._ask(name)
+                reply = await self._ask(name)
+                return self._asked, reply
             except WorkerError as error:
                 fallback = self._substitute(name, self._tried)
                 if fallback is None:
@@ -204,6 +209,7 @@ class StepWork:
 
     async def _ask(self, name: str) -> Reply | None:
         """The worker's reply; None where it called tools of the client."""
+        self._asked = name
         execution = self._execution
         worker = execution.workers[name]
         if worker.profile.provider == CONDUCTOR_PROVIDER:
@@ -219,13 +225,20 @@ class StepWork:
         while True:
             if self._turns and not await self._tools_have_answered():
                 return None
-            reply = await self._calls.make(
-                worker,
-                self._request(worker.profile),
-                telling.hear if telling is not None and telling.streams else None,
-                self._retried,
-                self._may_give_way,
-            )
+            hear = telling.hear if telling is not None and telling.streams else None
+            if execution.board.hedges.policies and self._is_hedged(name):
+                listener = Listener(hear, self._retried, self._may_give_way)
+                race = Race(self._calls, execution.board, worker, listener, self._other)
+                worker, reply = await race.run(self._request(worker.profile))
+                self._asked = name = worker.profile.name
+            else:
+                reply = await self._calls.make(
+                    worker,
+                    self._request(worker.profile),
+                    hear,
+                    self._retried,
+                    self._may_give_way,
+                )
             if telling is not None:
                 reply = telling.completed(reply)
             if execution.scope.inspection is not None:
@@ -242,6 +255,23 @@ class StepWork:
                 if telling is None and execution.scope.inspection is None:
                     return reply
                 return await self._concluded(reply, name)
+
+    def _is_hedged(self, name: str) -> bool:
+        """Whether another may be asked beside that worker: not once tools were used, for only who
+        called them knows what for."""
+        return not self._turns and name in self._execution.board.hedges.policies
+
+    def _other(self) -> tuple[Worker, Request] | None:
+        """Who is asked beside a worker that takes long, and what."""
+        execution = self._execution
+        assignment = execution.assignment
+        hedge = execution.board.hedges.policies[self._asked]
+        name = hedge.to or assignment.pool[self._asked].fallback or self._asked
+        is_able = may_stand_in(name, self._asked, assignment, is_final=self._is_final)
+        if not is_able or assignment.pool[name].provider == CONDUCTOR_PROVIDER:
+            return None
+        worker = execution.workers[name]
+        return worker, self._request(worker.profile)
 
     async def _inspected(self, reply: Reply, name: str) -> Reply:
         """The reply as guardrails leave it. They do not see thinking, so nobody else does: of it

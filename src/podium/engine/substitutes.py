@@ -24,6 +24,13 @@ def substitute_for(
     return None
 
 
+def may_stand_in(name: str, worker: str, assignment: Assignment, *, is_final: bool) -> bool:
+    """Whether a worker of that name is there that can do what this one was asked to do."""
+    pool = assignment.pool
+    needs = _needs(pool[worker], assignment, is_final=is_final)
+    return name in pool.names and can(pool[name], needs, pool)
+
+
 def _needs(profile: WorkerProfile, assignment: Assignment, *, is_final: bool) -> Needs:
     """What a substitute of that worker must be able to do in this step."""
     if assignment.terms == NO_TERMS and not assignment.images:
