@@ -40,9 +40,13 @@ from podium.store import open_store
 
 IN_FLIGHT: Final = 4
 LATENCY_SECONDS: Final = 0.05
-LONGEST_LIFE_SECONDS: Final = 0.6
-"""A process is killed at a random moment within so long of being at work."""
+MOST_CALLS_A_LIFE: Final = 24
+"""A process is killed after it has made some calls, at most so many, and a random while: so it gets
+somewhere however slow the machine is."""
 
+LONGEST_WHILE_SECONDS: Final = 2 * LATENCY_SECONDS
+LONGEST_LIFE_SECONDS: Final = 30.0
+BETWEEN_LOOKS_SECONDS: Final = 0.005
 SHARE_KILLED_AT_START: Final = 0.15
 LONGEST_START_SECONDS: Final = 60.0
 
@@ -73,7 +77,7 @@ async def measure_kills(runs: int, seed: int) -> ChaosRow:
             write_scene(directory, port)
             is_done = False
             while not is_done and deaths.count < MOST_KILLS_A_RUN * runs:
-                is_done = await _live(directory, runs, seed, chance)
+                is_done = await _live(directory, port, runs, seed, chance)
                 if not is_done:
                     await _look(directory, port, deaths)
             if not is_done:
@@ -93,19 +97,20 @@ async def _started(directory: Path, runs: int, seed: int) -> asyncio.subprocess.
     )
 
 
-async def _live(directory: Path, runs: int, seed: int, chance: random.Random) -> bool:
+async def _live(directory: Path, port: int, runs: int, seed: int, chance: random.Random) -> bool:
     """One life of the process; whether it got to its end before it was killed."""
     process = await _started(directory, runs, seed)
     assert process.stdout is not None, "the process was started with a pipe"
-    life = chance.uniform(0, LONGEST_LIFE_SECONDS)
+    calls = chance.randint(0, MOST_CALLS_A_LIFE)
     try:
         if chance.random() >= SHARE_KILLED_AT_START:
             async with asyncio.timeout(LONGEST_START_SECONDS):
                 line = await process.stdout.readline()
             if line.decode().strip() != READY:
                 raise ConfigError("the process to be killed did not start; what it said is above")
+            await _until_asked(port, calls, process)
         try:
-            async with asyncio.timeout(life):
+            async with asyncio.timeout(chance.uniform(0, LONGEST_WHILE_SECONDS)):
                 await process.wait()
         except TimeoutError:
             return False
@@ -116,6 +121,16 @@ async def _live(directory: Path, runs: int, seed: int, chance: random.Random) ->
     if process.returncode != 0:
         raise ConfigError("the process to be killed ended by itself; what it said is above")
     return True
+
+
+async def _until_asked(port: int, calls: int, process: asyncio.subprocess.Process) -> None:
+    """Wait until the upstream was asked that often once more, or the process has ended."""
+    until = time.monotonic() + LONGEST_LIFE_SECONDS
+    enough = sum((await asked_of(port)).steps.values()) + calls
+    while process.returncode is None and time.monotonic() < until:
+        if sum((await asked_of(port)).steps.values()) >= enough:
+            return
+        await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
 
 
 async def _rest(directory: Path, runs: int, seed: int) -> None:

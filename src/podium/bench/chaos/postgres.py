@@ -1,7 +1,7 @@
 """A Postgres of the machine's own programs, for as long as it is needed and for nobody else.
 
-What it keeps is gone afterwards, so it need not wait for the disk; it is the servers over it that
-are killed, and never this.
+What it keeps is gone afterwards, so it need not wait for the disk, unless that is to be measured; it
+is the servers over it that are killed, and never this.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ NOBODY: Final = 65534
 
 LONGEST_START_SECONDS: Final = 60.0
 BETWEEN_TRIES_SECONDS: Final = 0.05
+IN_A_HURRY: Final = {"fsync": "off", "full_page_writes": "off"}
 SETTINGS: Final = {
     "listen_addresses": "",
-    "fsync": "off",
-    "full_page_writes": "off",
     "max_connections": "200",
     "log_min_messages": "fatal",
 }
@@ -45,8 +44,9 @@ def programs() -> Path | None:
 
 
 @asynccontextmanager
-async def running_postgres() -> AsyncIterator[str]:
-    """Start one with nothing in it; the address of its database, as `[store] url` has it."""
+async def running_postgres(*, durable: bool = False) -> AsyncIterator[str]:
+    """Start one with nothing in it; the address of its database, as `[store] url` has it. Where it
+    is to be `durable`, it waits for the disk as in earnest."""
     where = programs()
     if where is None:
         raise ConfigError(
@@ -58,7 +58,8 @@ async def running_postgres() -> AsyncIterator[str]:
     try:
         os.chown(directory, user, -1)
         await _run(user, where / "initdb", "-D", f"{directory}/data", *_INITIAL)
-        settings = [word for item in SETTINGS.items() for word in ("-c", "=".join(item))]
+        chosen = SETTINGS if durable else {**SETTINGS, **IN_A_HURRY}
+        settings = [word for item in chosen.items() for word in ("-c", "=".join(item))]
         server = await asyncio.create_subprocess_exec(
             *(str(where / "postgres"), "-D", f"{directory}/data", "-k", directory, *settings),
             stdin=asyncio.subprocess.DEVNULL,
