@@ -383,3 +383,26 @@ def test_a_fault_that_nobody_foresaw_is_one_line_too(
     monkeypatch.setenv("PODIUM_DEBUG", "1")
     ended = podium("ask", "--pool", make_pool(), "--conductor", "router", "q?")
     assert "Traceback" in ended.err
+
+
+def test_guardrails_of_the_configuration_hold_on_the_command_line(
+    podium: Podium, tmp_path: Path
+) -> None:
+    pool = tmp_path / "guarded.toml"
+    text = SCRIPTED_POOL.read_text("utf-8")
+    pool.write_text(f'[[guardrail]]\nkind = "redact"\nname = "privacy"\n\n{text}', "utf-8")
+    ended = podium("ask", "--pool", str(pool), "Who is ada@example.com?")
+    assert ended.code == 0
+    run_id = podium("runs", "list", "--json").json[0]["run_id"]
+    shown = podium("runs", "show", run_id).out
+    assert "question: Who is [e-mail 1]?" in shown
+    assert "the guardrail privacy redacted the question: 1 × e-mail" in shown
+    assert "ada@example.com" not in podium("runs", "export", run_id).out
+    blocking = pool.read_text("utf-8").replace(
+        'kind = "redact"', 'kind = "redact"\naction = "block"'
+    )
+    pool.write_text(blocking, "utf-8")
+    blocked = podium("ask", "--pool", str(pool), "Who is ada@example.com?")
+    assert blocked.code == 1
+    assert "the guardrail 'privacy' blocked the question: it holds 1 × e-mail" in blocked.complaint
+    assert "resume" not in blocked.complaint

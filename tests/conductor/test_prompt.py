@@ -442,3 +442,14 @@ def test_every_prompt_file_is_in_use() -> None:
     }
     folder = resources.files("podium.conductor").joinpath("prompts")
     assert used == {file.name for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("length", ["full", "compact", "trained"])
+def test_a_conductor_is_told_why_another_plan_is_wanted_and_cannot_accept(length: Length) -> None:
+    situation = after("42")
+    objected = replace(situation, objection="the year\nis made up")
+    prompt = Prompt(length)
+    asked = prompt.messages(objected)[-1].text
+    assert "for this reason: the year is made up" in asked
+    assert objected.answer is None
+    assert "for this reason" not in prompt.messages(situation)[-1].text

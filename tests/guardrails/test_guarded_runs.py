@@ -519,3 +519,52 @@ def test_a_bare_function_is_a_guardrail_everywhere_and_bad_ones_are_refused() ->
         Guardrail("x", politeness, places=("step",))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="it is block or pass"):
         Guardrail("x", politeness, on_error="ignore")  # type: ignore[arg-type]
+
+
+async def test_a_verifier_that_was_asked_when_the_run_was_stopped_is_on_it() -> None:
+    judge = Actor("judge")
+    judge.gate = asyncio.Event()
+    ended: list[Run] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, RunDone):
+            ended.append(event.run)
+
+    def look(checked: Checked) -> Verdict:
+        return Verify("judge", "?", lambda said: Pass(said))
+
+    guard = Guardrail("judged", look, places=("answer",))
+    guarded = runner(Planner(ONE), Actor("a"), judge, guardrails=[guard])
+    task = asyncio.create_task(guarded.run("?", emit=emit))
+    while not judge.asked:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (run,) = ended
+    assert (run.status, run.answer) == ("interrupted", None)
+    assert [call.worker for call in run.calls] == ["a", "judge"]
+    assert run.spent.calls == 2
+
+
+async def test_a_run_that_goes_on_is_guarded_and_pays_nothing_twice() -> None:
+    judge = Actor("judge", lambda _: "fine")
+
+    def look(checked: Checked) -> Verdict:
+        return Verify("judge", "?", lambda said: Pass(said))
+
+    guard = Guardrail("judged", look, places=("reply",))
+    fails = [True]
+
+    def act(request: Request) -> str | Exception:
+        return RequestRefused("no") if fails[0] else "42"
+
+    guarded = runner(Planner(TWO), Actor("a"), Actor("b", act), judge, guardrails=[guard])
+    run = await guarded.run("?")
+    assert run.status == "partial"
+    fails[0] = False
+    again = await guarded.resume(load(dump(run)))
+    assert (again.status, again.answer) == ("answered", "42")
+    assert len(judge.asked) == 2
+    assert sorted(call.worker for call in again.calls) == ["a", "b", "b", "judge", "judge"]
+    assert again.spent.calls == 5

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from podium.cli.text import clean, local_time, money, one_line, seconds, tokens_of
-from podium.cli.wording import ending, plan_line, step_line, total
-from podium.run import Attempt, Check, Round, Run, StepRecord, total_usage
+from podium.cli.wording import check_line, ending, plan_line, step_line, total
+from podium.run import Attempt, Check, Round, Run, StepRecord
 
 INDENT: Final = "  "
 
@@ -77,15 +77,8 @@ def _of_attempts(attempts: tuple[Attempt, ...], prompts: bool) -> Iterator[str]:
 
 
 def _of_checks(checks: tuple[Check, ...], indent: str) -> Iterator[str]:
-    """What guardrails did, and what their verifiers took."""
     for check in checks:
-        by = ""
-        if check.attempts:
-            calls = f"{tokens_of(total_usage(iter(check.attempts)))}"
-            by = f" (asked {check.attempts[-1].worker}: {calls})"
-        why = f": {check.reason}" if check.reason else ""
-        line = f"the guardrail {check.guardrail} {check.deed} the {check.place}{why}{by}"
-        yield indent + one_line(line)
+        yield indent + one_line(check_line(check))
 
 
 def _indented(text: str, depth: int) -> Iterator[str]:

@@ -6,8 +6,8 @@ from collections import Counter
 
 from podium.cli.output import say
 from podium.cli.text import one_line
-from podium.cli.wording import ending, plan_line, step_line, total
-from podium.events import Event, Planned, RunDone, RunStarted, StepDone, StepRetried
+from podium.cli.wording import check_line, ending, plan_line, step_line, total
+from podium.events import Event, GuardrailActed, Planned, RunDone, RunStarted, StepDone, StepRetried
 from podium.run import Run
 
 
@@ -34,6 +34,8 @@ class Lines:
                     self._say(run, f"  note: {warning}")
             case StepRetried():
                 self._say(self._runs[event.run_id], self._asked_again(event))
+            case GuardrailActed(run_id, check):
+                self._say(self._runs[run_id], check_line(check))
             case StepDone(run_id, step):
                 self._say(self._runs[run_id], f"step {step.index} {step.worker}: {ending(step)}")
             case RunDone(run) if run.depth == 0:

@@ -23,6 +23,7 @@ _SPENT: Final = re.compile(r"budget is spent: (\w+) is capped at")
 
 _REFUSED: Final = re.compile(
     r"so check its key|answered HTTP (?:3\d\d|4(?!08|09|25|29)\d\d)|is excluded from this run"
+    r"|the guardrail .{1,200} blocked the question"
 )
 """How errors read of which the same request can only make another."""
 

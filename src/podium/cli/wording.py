@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from podium.cli.text import counted, money, reads, seconds, tokens_of
-from podium.run import Round, Run, StepRecord
+from podium.run import Check, Round, Run, StepRecord, total_usage
 from podium.workflow import Step
 
 
@@ -37,6 +37,16 @@ def ending(record: StepRecord) -> str:
     if record.status == "done":
         return f"done, {took(record)}"
     return f"{record.status}: {record.error}"
+
+
+def check_line(check: Check) -> str:
+    """What a guardrail did, and what its verifier took."""
+    why = f": {check.reason}" if check.reason else ""
+    by = ""
+    if check.attempts:
+        used = tokens_of(total_usage(iter(check.attempts)))
+        by = f" (asked {check.attempts[-1].worker}: {used})"
+    return f"the guardrail {check.guardrail} {check.deed} the {check.place}{why}{by}"
 
 
 def total(run: Run) -> str:
