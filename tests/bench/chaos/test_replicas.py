@@ -183,4 +183,4 @@ async def test_no_question_is_lost_or_run_twice_while_servers_are_killed(
     row = await measure_replicas(1.0, seed=1)
     assert row.holds, row
     assert row.figures["kills"] != 0
-    assert row.runs > 16
+    assert row.runs >= 16
