@@ -6,11 +6,11 @@ RUN python -m venv /opt/podium
 ENV PATH=/opt/podium/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /build
 # What it needs first, by its lock file: a change of Podium's own code leaves this layer as it is.
-COPY requirements.lock ./
-RUN pip install --require-hashes --requirement requirements.lock
+COPY requirements-serve.lock ./
+RUN pip install --require-hashes --requirement requirements-serve.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN pip install '.[postgres,otel]'
+RUN pip install --no-deps .
 
 FROM python:3.13-slim
 # libgomp1 is what llama.cpp needs of the system, for models that run on this machine.

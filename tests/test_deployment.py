@@ -42,7 +42,7 @@ def test_the_image_runs_as_an_ordinary_user_from_a_slim_base() -> None:
 def test_the_image_takes_in_what_it_is_made_of_and_no_secret() -> None:
     copied = [rest for name, rest in INSTRUCTIONS if name in ("COPY", "ADD")]
     assert copied == [
-        "requirements.lock ./",
+        "requirements-serve.lock ./",
         "pyproject.toml README.md LICENSE ./",
         "src ./src",
         "--from=build /opt/podium /opt/podium",
@@ -50,7 +50,7 @@ def test_the_image_takes_in_what_it_is_made_of_and_no_secret() -> None:
     assert not [name for name, _ in INSTRUCTIONS if name == "ARG"]
     assert not re.search(r"(KEY|TOKEN|PASSWORD|SECRET)\s*=", DOCKERFILE)
     allowed = [line[1:] for line in ignored() if line.startswith("!")]
-    assert allowed == ["requirements.lock", "pyproject.toml", "README.md", "LICENSE", "src"]
+    assert allowed == ["requirements-serve.lock", "pyproject.toml", "README.md", "LICENSE", "src"]
     assert ignored()[0] == "*"
 
 
@@ -60,7 +60,8 @@ def ignored() -> list[str]:
 
 
 def test_what_the_image_installs_is_locked_with_hashes() -> None:
-    assert "--require-hashes --requirement requirements.lock" in DOCKERFILE
+    installing = re.findall(r"pip install (.*)", DOCKERFILE)
+    assert installing == ["--require-hashes --requirement requirements-serve.lock", "--no-deps ."]
 
 
 def test_the_image_is_healthy_where_the_server_says_so_and_asks_for_keys() -> None:
