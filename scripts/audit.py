@@ -30,6 +30,8 @@ ALLOWED = (
 PINNED = re.compile(r"[a-z0-9][a-z0-9._-]*(\[[a-z0-9,_-]+\])?==[^\s;]+(\s*;.*)?")
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 COULD_NOT_LOOK = ("ConnectionError", "Max retries", "ServiceError", "Failed to", "timed out")
+NOT_LOOKED_UP = "could not be audited"
+"""What pip-audit says of a version that its database does not have, or that a mirror hides."""
 
 
 def entries(lock: str) -> Iterator[str]:
@@ -103,6 +105,8 @@ def look_up(root: Path) -> int:
         if ended.returncode and any(each in told for each in COULD_NOT_LOOK):
             say(f"SKIPPED: {lock.name} could not be looked up: {told.strip().splitlines()[-1]}")
             continue
+        if unknown := told.count(NOT_LOOKED_UP):
+            say(f"SKIPPED: {unknown} versions of {lock.name} are not in the database, or hidden")
         say(f"{lock.name}: {told.strip()}")
         worst = max(worst, ended.returncode)
     return worst
