@@ -476,6 +476,7 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
         run, results=[ToolResult(run.waiting_for[0].id, "bob@example.com says hello")]
     )
     assert (again.status, again.answer) == ("answered", "done")
+    assert [check.place for check in again.all_checks] == ["question", "reply", "reply"]
     assert "[e-mail 2] says hello" in repr(actor.requests[-1])
     assert "bob@" not in json.dumps(dump(again))
     assert MAIL not in json.dumps(dump(again))
@@ -568,3 +569,37 @@ async def test_a_run_that_goes_on_is_guarded_and_pays_nothing_twice() -> None:
     assert len(judge.asked) == 2
     assert sorted(call.worker for call in again.calls) == ["a", "b", "b", "judge", "judge"]
     assert again.spent.calls == 5
+
+
+async def test_a_step_that_has_not_begun_when_something_is_blocked_does_not() -> None:
+    plan = Workflow((Step("slow", "x"), Step("b", "y"), Step("c", "z", (0,))))
+    slow, after = Actor("slow"), Actor("c")
+    slow.gate = asyncio.Event()
+
+    def look(checked: Checked) -> Verdict:
+        if checked.worker == "b":
+            assert slow.gate is not None
+            slow.gate.set()
+            return Block("no")
+        return Pass()
+
+    guard = Guardrail("no-b", look, places=("reply",))
+    run = await runner(Planner(plan), slow, Actor("b"), after, guardrails=[guard]).run("?")
+    assert not after.asked
+    assert [step.status for step in run.steps] == ["done", "failed", "skipped"]
+
+
+async def test_what_verifying_the_question_took_counts_once_though_runs_are_nested() -> None:
+    def look(checked: Checked) -> Verdict:
+        return Verify("judge", "?", lambda said: Pass(said))
+
+    guard = Guardrail("judged", look, places=("question",))
+    run = await runner(
+        Planner(Workflow((Step("conductor", "split"),)), ONE),
+        ConductorWorker(),
+        Actor("a"),
+        Actor("judge"),
+        guardrails=[guard],
+    ).run("?")
+    assert [call.worker for call in run.calls] == ["judge", "a"]
+    assert run.spent.calls == 2
