@@ -512,6 +512,18 @@ async def test_five_hundred_steps_are_looked_at_without_a_halt(page: Page, site:
         assert min(took) < WITHIN_MILLISECONDS, f"{what} took {took} ms"
 
 
+async def test_lines_that_are_long_together_are_not_dashed(page: Page, site: Site) -> None:
+    """Every dash of them would be drawn: half a second of it, before anything else is."""
+    lines = "path => getComputedStyle(path).strokeDasharray"
+    for steps, is_dashed in ((6, True), (500, False)):
+        await site.store.finish(long_run(steps))
+        await page.goto(run_url(site, long_run(steps)))
+        await step(page, steps - 1).wait_for()
+        implied = page.locator(".graph-implied")
+        assert (await implied.get_attribute("d") or "").count("M") >= steps - 5
+        assert (await implied.evaluate(lines) != "none") == is_dashed
+
+
 async def until_opened(page: Page, selector: str, index: int) -> float:
     """Milliseconds from a click until the step is open and drawn; what it was sent comes then."""
     taken = await page.evaluate(

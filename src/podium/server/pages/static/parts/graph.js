@@ -18,6 +18,12 @@ const OTHER_GLYPH = '–';
  */
 const MOST_LINES = 1500;
 
+/**
+ * Lines longer than this together, in pixels, are not dashed: every dash is drawn by itself, also
+ * those that nobody has scrolled to.
+ */
+const LONGEST_DASHED = 60_000;
+
 /** The point of the arrow at which every line into a step ends. */
 const PORT = `M-6 ${NODE.height / 2 - 4}l6 4l-6 4z`;
 
@@ -77,8 +83,8 @@ class Graph {
         },
       },
       drawing.lanes.map((lane, index) => laneOf(lane, index)),
-      s('path', { class: 'graph-implied', d: drawsAll ? this.#lines(implied) : '' }),
-      s('path', { class: 'graph-lines', d: isLegible(direct) ? this.#lines(direct) : '' }),
+      this.#drawn(s('path', { class: 'graph-implied' }), drawsAll ? implied : []),
+      this.#drawn(s('path', { class: 'graph-lines' }), isLegible(direct) ? direct : []),
       this.#flow,
       this.#chosen,
       this.#nodes.map((node) => node.element),
@@ -110,19 +116,23 @@ class Graph {
     this.#selected = index;
     this.#nodes[index].element.setAttribute('aria-pressed', 'true');
     const { reads } = this.#drawing;
-    this.#chosen.setAttribute('d', this.#lines(reads.map((own, at) => (at === index ? own : []))));
+    this.#drawn(this.#chosen, reads.map((own, at) => (at === index ? own : [])));
   }
 
   /**
-   * The lines from what each step is given here to that step.
+   * Draw the lines from what each step is given here to that step.
+   * @param {SVGElement} path
    * @param {number[][]} from
    */
-  #lines(from) {
+  #drawn(path, from) {
     const { places } = this.#drawing;
-    return from
-      .flatMap((own, index) => own.map((read) => line(places[read], places[index])))
-      .slice(0, MOST_LINES)
-      .join('');
+    const ends = from
+      .flatMap((own, index) => own.map((read) => [places[read], places[index]]))
+      .slice(0, MOST_LINES);
+    const length = ends.reduce((sum, [start, end]) => sum + end.x - start.x, 0);
+    path.setAttribute('d', ends.map(([start, end]) => line(start, end)).join(''));
+    path.classList.toggle('graph-long', length > LONGEST_DASHED);
+    return path;
   }
 
   #drawFlow() {
@@ -130,7 +140,7 @@ class Graph {
     const { reads } = this.#drawing;
     const isRunning = (/** @type {number} */ index) => this.#nodes[index].state === 'running';
     const flowing = reads.map((own, index) => (isRunning(index) ? own : []));
-    this.#flow.setAttribute('d', this.#lines(flowing));
+    this.#drawn(this.#flow, flowing);
   }
 
   /** @param {number} index */
