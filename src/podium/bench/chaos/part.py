@@ -85,10 +85,8 @@ async def _fuzz(order: Order, say: Say) -> Rows:
     from podium.bench.chaos.fuzzing import measure_fuzz
 
     extent = order.extent
-    row = await asyncio.to_thread(
-        measure_fuzz, extent.plans, extent.bodies, order.seed, extent.processes
-    )
-    return Rows((row,))
+    counts = (extent.plans, extent.bodies, order.seed, extent.processes)
+    return Rows((await asyncio.to_thread(measure_fuzz, *counts, is_quick=order.quick),))
 
 
 async def _peer(order: Order, say: Say) -> Rows:

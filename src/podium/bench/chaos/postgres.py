@@ -1,7 +1,7 @@
 """A Postgres of the machine's own programs, for as long as it is needed and for nobody else.
 
-What it keeps is gone afterwards, so it need not wait for the disk, unless that is to be measured; it
-is the servers over it that are killed, and never this.
+What it keeps is gone afterwards, so it need not wait for the disk, unless just that is measured.
+It is the servers over it that are killed, and never this.
 """
 
 from __future__ import annotations
