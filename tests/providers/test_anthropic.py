@@ -552,8 +552,9 @@ async def test_thinking_without_a_signature_is_not_sent_back(vendor: Vendor, ada
             Usage(10, 2, 0, None, 0),
         ),
         (USAGE, COUNTED),
+        ({**USAGE, "output_tokens": -2}, UNKNOWN_USAGE),
     ],
-    ids=["not said", "cache not used", "everything"],
+    ids=["not said", "cache not used", "everything", "below zero"],
 )
 async def test_input_includes_what_the_cache_read_and_wrote(
     vendor: Vendor, ada: Worker, usage: dict[str, Any], counted: Usage

@@ -339,8 +339,14 @@ async def test_content_in_parts_is_split_into_thinking_and_words(
             },
             Usage(5, 2, 3, None, 0),
         ),
+        ({"prompt_tokens": -1, "completion_tokens": 2}, UNKNOWN_USAGE),
+        ({"prompt_tokens": 10**400, "completion_tokens": 2}, UNKNOWN_USAGE),
+        ({"prompt_tokens": "five", "completion_tokens": True}, UNKNOWN_USAGE),
     ],
-    ids=["nothing", "plain", "details", "thinking counted beside", "deepseek's cache"],
+    ids=[
+        *("nothing", "plain", "details", "thinking counted beside", "deepseek's cache"),
+        *("below zero", "beyond all measure", "no numbers"),
+    ],
 )
 async def test_usage_is_what_the_server_said_and_unknown_where_it_did_not(
     vendor: Vendor, hire: Hire, usage: dict[str, Any], counted: Usage

@@ -341,8 +341,9 @@ async def test_another_models_calls_are_marked_as_such_for_newer_models(
         (None, UNKNOWN_USAGE),
         ({"promptTokenCount": 5, "totalTokenCount": 5}, Usage(5, 0, 0, 0, 0)),
         (USAGE, COUNTED),
+        ({**USAGE, "promptTokenCount": -5}, UNKNOWN_USAGE),
     ],
-    ids=["not said", "zeros are left out", "everything"],
+    ids=["not said", "zeros are left out", "everything", "below zero"],
 )
 async def test_output_includes_the_thoughts(
     vendor: Vendor, ada: Worker, usage: dict[str, Any] | None, counted: Usage

@@ -315,14 +315,11 @@ async def test_a_stream_that_ends_before_its_reply_was_broken_off(
         (b"\xff\xfe{}", "not UTF-8"),
         ('{"choices": []}'.encode("utf-16"), "not UTF-8"),
         (b'{"usage": ' + b"9" * 5000 + b"}", "expected JSON, got"),
-        (b'{"usage": {"prompt_tokens": ' + b"9" * 400 + b"}}", "expected a count"),
         (b"[" * 100_000, "expected JSON, got"),
         (b'{"choices": {}}', "expected a list as choices, got dict"),
         (b'{"choices": [3]}', "expected an object as choices, got int"),
         (b'{"choices": [{"message": {"content": 3}}]}', "expected text as content, got int"),
         (b'{"choices": []}', "expected choices with a message, got none"),
-        (b'{"usage": {"prompt_tokens": -1}}', "expected a count as prompt_tokens, got int '-1'"),
-        (b'{"usage": {"prompt_tokens": true}}', "expected a count as prompt_tokens"),
     ],
 )
 async def test_a_reply_that_is_not_one_is_named_as_bad(

@@ -374,9 +374,14 @@ async def test_a_response_that_is_not_complete_is_bad(vendor: Vendor, ada: Worke
         await ada.reply(ASKED)
 
 
-async def test_a_response_without_usage_leaves_it_unknown(vendor: Vendor, ada: Worker) -> None:
+async def test_a_response_without_usage_or_with_an_impossible_one_leaves_it_unknown(
+    vendor: Vendor, ada: Worker
+) -> None:
     vendor.says(response(message(words("ok")), usage=None))
     assert (await ada.reply(ASKED)).usage == UNKNOWN_USAGE
+    vendor.says(response(message(words("ok")), usage={**USAGE, "input_tokens": -1}))
+    reply = await ada.reply(ASKED)
+    assert (reply.text, reply.usage) == ("ok", UNKNOWN_USAGE)
 
 
 async def test_the_key_of_the_prompt_cache_is_passed_on(

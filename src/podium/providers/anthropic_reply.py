@@ -80,6 +80,7 @@ class MessageAssembly:
         self._schema_tool = schema_tool
         self._blocks: dict[int, _Block] = {}
         self._counts: dict[str, int | None] = {}
+        self._is_miscounted = False
         self._stop_reason = ""
         self._stop_sequence = ""
         self._explanation = ""
@@ -175,7 +176,14 @@ class MessageAssembly:
         self._explanation = wire.text(wire.member(end, "stop_details"), "explanation")
 
     def _take_usage(self, usage: Document) -> None:
-        """Counts are cumulative: a later one replaces an earlier one."""
+        """Counts are cumulative: a later one replaces an earlier one. Counts that cannot be make
+        all of them unknown, and the reply no worse."""
+        try:
+            self._take_counts(usage)
+        except Malformed:
+            self._is_miscounted = True
+
+    def _take_counts(self, usage: Document) -> None:
         for name in _COUNTS:
             if name in usage:
                 # The API writes null for a cache that was not used.
@@ -214,7 +222,7 @@ class MessageAssembly:
 
     def _usage(self) -> Usage:
         """As Podium counts: the API's input_tokens leave out what the cache read and wrote."""
-        if not self._counts:
+        if not self._counts or self._is_miscounted:
             return UNKNOWN_USAGE
         fresh = self._counts.get("input_tokens")
         cached = self._counts.get("cache_read_input_tokens")

@@ -17,7 +17,7 @@ from podium.providers import faults, parts, wire
 from podium.providers.chat import ChatDialect
 from podium.providers.wire import Document, Malformed
 from podium.request import Delta, Finish, Reply, Request, Thinking, ToolCall
-from podium.usage import UNKNOWN_USAGE, Usage, believable
+from podium.usage import UNKNOWN_USAGE, Usage
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "stop": "stop",
@@ -181,6 +181,7 @@ class ChatAssembly:
         return (Thinking("".join(self._thinking), opaque, self._profile.model),)
 
 
+@wire.counted
 def usage_of(document: Document, dialect: ChatDialect) -> Usage:
     """The usage object as Podium counts. What a server did not send stays unknown."""
     prompt = wire.member(document, "prompt_tokens_details")
@@ -198,14 +199,13 @@ def usage_of(document: Document, dialect: ChatDialect) -> Usage:
         and wire.count(document, "total_tokens") == inputs + outputs + reasoning
     ):
         outputs += reasoning  # this server counts thinking beside the completion, not in it
-    usage = Usage(
+    return Usage(
         input_tokens=inputs,
         output_tokens=outputs,
         cached_input_tokens=cached,
         reasoning_tokens=reasoning,
         cache_write_tokens=wire.count(prompt, "cache_write_tokens") if dialect.cache_writes else 0,
     )
-    return believable(usage)
 
 
 def merged_details(details: list[Document]) -> list[dict[str, Any]]:

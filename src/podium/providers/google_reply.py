@@ -10,7 +10,7 @@ from podium.errors import BadReply
 from podium.providers import faults, parts, wire
 from podium.providers.wire import Document, Malformed
 from podium.request import Delta, Finish, Reply, Thinking, ToolCall
-from podium.usage import UNKNOWN_USAGE, Usage, believable
+from podium.usage import UNKNOWN_USAGE, Usage
 
 _FINISH: Final[Mapping[str, Finish]] = {
     "STOP": "stop",
@@ -119,6 +119,7 @@ class ContentAssembly:
         return (Thinking("".join(self._thinking), opaque, self._asked_model),)
 
 
+@wire.counted
 def usage_of(document: Document) -> Usage:
     """The usage as Podium counts. A zero is left out on this wire, so a missing count is one;
     thoughts are counted beside the candidates, not in them."""
@@ -126,11 +127,10 @@ def usage_of(document: Document) -> Usage:
     def count(name: str) -> int:
         return wire.count(document, name) or 0
 
-    usage = Usage(
+    return Usage(
         input_tokens=count("promptTokenCount") + count("toolUsePromptTokenCount"),
         output_tokens=count("candidatesTokenCount") + count("thoughtsTokenCount"),
         cached_input_tokens=count("cachedContentTokenCount"),
         reasoning_tokens=count("thoughtsTokenCount"),
         cache_write_tokens=0,
     )
-    return believable(usage)

@@ -35,7 +35,7 @@ from podium.request import (
     ToolCall,
     ToolResult,
 )
-from podium.usage import UNKNOWN_USAGE, Usage, believable
+from podium.usage import UNKNOWN_USAGE, Usage
 
 _TEXT_DELTAS: Final = ("response.output_text.delta", "response.refusal.delta")
 _THINKING_DELTAS: Final = (
@@ -229,20 +229,20 @@ def read_response(document: Document, asked_model: str, called: str) -> Reply:
     )
 
 
+@wire.counted
 def usage_of(document: Document) -> Usage:
     """The usage object as Podium counts. What did not come stays unknown."""
     if not document:
         return UNKNOWN_USAGE
     inputs = wire.member(document, "input_tokens_details")
     outputs = wire.member(document, "output_tokens_details")
-    usage = Usage(
+    return Usage(
         input_tokens=wire.count(document, "input_tokens"),
         output_tokens=wire.count(document, "output_tokens"),
         cached_input_tokens=wire.count(inputs, "cached_tokens"),
         reasoning_tokens=wire.count(outputs, "reasoning_tokens"),
         cache_write_tokens=wire.count(inputs, "cache_write_tokens"),
     )
-    return believable(usage)
 
 
 def _thinking(item: Document, asked_model: str) -> Thinking:

@@ -8,12 +8,14 @@ as its empty value; a field of the wrong type is `Malformed`, which the HTTP bor
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Final, ParamSpec
 
-from podium.usage import MOST_TOKENS
+from podium.usage import MOST_TOKENS, UNKNOWN_USAGE, Usage, believable
 
 Document = Mapping[str, Any]
+Arguments = ParamSpec("Arguments")
 
 _NOTHING: Final[Document] = {}
 
@@ -78,6 +80,20 @@ def count(document: Document, key: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_TOKENS:
         raise Malformed(f"expected a count as {key}, got {_shown(value)}")
     return value
+
+
+def counted(read: Callable[Arguments, Usage]) -> Callable[Arguments, Usage]:
+    """A reader of usage objects to which counts that cannot be are unknown, as are all that stand
+    beside what is no count: whoever counts wrongly may still have replied well."""
+
+    @wraps(read)
+    def reading(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Usage:
+        try:
+            return believable(read(*args, **kwargs))
+        except Malformed:
+            return UNKNOWN_USAGE
+
+    return reading
 
 
 def _encodable(value: str) -> str:
