@@ -13,7 +13,7 @@ import pytest
 from podium import AsyncPodium, ScriptedWorker, Step, Workflow
 from podium.errors import StoreError, TakenOver
 from podium.request import Reply, Request
-from podium.run import Run
+from podium.run import Round, Run
 from podium.store import NullStore
 from podium.store.sql import SqlRunStore
 
@@ -102,11 +102,18 @@ class First(NullStore):
         if self.fails:
             raise StoreError("the disk is full")
 
+    async def plan(self, run_id: str, round_: Round) -> None:
+        await asyncio.sleep(0.01)
+        if len(self.done_before) == 1:  # the round is written once more when it is done
+            self.done_before.append(self.worker.calls)
+
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_a_store_that_must_have_a_run_first_has_it_before_the_first_call(fails: bool) -> None:
+async def test_a_store_that_must_have_a_run_first_has_it_and_its_plan_before_the_first_call(
+    fails: bool,
+) -> None:
     worker = ScriptedWorker("solo", "done")
     store = First(worker, fails=fails)
     async with AsyncPodium([worker], store=store) as podium:
         run = await podium.run(WORKFLOW, "Why?")
-    assert (run.status, store.done_before) == ("answered", [0])
+    assert (run.status, store.done_before) == ("answered", [0] if fails else [0, 0])

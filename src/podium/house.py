@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from podium.assembly import Assembly
 from podium.budget import Account, Budget
@@ -24,6 +24,9 @@ from podium.runner import Options, Runner
 from podium.store import Pulse, RunStore
 from podium.watchers import Told, journalled
 from podium.workflow import Workflow
+
+FIXED: Final = "fixed"
+"""Who leads a run of which the workflow was given."""
 
 
 class Wishes(TypedDict, total=False):
@@ -102,9 +105,9 @@ class House:
         """Go on with a run that was cut off, or that waits; raises `Conflict` where somebody else
         is at work on it."""
         claimed = await self._claimed(run, takeover=takeover)
-        conductor = _conductor_of(claimed, self.assembly.conductor)
         self.taken_up.add(claimed.id)
         try:
+            conductor = _conductor_of(claimed, self.assembly.conductor)
             async with journalled(self.store, self.pulse, emit) as told:
                 return await self._runner(conductor, claimed.tier, told).resume(
                     claimed,
@@ -167,7 +170,7 @@ class House:
             nested_conductor=for_tier(tier, self.assembly.conductor),
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
-            begun=told.begun if told is not None else None,
+            on_record=told.on_record if told is not None else None,
         )
 
     def _options_for(self, wishes: Wishes) -> Options:
@@ -198,5 +201,9 @@ class House:
 
 def _conductor_of(run: Run, configured: Conductor) -> Conductor:
     """Who goes on with a run: its own workflow if it was given one, else its tier's conductor."""
-    given = run.rounds[0].workflow if run.rounds and run.conductor == "fixed" else None
+    if run.conductor == FIXED and not run.rounds and configured.name != FIXED:
+        raise UsageError(
+            f"{run.id} was cut off before the workflow that it was given was on record; ask again"
+        )
+    given = run.rounds[0].workflow if run.rounds and run.conductor == FIXED else None
     return FixedConductor(given) if given is not None else for_tier(run.tier, configured)

@@ -65,8 +65,9 @@ SHARE_LEFT_BY_PLANNING = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cast:
     """What a run shares with the runs nested in it. `conductor` leads the nested ones. `call_ids`
-    are those of all tool calls so far. `guard` is None where there are no guardrails. `begun` is
-    awaited once the run itself has begun, before anything is done for it."""
+    are those of all tool calls so far. `guard` is None where there are no guardrails. `on_record`
+    waits until what has happened is, where nothing may be done before: when a run has begun, and
+    when a round of it is planned."""
 
     conductor: Conductor
     workers: Mapping[str, Worker]
@@ -76,7 +77,7 @@ class Cast:
     toolbox: Toolbox | None = None
     call_ids: set[str] = field(default_factory=set)
     guard: Guard | None = None
-    begun: Callable[[], Awaitable[None]] | None = None
+    on_record: Callable[[], Awaitable[None]] | None = None
 
 
 class Performance:
@@ -126,8 +127,7 @@ class Performance:
         self._tell(RunStarted(self._run, parent, restore))
         run = self._run
         try:
-            if self._cast.begun is not None and parent is None:
-                await self._cast.begun()
+            await self._be_on_record()
             await self._all_rounds()
             if self._inspects_answers:
                 await self._check_what_else_answers()
@@ -240,7 +240,12 @@ class Performance:
             raise
         self._rounds[-1] = round_
         self._tell(Planned(self._run.id, round_))
+        await self._be_on_record()
         return not round_.accepted
+
+    async def _be_on_record(self) -> None:
+        if self._cast.on_record is not None and self._run.depth == 0:
+            await self._cast.on_record()
 
     def _is_too_deep(self, name: str) -> bool:
         """Whether that worker is not in the pool only because it would nest too deep."""

@@ -110,8 +110,8 @@ class ConductorWorker(Worker):
 class Runner:
     """Answers questions. `nested_conductor` leads the runs that conductors in the pool begin,
     where it is another one than leads the run itself. `toolbox` holds tools that are carried out
-    inside steps. `guardrails` look at questions, replies and answers, in this order. `begun` is
-    awaited when a run has begun, before anything is done for it."""
+    inside steps. `guardrails` look at questions, replies and answers, in this order. `on_record`
+    waits until what has happened is, where nothing may be done before."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Runner:
         nested_conductor: Conductor | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail] = (),
-        begun: Callable[[], Awaitable[None]] | None = None,
+        on_record: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.conductor = conductor
         self.nested_conductor = nested_conductor or conductor
@@ -132,7 +132,7 @@ class Runner:
         self.board = board or Switchboard()
         self.toolbox = toolbox
         self.guardrails = tuple(guardrails)
-        self.begun = begun
+        self.on_record = on_record
         self._check_workers(self.pool)
 
     async def run(
@@ -295,7 +295,7 @@ class Runner:
             toolbox=toolbox_excluding(self.toolbox, run.exclude),
             call_ids=known_calls(run) if run.rounds or run.history else set(),
             guard=guard,
-            begun=self.begun,
+            on_record=self.on_record,
         )
         performance = Performance(
             cast, run, self.conductor, stream=stream, was_waiting=was_waiting, blocked=blocked

@@ -16,11 +16,11 @@ log = logging.getLogger("podium")
 
 
 class Told(NamedTuple):
-    """Who is told of a run: `emit` takes its events, and `begun` waits until its beginning is on
-    record, where the store says that nothing may be done before."""
+    """Who is told of a run: `emit` takes its events, and `on_record` waits until they are,
+    where the store says that nothing may be done before."""
 
     emit: Emit
-    begun: Callable[[], Awaitable[None]] | None
+    on_record: Callable[[], Awaitable[None]] | None
 
 
 @asynccontextmanager

@@ -11,11 +11,12 @@ from typing import get_args
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from podium.errors import Conflict, NotFound, TakenOver
+from podium.errors import Conflict, NotFound, StoreError, TakenOver
 from podium.process import this_process
 from podium.run import Run, RunStatus, timestamp
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
 from podium.store.sql import SqlRunStore
+from support.postgres import Postgres
 
 ELSEWHERE = "another-machine:1"
 
@@ -286,3 +287,24 @@ async def test_a_run_that_ends_while_its_beat_is_written_was_taken_up_by_nobody(
     monkeypatch.setattr(store._claims, "_said", and_ends)
     assert list(await store.beat([run.id])) == []
     await store.close()
+
+
+async def test_whoever_falls_silent_in_the_middle_of_a_write_keeps_nobody_from_its_runs(
+    postgres: Postgres, make_run: Callable[..., Run]
+) -> None:
+    place = await postgres.empty()
+    paused, other = [await SqlRunStore.open(place, lease_seconds=0.2) for _ in range(2)]
+    run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
+    await paused.begin(run)
+
+    async def fall_silent() -> None:
+        async with paused._transaction() as connection:
+            await paused._claims.touch(connection, run.id)
+            await asyncio.sleep(0.25)
+            async with asyncio.timeout(20):
+                assert await other.claim(run.id, this_process()) == run
+
+    with pytest.raises(StoreError, match="cannot use the store"):
+        await fall_silent()
+    await other.close()
+    await paused.close()

@@ -34,7 +34,7 @@ SETTINGS: Final = {
     "shared_buffers": "16MB",
     "max_connections": "100",
     "autovacuum": "off",
-    "log_min_messages": "fatal",
+    "log_min_messages": "panic",
 }
 
 _DIES_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG

@@ -27,6 +27,15 @@ BUSY_SECONDS: Final = 5
 MAKING_SECONDS: Final = 5
 """How long opening a new file waits for another process that is making it, too."""
 
+CONNECTIONS: Final = 15
+"""The most that a process has to a Postgres; who wants one more waits. They stay open."""
+
+WAITING_SECONDS: Final = 60
+"""How long somebody waits for a connection at the most."""
+
+IDLE_SECONDS: Final = 30.0
+"""How long a process may be silent in the middle of a transaction, unless it is said otherwise."""
+
 _POSTGRES: Final = ("postgres", "postgresql", "postgresql+asyncpg")
 _SQLITE: Final = ("sqlite", "sqlite+aiosqlite")
 
@@ -86,17 +95,30 @@ def _unreadable() -> ConfigError:
     )
 
 
-def connect(place: Place) -> AsyncEngine:
-    """A lazily connecting handle on the database; a new file is made on the way."""
+def connect(place: Place, *, idle_seconds: float = IDLE_SECONDS) -> AsyncEngine:
+    """A lazily connecting handle on the database; a new file is made on the way.
+
+    Whoever is silent for `idle_seconds` in the middle of a transaction is cut off by Postgres: a
+    process that was paused there must not keep others from what it had locked.
+    """
     if place.file is None:
-        return create_async_engine(place.url, hide_parameters=True, pool_pre_ping=True)
+        settings = {"idle_in_transaction_session_timeout": f"{max(1, round(idle_seconds * 1000))}"}
+        return create_async_engine(
+            place.url,
+            hide_parameters=True,
+            pool_pre_ping=True,
+            pool_size=CONNECTIONS,
+            max_overflow=0,  # one above the pool would be made anew each time, which takes longer
+            pool_timeout=WAITING_SECONDS,
+            connect_args={"server_settings": settings},
+        )
     if not place.read_only:
         _make_private(place.file)
     # One connection: SQLite has one writer at a time anyway, and waiting for a place in this
     # queue is fair and free, while SQLite's own lock is polled and may starve somebody.
     # Parameters are hidden because they would put prompts into error messages.
     database = create_async_engine(
-        place.url, hide_parameters=True, pool_size=1, max_overflow=0, pool_timeout=60
+        place.url, hide_parameters=True, pool_size=1, max_overflow=0, pool_timeout=WAITING_SECONDS
     )
     prepare = _prepare_reading if place.read_only else _prepare_sqlite
     event.listen(database.sync_engine, "connect", prepare)

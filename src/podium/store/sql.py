@@ -52,9 +52,9 @@ from podium.store.documents import (
 from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
 from podium.store.sql_accounts import SqlAccounts
+from podium.store.sql_audit import SqlAuditLog
 from podium.store.sql_charges import note_gone, prune_charges, record_usage
 from podium.store.sql_claims import SqlClaims, taken
-from podium.store.sql_audit import SqlAuditLog
 from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
 from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
@@ -121,7 +121,9 @@ class SqlRunStore:
         if to_read and is_only_readable(place):
             place = as_it_is(place)
         with border(place.name):
-            store = cls(place, connect(place), clock, lease_seconds)
+            # In less than a lease, so that a run can be taken over when that is over.
+            database = connect(place, idle_seconds=lease_seconds / 2)
+            store = cls(place, database, clock, lease_seconds)
         try:
             async with store._transaction() as connection:
                 version = await connection.run_sync(

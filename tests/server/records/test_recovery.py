@@ -231,6 +231,15 @@ async def test_a_run_whose_key_is_good_no_longer_is_ended_with_a_cause(place: st
         assert server.worker.calls == 0
 
 
+async def test_a_run_whose_own_workflow_is_not_on_record_is_not_given_another(place: str) -> None:
+    await left_behind(place, replace(cut_off(), rounds=()))
+    async with a_server(place) as server:
+        server.recovery.start()
+        run = await server.until(has_ended)
+        assert (run.status, server.worker.calls) == ("failed", 0)
+        assert "before the workflow that it was given was on record; ask again" in str(run.error)
+
+
 async def test_runs_of_others_and_those_that_wait_for_tools_are_left_alone(place: str) -> None:
     foreign, waiting = cut_off(1, worker="theirs"), replace(cut_off(2), status="waiting")
     await left_behind(place, foreign, waiting, cut_off())

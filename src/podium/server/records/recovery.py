@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from podium.api import AsyncPodium
-from podium.errors import Conflict, NotFound, PodiumError
+from podium.errors import ConfigError, Conflict, NotFound, PodiumError, UsageError
 from podium.events import Event, RunDone
 from podium.pool import Pool
 from podium.process import this_process
@@ -105,8 +105,11 @@ class Recovery:
             await self._go_on(found)
         except (Conflict, NotFound):
             return  # another was quicker, or it was deleted; who lost it later has said so
-        except Refusal as refusal:  # its key is good no longer
-            await self._end(found, str(refusal))
+        except ConfigError as error:  # what is configured elsewhere may be otherwise
+            self._left_alone.add(found.id)
+            LOGGER.warning("cannot go on with %s, which was cut off: %s", found.id, error)
+        except (UsageError, Refusal) as error:  # it cannot go on, or its key is good no longer
+            await self._end(found, str(error))
         except PodiumError as error:
             self._left_alone.add(found.id)
             LOGGER.warning("cannot go on with %s, which was cut off: %s", found.id, error)
