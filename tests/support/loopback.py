@@ -28,6 +28,7 @@ from podium.runner import Options
 from podium.server.access import Gatekeeper
 from podium.server.access.keys import make_key
 from podium.server.app import create_app
+from podium.server.operation.protocol import BoundedHttp
 from podium.server.operation.startup import DIALECTS
 from podium.server.records.keeper import Keeper
 from podium.server.service import Service, opened
@@ -206,7 +207,7 @@ def open_house(directory: Path, settings: ServerSettings | None = None) -> Itera
 def listening(app: FastAPI) -> Iterator[str]:
     """An application on a uvicorn of its own, in a thread of its own; gives its address."""
     configuration = uvicorn.Config(
-        app, host="127.0.0.1", port=0, loop="uvloop", http="httptools", ws="none", log_config=None
+        app, host="127.0.0.1", port=0, loop="uvloop", http=BoundedHttp, ws="none", log_config=None
     )
     server = uvicorn.Server(configuration)
     started = threading.Event()
