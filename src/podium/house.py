@@ -17,6 +17,7 @@ from podium.engine import Switchboard, Toolbox, servers_of
 from podium.errors import ConfigError, Conflict, NotFound, TakenOver, UsageError
 from podium.events import Emit
 from podium.exclusion import check_excluded, excludable
+from podium.guardrails.memory import HookMemory
 from podium.process import is_alive, this_process
 from podium.request import Image, Message, Terms, ToolResult
 from podium.run import Round, Run, Tier
@@ -57,7 +58,8 @@ class Wishes(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """Everything that runs share. `taken_up` are those that are being resumed here."""
+    """Everything that runs share. `taken_up` are those that are being resumed here; `memory` is
+    what guardrails remember of those that wait."""
 
     assembly: Assembly
     store: RunStore
@@ -66,6 +68,7 @@ class House:
     toolbox: Toolbox | None
     pulse: Pulse
     taken_up: set[str] = field(default_factory=set)
+    memory: HookMemory = field(default_factory=HookMemory)
 
     async def ask(self, question: str, wishes: Wishes) -> Run:
         """Answer the question."""
@@ -170,6 +173,7 @@ class House:
             nested_conductor=for_tier(tier, self.assembly.conductor),
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
+            memory=self.memory,
             on_record=told.on_record if told is not None else None,
         )
 

@@ -24,8 +24,9 @@ from podium.errors import (
     UsageError,
 )
 from podium.events import Emit, Planned
-from podium.guardrails import Guard, Guardrail
+from podium.guardrails import Guard, Guardrail, Hook
 from podium.guardrails.admission import let_in, let_in_results, restored
+from podium.guardrails.memory import HookMemory
 from podium.performance import Cast, Performance
 from podium.planning import planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
@@ -123,6 +124,7 @@ class Runner:
         nested_conductor: Conductor | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail] = (),
+        memory: HookMemory | None = None,
         on_record: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.conductor = conductor
@@ -132,6 +134,7 @@ class Runner:
         self.board = board or Switchboard()
         self.toolbox = toolbox
         self.guardrails = tuple(guardrails)
+        self.memory = memory or HookMemory()
         self.on_record = on_record
         self._check_workers(self.pool)
 
@@ -207,7 +210,7 @@ class Runner:
         guard, blocked = None, None
         with_results(run, results)  # what cannot be taken is refused before anybody looks at it
         if self.guardrails:
-            guard = self._guard(ledger, run.exclude)
+            guard = self._guard(ledger, run.exclude, self.memory.take(run.id))
             run, results, blocked = await let_in_results(run, results, guard)
         again = replace(
             run if blocked is not None else with_results(run, results),
@@ -301,9 +304,15 @@ class Runner:
             cast, run, self.conductor, stream=stream, was_waiting=was_waiting, blocked=blocked
         )
         ended = await performance.perform()
-        return ended if guard is None else restored(ended, guard)
+        if guard is None:
+            return ended
+        if ended.status == "waiting":
+            self.memory.keep(ended.id, guard.hooks)
+        return restored(ended, guard)
 
-    def _guard(self, ledger: Ledger, excluded: Collection[str]) -> Guard:
+    def _guard(
+        self, ledger: Ledger, excluded: Collection[str], remembered: Mapping[str, Hook] = {}
+    ) -> Guard:
         """The guardrails of one run, whose verifiers draw on its budget and keep to its rules."""
         self.board.bind()
         started = self.board.clock() - ledger.spent.seconds
@@ -313,7 +322,7 @@ class Runner:
             calls.share = SHARE_LEFT_BY_VERIFIERS
             return calls
 
-        return Guard(self.guardrails, self.workers, metered)
+        return Guard(self.guardrails, self.workers, metered, remembered)
 
     def _pool_for(self, options: Options) -> Pool:
         pool = self.pool.without(options.exclude) if options.exclude else self.pool

@@ -603,3 +603,54 @@ async def test_what_verifying_the_question_took_counts_once_though_runs_are_nest
     ).run("?")
     assert [call.worker for call in run.calls] == ["judge", "a"]
     assert run.spent.calls == 2
+
+
+async def test_whoever_asked_has_their_values_in_calls_of_their_tools_and_after_them() -> None:
+    def act(request: Request) -> Reply:
+        said = repr(request.messages)
+        assert MAIL not in said
+        assert "bob@" not in said
+        if request.messages[-1].role == "tool":
+            return Reply("sent to [e-mail 1], from [e-mail 2]", Usage(1, 1, 0, 0, 0))
+        call = ToolCall("c1", "look", json.dumps({"to": "[e-mail 1]"}))
+        return Reply("", Usage(1, 1, 0, 0, 0), finish="tool", tool_calls=(call,))
+
+    for nested in (False, True):
+        kept: list[Run] = []
+
+        def emit(event: Event, kept: list[Run] = kept) -> None:
+            if isinstance(event, RunDone) and event.run.depth == 0:
+                kept.append(event.run)
+
+        plans = (Workflow((Step("conductor", "split"),)), ONE) if nested else (ONE,)
+        guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+        workers = (ConductorWorker(), Actor("a", act, can=("tools",)))
+        guarded = runner(Planner(*plans), *workers, guardrails=[guard])
+        options = Options(terms=Terms(tools=(TOOL,)))
+        run = await guarded.run(f"mail {MAIL}", options=options, emit=emit)
+        (call,) = run.waiting_for
+        assert json.loads(call.arguments) == {"to": MAIL}
+        again = await guarded.resume(
+            run, results=[ToolResult(call.id, "bob@example.com signed it")], emit=emit
+        )
+        assert again.answer == f"sent to {MAIL}, from bob@example.com"
+        assert len(kept) == 2
+        assert MAIL not in repr(kept)
+        assert "bob@" not in repr(kept)
+
+
+async def test_a_run_that_goes_on_elsewhere_has_marks_where_values_were() -> None:
+    def act(request: Request) -> Reply:
+        if request.messages[-1].role == "tool":
+            return Reply("to [e-mail 1] and [e-mail 2]", Usage(1, 1, 0, 0, 0))
+        call = ToolCall("c1", "look", "{}")
+        return Reply("", Usage(1, 1, 0, 0, 0), finish="tool", tool_calls=(call,))
+
+    guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+    actor = Actor("a", act, can=("tools",))
+    options = Options(terms=Terms(tools=(TOOL,)))
+    run = await runner(Planner(ONE), actor, guardrails=[guard]).run(f"{MAIL}", options=options)
+    elsewhere = runner(Planner(ONE), actor, guardrails=[guard])
+    results = [ToolResult(run.waiting_for[0].id, "bob@example.com")]
+    again = await elsewhere.resume(run, results=results)
+    assert again.answer == "to [e-mail 1] and bob@example.com"

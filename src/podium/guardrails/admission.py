@@ -12,8 +12,8 @@ from podium.errors import GuardrailBlocked
 from podium.guardrails.base import Checked
 from podium.guardrails.guard import Guard
 from podium.guardrails.redaction import MARK
-from podium.request import Terms, ToolResult
-from podium.run import Check, Run
+from podium.request import Part, Terms, Text, ToolCall, ToolResult
+from podium.run import Check, Run, StepRecord
 
 
 def restorer(guard: Guard, terms: Terms) -> Callable[[str], str] | None:
@@ -23,15 +23,44 @@ def restorer(guard: Guard, terms: Terms) -> Callable[[str], str] | None:
         return None
     if terms.schema is None:
         return guard.restore
-    return lambda text: MARK.sub(lambda mark: json.dumps(guard.restore(mark[0]))[1:-1], text)
+    return lambda text: _in_json(guard, text)
 
 
 def restored(run: Run, guard: Guard) -> Run:
-    """The run as whoever asked is to have it. It is not the run that is kept."""
+    """The run as whoever asked is to have it: its answer, and what it calls their tools with. It is
+    not the run that is kept."""
     restore = restorer(guard, run.terms)
-    if restore is None or run.answer is None:
+    if restore is None:
         return run
-    return replace(run, answer=restore(run.answer))
+    if run.answer is not None:
+        run = replace(run, answer=restore(run.answer))
+    return with_waiting_calls(run, lambda text: _in_json(guard, text))
+
+
+def with_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
+    """The run with what it calls the client's tools with changed, where it waits for them."""
+    if not run.left_waiting:
+        return run
+
+    def called(part: Part) -> Part:
+        return (
+            replace(part, arguments=change(part.arguments)) if isinstance(part, ToolCall) else part
+        )
+
+    def turned(step: StepRecord) -> StepRecord:
+        if not step.waiting_for:
+            return step
+        turns = tuple(replace(turn, parts=tuple(map(called, turn.parts))) for turn in step.turns)
+        nested = tuple(with_waiting_calls(each, change) for each in step.nested)
+        return replace(step, turns=turns, nested=nested)
+
+    last = run.rounds[-1]
+    rounds = (*run.rounds[:-1], replace(last, steps=tuple(map(turned, last.steps))))
+    return replace(run, rounds=rounds)
+
+
+def _in_json(guard: Guard, text: str) -> str:
+    return MARK.sub(lambda mark: json.dumps(guard.restore(mark[0]))[1:-1], text)
 
 
 async def let_in(run: Run, guard: Guard) -> tuple[Run, GuardrailBlocked | None]:
@@ -54,6 +83,7 @@ async def let_in_results(
     """The results of the client's tools as guardrails left them: they come from whoever asked, as
     the question did. What they did is on the run."""
     guard.recall(list(_texts(run)))
+    run = with_waiting_calls(run, guard.marked)
     checks = list(run.checks)
     let_in: list[ToolResult] = []
     blocked = None
@@ -76,5 +106,9 @@ def _texts(run: Run) -> Iterator[str]:
     for step in run.steps:
         yield step.prompt
         yield step.reply
-        for turn in step.turns:
-            yield turn.text
+        for part in (part for turn in step.turns for part in turn.parts):
+            match part:
+                case Text() | ToolResult():
+                    yield part.text
+                case ToolCall():
+                    yield part.arguments

@@ -125,6 +125,10 @@ class Restoring(Protocol):
         """The text with what was taken out."""
         ...
 
+    def mark(self, text: str) -> str:
+        """The text without it again."""
+        ...
+
 
 @runtime_checkable
 class Recalling(Protocol):

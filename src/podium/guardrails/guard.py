@@ -51,24 +51,28 @@ Keep = Callable[[Check], None]
 
 class Guard:
     """The guardrails of one run, with what they remember of it. `metered` makes a caller that draws
-    on the run's budget and knows whom it must not ask."""
+    on the run's budget and knows whom it must not ask. `remembered` are hooks that looked at this
+    very run before, by the guardrails' names."""
 
     def __init__(
         self,
         guardrails: Sequence[Guardrail],
         workers: Mapping[str, Worker],
         metered: Callable[[], Metered],
+        remembered: Mapping[str, Hook] = {},
     ) -> None:
         self._workers = workers
         self._metered = metered
-        self._hooks: list[tuple[Guardrail, Hook]] = [
-            (each, each.hook.for_run() if isinstance(each.hook, PerRun) else each.hook)
-            for each in guardrails
-        ]
+        self._hooks = [(each, _hook_of(each, remembered)) for each in guardrails]
         self._at: dict[Place, list[tuple[Guardrail, Hook]]] = {}
         for guardrail, hook in self._hooks:
             for place in guardrail.places:
                 self._at.setdefault(place, []).append((guardrail, hook))
+
+    @property
+    def hooks(self) -> dict[str, Hook]:
+        """The hooks that are this run's own, by the guardrails' names."""
+        return {each.name: hook for each, hook in self._hooks if isinstance(each.hook, PerRun)}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -90,6 +94,14 @@ class Guard:
         for _, hook in self._hooks:
             if isinstance(hook, Restoring):
                 text = hook.restore(text)
+        return text
+
+    def marked(self, text: str) -> str:
+        """The text with marks in place of what could be put back: a run may come back as whoever
+        asked had it."""
+        for _, hook in self._hooks:
+            if isinstance(hook, Restoring):
+                text = hook.mark(text)
         return text
 
     def recall(self, texts: Sequence[str]) -> None:
@@ -196,6 +208,12 @@ class Guard:
         finally:
             attempts.extend(call.attempts)
         return reply.text
+
+
+def _hook_of(guardrail: Guardrail, remembered: Mapping[str, Hook]) -> Hook:
+    if not isinstance(guardrail.hook, PerRun):
+        return guardrail.hook
+    return remembered.get(guardrail.name) or guardrail.hook.for_run()
 
 
 class _NoVerdict(PodiumError):

@@ -106,3 +106,7 @@ class _Restoring(_Redacting):
     def restore(self, text: str) -> str:
         """The text with the values that came with the question."""
         return MARK.sub(lambda match: self._values.get(match[0]) or match[0], text)
+
+    def mark(self, text: str) -> str:
+        """The text with marks in place of whatever is found in it."""
+        return self.redacted(text, asked=True)[0]
