@@ -8,7 +8,9 @@ const NEVER = new Set(['script', 'style', 'iframe', 'object', 'embed', 'base', '
 const ADDRESSES = new Set(['href', 'src', 'action', 'formaction', 'xlink:href', 'poster']);
 
 /**
- * @typedef {Node | string | number | null | undefined | false | Child[]} Child
+ * @typedef {Node | string | number | null | undefined | false} Leaf
+ * @typedef {{readonly [place: number]: Child, readonly length: number}} Children An array of them.
+ * @typedef {Leaf | Children} Child
  * @typedef {Record<string, unknown>} Attributes
  */
 

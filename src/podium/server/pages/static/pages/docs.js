@@ -51,14 +51,15 @@ export async function show(root, { signal }) {
  * @returns {Map<string, {method: string, path: string, operation: any}[]>}
  */
 function grouped(description) {
+  /** @type {ReturnType<typeof grouped>} */
   const groups = new Map(FIRST.map((name) => [name, []]));
   for (const [path, operations] of Object.entries(description.paths)) {
     for (const method of METHODS) {
       const operation = operations[method];
       if (!operation) continue;
       const name = operation.tags?.[0] ?? 'other';
-      if (!groups.has(name)) groups.set(name, []);
-      groups.get(name).push({ method, path, operation });
+      const others = groups.get(name) ?? [];
+      groups.set(name, [...others, { method, path, operation }]);
     }
   }
   return groups;

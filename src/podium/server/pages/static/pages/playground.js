@@ -80,6 +80,7 @@ class Playground {
   async load() {
     try {
       const { data } = await get('/v1/models', { signal: this.#signal });
+      /** @type {string[]} */
       const names = data.map((/** @type {{id: string}} */ { id }) => id);
       this.#composer.offer(names);
       const workers = names.filter((name) => !TIERS.includes(name) && !PINNED.test(name));

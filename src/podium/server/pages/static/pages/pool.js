@@ -50,22 +50,24 @@ export async function show(root, { query, signal, navigate }) {
     refresh(content, overview(page.workers), page.workers.map(workerCard), former(page.former));
   }
 
-  const choice = h(
-    'select',
-    {
-      id: 'pool-days',
-      onchange: async () => {
-        days = Number(choice.value);
-        navigate(days === USUAL ? '/pool' : `/pool?days=${days}`, { quiet: true });
-        try {
-          await load();
-          trouble.tell(null);
-        } catch (error) {
-          if (!signal.aborted) trouble.tell(error);
-        }
+  const choice = /** @type {HTMLSelectElement} */ (
+    h(
+      'select',
+      {
+        id: 'pool-days',
+        onchange: async () => {
+          days = Number(choice.value);
+          navigate(days === USUAL ? '/pool' : `/pool?days=${days}`, { quiet: true });
+          try {
+            await load();
+            trouble.tell(null);
+          } catch (error) {
+            if (!signal.aborted) trouble.tell(error);
+          }
+        },
       },
-    },
-    WINDOWS.map((each) => h('option', { value: each, selected: each === days }, windowWords(each))),
+      WINDOWS.map((each) => h('option', { value: each, selected: each === days }, windowWords(each))),
+    )
   );
   replace(root, loading('Looking through the runs…'));
   await repeatedly(load, EVERY_SECONDS, signal, trouble.tell);

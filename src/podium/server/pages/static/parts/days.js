@@ -36,6 +36,7 @@ export function daysBetween(from, to) {
  * @returns {string}
  */
 export function shortDay(day) {
+  /** @type {Intl.DateTimeFormatOptions} */
   const form = { month: 'short', day: 'numeric', timeZone: 'UTC' };
   return new Date(`${day}T00:00:00Z`).toLocaleDateString(undefined, form);
 }

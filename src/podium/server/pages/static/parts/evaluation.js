@@ -43,7 +43,7 @@ function facts(page) {
     ['Last written', when(page.updated_at)],
   ];
   const pairs = shown
-    .filter(Boolean)
+    .filter((pair) => pair !== false)
     .map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value)));
   return h('dl', { class: 'facts' }, pairs);
 }
@@ -173,7 +173,7 @@ function problems({ problems: found }) {
     h(
       'ul',
       { class: 'progress' },
-      found.map(({ strategy, count: many, at_fault: whose, first }) =>
+      found.map((/** @type {any} */ { strategy, count: many, at_fault: whose, first }) =>
         h('li', {}, `${strategy}: ${countText(many)} by ${whose}: `, h('code', {}, first)),
       ),
     ),

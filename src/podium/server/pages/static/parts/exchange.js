@@ -60,11 +60,12 @@ export class Exchange {
 
   /** What is kept of it for whoever comes back. @returns {SavedExchange} */
   get saved() {
-    const versions = this.#versions.flatMap(({ title, runId, alone }) => {
+    /** @type {(version: Version) => SavedVersion[]} */
+    const kept = ({ title, runId, alone }) => {
       if (alone) return alone.text.length > LONGEST_KEPT ? [] : [{ title, alone }];
       return runId ? [{ title, run: runId }] : [];
-    });
-    return { asked: this.#asked, versions };
+    };
+    return { asked: this.#asked, versions: this.#versions.flatMap(kept) };
   }
 
   /** Show what was kept. @param {SavedVersion[]} versions */

@@ -110,8 +110,13 @@ function renumbered(steps, renumber) {
   });
 }
 
-/** @returns {Problem[]} */
-function workerProblems(/** @type {Step} */ { worker }, /** @type {number} */ index, workers) {
+/**
+ * @param {Step} step
+ * @param {number} index
+ * @param {string[]} workers
+ * @returns {Problem[]}
+ */
+function workerProblems({ worker }, index, workers) {
   if (workers.includes(worker)) return [];
   const message = `There is no worker “${worker}” in the pool; it has ${workers.join(', ')}.`;
   return [{ index, field: 'worker', message }];

@@ -70,10 +70,14 @@ function free({ unknown_cost: unknown }) {
   return h('p', { class: 'quiet-text' }, words);
 }
 
+/** @typedef {{name: string, days: {day: string, cost_usd: number}[], [more: string]: any}} Group */
+
 /** @param {any} page */
 function chart(page) {
   const days = daysBetween(page.from, page.to);
-  const whole = { name: 'spent', days: page.groups.flatMap((each) => each.days) };
+  const all = page.groups.flatMap((/** @type {Group} */ each) => each.days);
+  const whole = { name: 'spent', days: all };
+  /** @type {Group[]} */
   const groups = page.by === 'day' ? [whole] : page.groups;
   const parts = groups
     .slice(0, MOST_PARTS)
@@ -81,6 +85,7 @@ function chart(page) {
   const rest = groups.slice(MOST_PARTS);
   if (rest.length > 0) parts.push({ label: `${rest.length} others`, of: rest });
   const spent = parts.map(({ of }) => {
+    /** @type {Map<string, number>} */
     const sums = new Map();
     for (const { day, cost_usd: cost } of of.flatMap((group) => group.days)) {
       sums.set(day, (sums.get(day) ?? 0) + cost);
@@ -110,7 +115,7 @@ function nameOf(group, by) {
 function table(page) {
   const worker = page.by === 'worker';
   const asked = worker ? 'Calls' : 'Requests';
-  const head = [WAYS[page.by], 'Spent', 'Share', asked, 'Tokens', 'Of unknown cost'];
+  const head = [WAYS[/** @type {keyof typeof WAYS} */ (page.by)], 'Spent', 'Share', asked, 'Tokens', 'Of unknown cost'];
   return h(
     'div',
     { class: 'table-box', tabindex: 0, role: 'region', 'aria-label': `Spend by ${page.by}` },
@@ -129,7 +134,7 @@ function table(page) {
       h(
         'tbody',
         {},
-        page.groups.map((group) => row(nameOf(group, page.by), group.total, page, group.name)),
+        page.groups.map((/** @type {Group} */ group) => row(nameOf(group, page.by), group.total, page, group.name)),
         worker && elsewhere(page),
       ),
       h('tfoot', {}, row('Total', worker ? ofWorkers(page) : page.total, page)),
@@ -170,7 +175,9 @@ function shareOf(cost, { total }) {
  */
 function ofWorkers({ groups, total }) {
   const sum = (/** @type {string} */ name) =>
-    groups.reduce((whole, group) => whole + group.total[name], 0);
+    groups.reduce((/** @type {number} */ whole, /** @type {Group} */ group) => {
+      return whole + group.total[name];
+    }, 0);
   return {
     calls: sum('calls'),
     requests: sum('requests'),

@@ -114,7 +114,7 @@ function factsOf({ summary, updated_at: updated, is_finished: finished }, series
     ],
   ];
   return shown
-    .filter(Boolean)
+    .filter((pair) => pair !== false)
     .map(([name, value]) => h('div', {}, h('dt', {}, name), h('dd', {}, value)));
 }
 

@@ -18,9 +18,10 @@ export function anchor(worker) {
  * @returns {HTMLElement}
  */
 export function health({ health: { state, failures_in_a_row: row } }) {
-  const looks = { working: 'good', failing: 'bad', unknown: '' }[state] ?? '';
+  const known = /** @type {'working' | 'failing' | 'unknown'} */ (state);
+  const looks = { working: 'good', failing: 'bad', unknown: '' }[known] ?? '';
   const failing = row > 1 ? `failing, ${countText(row)} in a row` : 'last call failed';
-  const words = { working: 'working', failing, unknown: 'not called' }[state];
+  const words = { working: 'working', failing, unknown: 'not called' }[known];
   return h('span', { class: `badge ${looks}` }, words ?? state);
 }
 

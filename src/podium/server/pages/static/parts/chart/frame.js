@@ -25,11 +25,13 @@ export function frame(options, { parts, draw, describe, table }) {
   place.style.setProperty('min-height', `${height}px`);
   const legend = h('ul', { class: 'chart-legend' });
   const numbers = h('div', {});
-  const details = h(
-    'details',
-    { class: 'chart-numbers', ontoggle: () => details.open && replace(numbers, table()) },
-    h('summary', {}, 'Numbers', h('span', { class: 'visually-hidden' }, ` of ${options.title}`)),
-    numbers,
+  const details = /** @type {HTMLDetailsElement} */ (
+    h(
+      'details',
+      { class: 'chart-numbers', ontoggle: () => details.open && replace(numbers, table()) },
+      h('summary', {}, 'Numbers', h('span', { class: 'visually-hidden' }, ` of ${options.title}`)),
+      numbers,
+    )
   );
   const element = h(
     'figure',
