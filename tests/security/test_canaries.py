@@ -240,7 +240,7 @@ async def everything_asked(served: Served, token: str) -> AsyncIterator[tuple[st
     listed = (await client.get("/v1/runs", params={"limit": 100})).json()
     runs = [run["run_id"] for run in listed["data"]]
     assert runs
-    addresses = [f"/v1/runs/{run}{part}" for run in runs[::4] for part in OF_A_RUN]
+    addresses = [f"/v1/runs/{run}{part}" for run in runs[::10] for part in OF_A_RUN]
     for address in (*READ, *addresses):
         response = await client.get(address)
         assert response.status_code == 200, address
@@ -267,10 +267,16 @@ def told_by(response: httpx.Response) -> str:
         f'[mcp.web]\ncommand = "x"\nenv = ["{TOOLS}"]',
         f'[server]\ntoken = "{SESSION}"',
         f'[store\nurl = "postgresql://podium:{STORE}@127.0.0.1:1/podium"',
+        '[retry]\nattempts = 1\n[[worker]]\nname = "a"\nprovider = "openai"\nmodel = "m"\n'
+        'key_env = "VENDOR_KEY"\nbase_url = "http://127.0.0.1:1/v1"\n'
+        '[mcp.web]\nurl = "http://127.0.0.1:1/mcp"\nkey_env = "TOOLS_TOKEN"',
     ],
 )
-@pytest.mark.parametrize("command", [("doctor",), ("ask", "Why?"), ("runs", "list"), ("pool",)])
-def test_a_configuration_that_is_wrong_is_told_without_its_secrets(
+@pytest.mark.parametrize(
+    "command",
+    [("doctor",), ("doctor", "--json"), ("ask", "Why?"), ("runs", "list"), ("pool", "list")],
+)
+def test_a_configuration_is_told_and_complained_of_without_its_secrets(
     wrong: str,
     command: tuple[str, ...],
     tmp_path: Path,
