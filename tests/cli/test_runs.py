@@ -25,6 +25,17 @@ def asked(podium: Podium) -> str:
     return run_id
 
 
+def perform_by(process: str, home: Path) -> None:
+    """Have every run be performed by that process."""
+    with sqlite3.connect(home / "podium.db") as database:
+        database.execute(
+            "UPDATE runs SET status = 'running', process = ?, document = "
+            "json_set(document, '$.status', 'running', '$.process', ?)",
+            [process, process],
+        )
+    database.close()
+
+
 def test_every_run_is_listed_the_newest_first(podium: Podium, asked: str) -> None:
     second = podium("ask", "--json", "--pool", SCRIPTED_POOL, "Why?").json["run_id"]
     listed = podium("runs", "list", "--json").json
@@ -190,20 +201,11 @@ def test_a_deleted_run_is_gone(podium: Podium, asked: str, named: str) -> None:
 def test_a_run_that_is_still_being_performed_is_not_deleted(
     podium: Podium, asked: str, home: Path
 ) -> None:
-    def perform_by(process: str) -> None:
-        with sqlite3.connect(home / "podium.db") as database:
-            database.execute(
-                "UPDATE runs SET status = 'running', document = "
-                "json_set(document, '$.status', 'running', '$.process', ?)",
-                [process],
-            )
-        database.close()
-
-    perform_by(this_process())
+    perform_by(this_process(), home)
     ended = podium("runs", "delete", asked)
     assert ended.code == 2
     assert "is still being performed" in ended.complaint
-    perform_by("")
+    perform_by("", home)
     assert podium("runs", "delete", asked).code == 0
 
 
@@ -253,6 +255,30 @@ def test_a_resumed_run_shows_the_plan_it_had(
     ended = podium("runs", "resume", "last", "--pool", pool, "--budget-calls", "9")
     assert ended.out.startswith("plan by rules: 3 steps, fan-out/join\n")
     assert ended.out.endswith("\nreply of lead\n")
+
+
+def test_without_an_id_every_run_is_resumed_that_was_cut_off_with_its_process(
+    podium: Podium, vendor: Vendor, tmp_path: Path, home: Path
+) -> None:
+    pool = vendor.pool("lead", "left", "right", directory=tmp_path)
+    for _ in range(2):
+        podium("ask", "--pool", pool, "--budget-calls", "2", QUESTION)
+    perform_by("", home)
+    podium("ask", "--pool", pool, "--budget-calls", "2", QUESTION)
+    vendor.asked.clear()
+    again = ("runs", "resume", "--pool", pool, "--budget-calls", "3", "--json")
+    ended = podium(*again)
+    assert ended.code == 0
+    assert ended.out.count('\n  "status": "answered"') == 2
+    assert vendor.asked == ["lead"] * 2, "what is done is not asked again"
+    assert [run["status"] for run in podium("runs", "list", "--json").json] == [
+        "partial",
+        "answered",
+        "answered",
+    ]
+    ended = podium(*again)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.complaint.startswith("no run was cut off")
 
 
 def test_an_answered_run_has_nothing_to_resume(podium: Podium, asked: str) -> None:

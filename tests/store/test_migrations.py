@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, create_engine, inspect
+from sqlalchemy import Connection, create_engine, inspect, text
 
 from podium.errors import StoreError
 from podium.run import Run
@@ -63,6 +63,48 @@ async def test_a_run_of_the_first_schema_still_loads(old: Path) -> None:
     assert [step.reply for step in run.steps] == ["Because of scattering."] * 2
     assert (summary.cost_usd, summary.total_tokens) == (run.cost_usd, 30)
     assert (summary.workers, summary.steps, summary.rounds) == (("solo",), 2, 1)
+
+
+FIRST_COLUMNS = {
+    "runs": (
+        *("id", "version", "created_at", "updated_at", "status", "question", "answer"),
+        *("conductor", "tier", "cost_usd", "total_tokens", "calls", "seconds", "document"),
+    ),
+    "rounds": ("run_id", "round", "document"),
+    "steps": ("run_id", "round", "step", "document"),
+}
+
+
+async def with_a_run_of_its_own(place: str, old: Path, older: int) -> None:
+    """A database as it was after so many migrations, with the run that was written then."""
+    store = await SqlRunStore.open(place, migrations=MIGRATIONS[:older])
+    kept = sqlite3.connect(old)
+    async with store._transaction() as connection:
+        for table, columns in FIRST_COLUMNS.items():
+            names, values = ", ".join(columns), ", ".join(f":{name}" for name in columns)
+            for row in kept.execute(f"SELECT {names} FROM {table}").fetchall():
+                insert = text(f"INSERT INTO {table} ({names}) VALUES ({values})")
+                await connection.execute(insert, dict(zip(columns, row, strict=True)))
+    kept.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("older", range(1, len(MIGRATIONS)))
+async def test_a_run_of_every_older_schema_stays_readable_on_any_database(
+    place: str, old: Path, older: int
+) -> None:
+    await with_a_run_of_its_own(place, old, older)
+    store = await SqlRunStore.open(place)
+    run = await store.load("last")
+    assert (run.id, run.status, run.answer) == ("run_0123456789abcdef", "answered", "Scattering.")
+    assert [step.reply for step in run.steps] == ["Because of scattering."] * 2
+    (summary,) = await store.list()
+    assert (summary.steps, summary.rounds, summary.total_tokens) == (2, 1, 30)
+    assert not await store.is_performed(run.id)
+    await store.finish(run)
+    assert await store.load("last") == run
+    assert await store.claim(run.id, "here:1") == run
+    await store.close()
 
 
 @pytest.mark.parametrize("older", range(1, len(MIGRATIONS)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -18,6 +19,7 @@ from podium.cli.comparison import compare, say_differences
 from podium.cli.document import comparison_document
 from podium.cli.export import as_json, as_markdown
 from podium.cli.kept import Result, with_store
+from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, conductor_of, settings_for
@@ -30,6 +32,9 @@ from podium.store import EVERY_RUN, RunFilter, RunStore, RunSummary, audit_in
 from podium.store.audit import of_this_machine
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+
+MOST_RESUMED: Final = 1000
+"""How many runs that were cut off are gone on with at once."""
 
 
 @app.command("list")
@@ -164,7 +169,14 @@ def diff(
 
 @app.command()
 def resume(
-    run_id: options.RunId,
+    run_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID",
+            help="A run's id, the beginning of it, or last; without one, every run whose process "
+            "ended before the run did, in the last day.",
+        ),
+    ] = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     pool: options.Pool = None,
@@ -181,13 +193,9 @@ def resume(
 
     Caps given here take the place of the run's own, and what it has spent counts. It needs the
     pool that the run had: give --pool again where it was given before. Exit codes are those of
-    podium ask.
+    podium ask; of several runs, that of the first which was not answered. With --json an object
+    for each run follows the other.
     """
-    found = with_store(config, lambda store: store.load(run_id), pool)
-    if found.status != "answered":
-        _check_pool(found, Choice(pool=pool, config=config, offline=offline))
-    planner = conductor or conductor_of(found)
-    choice = Choice(pool=pool, config=config, conductor=planner, offline=offline)
     caps = Caps(
         usd=budget_usd,
         calls=budget_calls,
@@ -195,15 +203,17 @@ def resume(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    budget = caps.over(found.budget)
-    with Session(choice, keep=True, quiet=quiet) as session:
-        run = session.perform(
-            lambda podium, watched: podium.resume(
-                found, budget=budget, emit=watched["emit"], stream=True
-            ),
-            onlooker(silent=json or quiet),
-        )
-    raise typer.Exit(deliver(run, session.resume(run), json=json, quiet=quiet))
+    choice = Choice(pool=pool, config=config, conductor=conductor, offline=offline)
+    if run_id is not None:
+        found = with_store(config, lambda store: store.load(run_id), pool)
+        raise typer.Exit(_resume(found, choice, caps, json=json, quiet=quiet))
+    ends = [
+        _resume(each, choice, caps, json=json, quiet=quiet)
+        for each in with_store(config, _cut_off, pool)
+    ]
+    if not ends:
+        complain("no run was cut off; see all that there are with: podium runs list")
+    raise typer.Exit(next((end for end in ends if end), Exit.ANSWERED))
 
 
 @app.command()
@@ -213,6 +223,26 @@ def delete(
 ) -> None:
     """Forget a run for good. One that is still being performed is not deleted."""
     say(f"deleted {with_store(config, lambda store: _delete(store, run_id))}")
+
+
+def _resume(found: Run, choice: Choice, caps: Caps, *, json: bool, quiet: bool) -> Exit:
+    """Go on with one run and show what comes of it."""
+    if found.status != "answered":
+        _check_pool(found, replace(choice, conductor=None))
+    planned = replace(choice, conductor=choice.conductor or conductor_of(found))
+    with Session(planned, keep=True, quiet=quiet) as session:
+        run = session.perform(
+            lambda podium, watched: podium.resume(
+                found, budget=caps.over(found.budget), emit=watched["emit"], stream=True
+            ),
+            onlooker(silent=json or quiet),
+        )
+    return deliver(run, session.resume(run), json=json, quiet=quiet)
+
+
+async def _cut_off(store: RunStore) -> list[Run]:
+    """The runs whose processes ended before they did."""
+    return [await store.load(each.id) for each in await store.abandoned(MOST_RESUMED)]
 
 
 def _check_pool(run: Run, choice: Choice) -> None:
