@@ -119,5 +119,46 @@ def chaos(
         raise typer.Exit(1)
 
 
+@app.command()
+def capacity(
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Processes of the server that has the machine; left out: cores.",
+        ),
+    ] = None,
+    replicas: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Replicas that share one Postgres.")
+    ] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the figures there, as JSON.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+) -> None:
+    """What one process, one machine and replicas over one Postgres carry, and what it takes.
+
+    Prints a table, and one JSON object as the last line.
+    """
+    import asyncio
+    import json
+    import os
+
+    from rich.console import Console
+
+    from podium.bench.capacity.measure import QUICK, USUAL, measure_capacity
+
+    extent = QUICK if quick else USUAL
+    at_once = workers or os.cpu_count() or 1
+    figures = asyncio.run(measure_capacity(extent, workers=at_once, replicas=replicas, say=_say))
+    if output is not None:
+        output.write_text(json.dumps(figures.document(), indent=2) + "\n", "utf-8")
+    if not as_json:
+        Console().print(figures.as_table())
+    typer.echo(figures.as_json())
+
+
 def _say(line: str) -> None:
     typer.echo(line, err=True)

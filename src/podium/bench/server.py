@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from podium.bench.environment import InstallCommands, Say, install_commands
 from podium.bench.server_client import Call, first_tokens, flood
@@ -48,6 +48,15 @@ class Extent:
 
 USUAL: Final = Extent(rounds=5, seconds=2.0, streams=60, starts=3)
 QUICK: Final = Extent(rounds=1, seconds=0.2, streams=3, starts=1)
+
+
+class Spending(Protocol):
+    """Whatever has had CPU time."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """How much so far."""
+        ...
 
 
 class Contestant(NamedTuple):
@@ -126,11 +135,11 @@ async def _cost(contestant: Contestant, seconds: float) -> Costs:
     server = contestant.server
     before = server.cpu_seconds
     flooded = await flood(contestant.call, in_flight=IN_FLIGHT, seconds=seconds)
-    after = await _once_idle(server)
+    after = await once_idle(server)
     return Costs(per_second=flooded.per_second, cpu_ms=(after - before) / flooded.requests * 1000)
 
 
-async def _once_idle(server: Started) -> float:
+async def once_idle(server: Spending) -> float:
     """The CPU time of a server, once what it had left to do is done."""
     spent = server.cpu_seconds
     for _ in range(MOST_IDLE_TRIES):

@@ -1,0 +1,65 @@
+"""The measurement of capacity, a moment of it: every process is real, and so is the Postgres."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from podium.bench.capacity import measure as module
+from podium.bench.capacity.measure import Extent, measure_capacity, stations
+from podium.bench.capacity.processes import family, family_cpu_seconds, family_memory_bytes
+from podium.bench.capacity.stations import LOADS, Station
+from support.postgres import MISSING, binaries
+
+MOMENT = Extent(seconds=0.05, first_seconds=0.02, held=12, database_seconds=1)
+
+
+def test_one_process_one_machine_and_replicas_are_measured() -> None:
+    found = stations(4, 3, "postgresql://host/name")
+    assert [station.processes for station in found] == [1, 4, 1, 3]
+    assert [station.url is not None for station in found] == [False, False, True, True]
+    assert [station.processes for station in stations(4, 3, None)] == [1, 4]
+
+
+async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if binaries() is None:
+        pytest.skip(MISSING)
+    monkeypatch.setattr(
+        module, "stations", lambda _, replicas, url: [Station("replicas", replicas, 1, url)]
+    )
+    told: list[str] = []
+    figures = await measure_capacity(
+        MOMENT, workers=1, replicas=2, loads=LOADS[2:], say=told.append
+    )
+    (row,) = figures.rows
+    assert (row.processes, row.in_flight, row.steps) == (2, 64, 3)
+    assert row.per_second > 0
+    assert 0.1 < row.cpu_ms < 100
+    assert row.database is not None
+    assert row.database.commits >= 1, "runs are written"
+    assert row.database.rows >= 4, "each with its three steps"
+    assert 2 <= row.database.connections <= 30
+    assert figures.memory.in_flight == 12
+    assert figures.memory.idle_bytes > 20 * 2**20
+    assert figures.commits_per_second is not None
+    assert figures.commits_per_second > 1
+    assert figures.document()["rows"][0]["database"]["connections"] == row.database.connections
+    assert "replicas: a run of three steps …" in told
+    assert figures.as_table().row_count == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells")
+def test_a_process_is_counted_with_those_that_it_started() -> None:
+    import subprocess
+    import sys
+
+    waiting = [sys.executable, "-c", "sum(range(10**6)); input()"]
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE) as child:
+        assert child.pid in set(family(os.getpid()))
+        assert family_memory_bytes(os.getpid()) > family_memory_bytes(child.pid) > 0
+        assert family_cpu_seconds(os.getpid()) > family_cpu_seconds(child.pid) >= 0
+        child.communicate(b"\n")

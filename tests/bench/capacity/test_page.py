@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from podium.bench.capacity.page import NONE_YET, updated
+from podium.store.database import CONNECTIONS
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "capacity.md"
+RESULTS = ROOT / "results" / "capacity.json"
+
+
+def document(**changed: Any) -> dict[str, Any]:
+    def row(station: str, load: str, steps: int, database: Any) -> dict[str, Any]:
+        told = {"replicas": 1, "processes": 1, "in_flight": 32, "per_second": 812.34}
+        return {
+            **told,
+            "station": station,
+            "load": load,
+            "steps": steps,
+            "cpu_ms": 2.0,
+            "database": database,
+        }
+
+    base = {"commits": 4.0, "rows": 9.0, "wal_bytes": 2048, "cpu_ms": 0.5, "connections": 15}
+    return {
+        "rows": [
+            row("one process", "a run of one step", 1, None),
+            row("one replica over Postgres", "a run of one step", 1, base),
+        ],
+        "memory": {
+            "idle_bytes": 80 * 2**20,
+            "in_flight": 1000,
+            "held_bytes": 0,
+            "per_run_bytes": 51200,
+        },
+        "commits_per_second": 6000.0,
+        "cpus": 2,
+        "python": "3.11",
+        "load_average": 0.2,
+        "quick": False,
+        **changed,
+    }
+
+
+def made_of(tmp_path: Path, found: dict[str, Any]) -> str:
+    file = tmp_path / "capacity.json"
+    file.write_text(json.dumps(found), "utf-8")
+    return updated(PAGE.read_text("utf-8"), file)
+
+
+def test_what_was_measured_is_told_row_by_row(tmp_path: Path) -> None:
+    page = made_of(tmp_path, document())
+    assert "| one process | a run of one step | 1 | 812 | 2.00 |  |  |  |  |  |" in page
+    over = "| one replica over Postgres | a run of one step | 1 | 812 | 2.00 |"
+    assert f"{over} 4.0 | 9.0 | 2.0 | 0.50 | 15 |" in page
+    assert "holds 80 MiB with nothing to do, and 50 KiB more for each run" in page
+
+
+def test_what_many_machines_carry_follows_from_the_cpu_of_one_request(tmp_path: Path) -> None:
+    page = made_of(tmp_path, document())
+    assert "| a run of one step, a second | 500 | 4,000 | 400,000 |" in page
+    places = f"{CONNECTIONS} | {CONNECTIONS * 8} | {CONNECTIONS * 800:,}"
+    assert f"| connections to the database | {places} |" in page
+    assert "| commits a second, for a run of one step | 2,000 | 16,000 | 1,600,000 |" in page
+    assert "the commits of 1,500 a second, which is what 3.0 processes carry" in page
+
+
+def test_without_postgres_nothing_is_said_of_many_machines(tmp_path: Path) -> None:
+    rows = document()["rows"][:1]
+    page = made_of(tmp_path, document(rows=rows, commits_per_second=None))
+    assert "Without Postgres, several machines were not measured." in page
+    assert "pgbench`, takes" not in page
+
+
+def test_the_page_has_the_figures_of_the_results_that_are_there(tmp_path: Path) -> None:
+    page = PAGE.read_text("utf-8")
+    assert updated(page, RESULTS) == page
+    assert NONE_YET in updated(page, tmp_path / "none.json")
