@@ -14,7 +14,7 @@ from podium.config import ServerSettings
 from podium.guardrails import Block, Checked, Guardrail, Pass, Redact, Redaction, Verdict, Verify
 from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.request import Delta, Reply, Request
+from podium.request import Delta, Reply, Request, ToolCall
 from podium.runner import Options
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
@@ -228,3 +228,38 @@ async def test_a_single_workers_verifier_is_paid_for_and_obeys_exclusions() -> N
         response = await served.client.post("/v1/chat/completions", json=excluding)
         assert response.json()["choices"][0]["finish_reason"] == "content_filter"
         assert judge.calls == 1
+
+
+@pytest.mark.parametrize("model", ["podium-ultra", "able"])
+async def test_tools_of_the_client_are_called_with_their_own_values(
+    model: str, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    def act(request: Request) -> Reply:
+        seen.append(repr(request.messages))
+        if request.messages[-1].role == "tool":
+            return Reply("Sent to [e-mail 1].", Usage(1, 1, 0, 0, 0))
+        call = ToolCall("c1", "send", json.dumps({"to": "[e-mail 1]"}))
+        return Reply("", Usage(1, 1, 0, 0, 0), finish="tool", tool_calls=(call,))
+
+    profile = WorkerProfile(name="able", capabilities=frozenset({"tools"}))
+    guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
+    worker, store = ScriptedWorker(profile, act), await open_store(tmp_path / "runs.db")
+    app = application([worker], dialects=REAL, guardrails=[guard], store=store)
+    tools = [{"type": "function", "function": {"name": "send", "parameters": {}}}]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": f"mail {MAIL}"}]
+    async with serving(app) as served:
+        path = "/v1/chat/completions"
+        body = {"model": model, "messages": asked, "tools": tools}
+        first = (await served.client.post(path, json=body)).json()["choices"][0]["message"]
+        (call,) = first["tool_calls"]
+        assert json.loads(call["function"]["arguments"]) == {"to": MAIL}
+        told = {"role": "tool", "tool_call_id": call["id"], "content": f"sent to {MAIL}"}
+        body = {"model": model, "messages": [*asked, first, told], "tools": tools}
+        response = await served.client.post(path, json=body)
+        assert response.status_code == 200, response.text
+        last = response.json()["choices"][0]["message"]
+        assert last["content"] == f"Sent to {MAIL}."
+    assert len(seen) == 2
+    assert MAIL not in repr(seen)

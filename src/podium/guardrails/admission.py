@@ -23,7 +23,7 @@ def restorer(guard: Guard, terms: Terms) -> Callable[[str], str] | None:
         return None
     if terms.schema is None:
         return guard.restore
-    return lambda text: _in_json(guard, text)
+    return lambda text: in_json(guard, text)
 
 
 def restored(run: Run, guard: Guard) -> Run:
@@ -34,7 +34,7 @@ def restored(run: Run, guard: Guard) -> Run:
         return run
     if run.answer is not None:
         run = replace(run, answer=restore(run.answer))
-    return with_waiting_calls(run, lambda text: _in_json(guard, text))
+    return with_waiting_calls(run, lambda text: in_json(guard, text))
 
 
 def with_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
@@ -59,7 +59,8 @@ def with_waiting_calls(run: Run, change: Callable[[str], str]) -> Run:
     return replace(run, rounds=rounds)
 
 
-def _in_json(guard: Guard, text: str) -> str:
+def in_json(guard: Guard, text: str) -> str:
+    """The text, which is JSON, with what was taken out of the question quoted in it."""
     return MARK.sub(lambda mark: json.dumps(guard.restore(mark[0]))[1:-1], text)
 
 

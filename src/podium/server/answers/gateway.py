@@ -16,7 +16,7 @@ from podium.engine.requests import asked_again, in_words, never_fitted
 from podium.engine.words import Words
 from podium.errors import GuardrailBlocked, WorkerError
 from podium.guardrails import Guard, Guardrail
-from podium.guardrails.admission import restorer
+from podium.guardrails.admission import in_json, restorer
 from podium.guardrails.base import Checked
 from podium.guardrails.restoring import RestoredWords
 from podium.pool import WorkerProfile
@@ -157,7 +157,10 @@ class _Watched:
                 reply = await self._looked_at(reply, worker.profile.name, messages[-1].text)
         except GuardrailBlocked:
             return Reply("", finish="refused")
-        return reply if restore is None else replace(reply, text=restore(reply.text))
+        if restore is None:
+            return reply
+        calls = [replace(c, arguments=in_json(guard, c.arguments)) for c in reply.tool_calls]
+        return replace(reply, text=restore(reply.text), tool_calls=tuple(calls))
 
     async def _looked_at(self, reply: Reply, worker: str, question: str) -> Reply:
         async def left(text: str, *places: Place) -> str:
