@@ -7,6 +7,7 @@ import pytest
 from cli.support import Podium, Vendor
 from podium.cli import stress
 from podium.providers import Faults
+from podium.usage import Usage
 
 POOL = """
 [conductor]
@@ -82,6 +83,15 @@ def test_a_pool_that_does_not_bear_it_is_told_so(
     assert "openings of breakers" in ended.out
     assert "not answered: " in ended.out
     assert ended.complaint.startswith("the pool does not bear that; give workers a fallback")
+
+
+def test_a_bill_that_is_not_what_workers_said_is_told(
+    podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stress, "believable", lambda usage: Usage(1, 1, 1, 1, 1))
+    ended = podium("pool", "check", "--stress", "--runs", 1, "--yes", "--pool", pool_file(tmp_path))
+    assert ended.code == 1
+    assert ": WRONG for 3 calls" in ended.out
 
 
 def test_nothing_that_may_be_billed_is_called_unless_that_is_agreed_to(

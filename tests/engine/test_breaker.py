@@ -280,6 +280,16 @@ async def test_calls_that_wait_at_the_gate_are_refused_once_it_opens_and_hold_no
     assert ledger.hold(worker.profile, ASK) is not None
 
 
+async def test_a_call_that_is_refused_does_not_wait_for_its_turn() -> None:
+    board, time = switchboard()
+    limits = Limits(requests_per_minute=3)
+    worker = Actor("w", lambda request: Unavailable("down"), limits=limits)
+    for _ in range(3):
+        await outcome(board, worker)
+    assert await outcome(board, worker) == "CircuitOpen"
+    assert time.slept == []
+
+
 async def test_where_somebody_takes_over_nobody_waits_for_a_worker_that_is_left_alone() -> None:
     board, time = switchboard(RetryPolicy(attempts=9, jitter=lambda: 1.0))
     worker = Actor("w", lambda request: Unavailable("down"))

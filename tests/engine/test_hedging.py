@@ -188,6 +188,22 @@ async def test_of_two_streams_the_first_word_decides_and_only_one_is_told() -> N
     assert (await scene.end()).answer == scene.told == "from other"
 
 
+async def test_a_loser_that_will_not_stop_is_not_heard() -> None:
+    class Stubborn(Slow):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            try:
+                await self.begins.wait()
+            except asyncio.CancelledError:
+                yield Delta("and yet")
+
+    first, other = Stubborn("first", fallback="other"), Slow("other")
+    scene = Scene(first, other, stream=True)
+    await scene.lose_patience()
+    other.begins.set()
+    other.ends.set()
+    assert (await scene.end()).answer == scene.told == "from other"
+
+
 async def test_a_second_that_fails_leaves_the_first_its_time() -> None:
     first, other = Slow("first", fallback="other"), Slow("other", at_once=True)
     other.outcome = Unavailable("down")
@@ -283,7 +299,9 @@ async def test_a_second_whose_breaker_is_open_is_not_asked() -> None:
     assert other.calls == 0
     first.begins.set()
     first.ends.set()
-    assert (await scene.end()).answer == "from first"
+    run = await scene.end()
+    assert run.answer == "from first"
+    assert set(attempts_of(run)) == {"first"}, "nobody wanted the other for itself"
 
 
 async def test_a_step_is_not_hedged_once_it_used_a_tool() -> None:
