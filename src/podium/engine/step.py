@@ -17,7 +17,7 @@ from podium.engine.context import compose
 from podium.engine.hedging import Listener, Race
 from podium.engine.nesting import delegation_of, holds_answer, reply_of, taken_up
 from podium.engine.requests import asked_again, never_fitted, request_for, tools_for, turn_of
-from podium.engine.substitutes import may_stand_in, substitute_for
+from podium.engine.substitutes import hedge_for, substitute_for
 from podium.engine.telling import Telling
 from podium.engine.uses import carry_out, with_own_ids
 from podium.errors import (
@@ -59,6 +59,11 @@ MOST_TURNS: Final = 100
 class StepWork:
     """One step being carried out."""
 
+    _asked: str
+    """Who is asked now."""
+    _tried: list[str]
+    """Who was asked, or looked at, to do the step."""
+
     __slots__ = (
         "_asked",
         "_begun_by",
@@ -83,8 +88,6 @@ class StepWork:
         self._is_final = index == execution.last
         self._step = execution.assignment.workflow.steps[index]
         self._begun_by = self._step.worker
-        self._tried: list[str] = []
-        self._asked = self._step.worker
         self._prompt = ""
         self._nested: list[Run] = []
         self._checks: tuple[Check, ...] = ()
@@ -220,7 +223,7 @@ class StepWork:
         if not execution.is_plain:
             self._begin_with(worker.profile)
         self._calls.share = execution.remaining
-        telling = self._telling
+        telling, inspection = self._telling, execution.inspection
         uses = 0
         while True:
             if self._turns and not await self._tools_have_answered():
@@ -241,7 +244,7 @@ class StepWork:
                 )
             if telling is not None:
                 reply = telling.completed(reply)
-            if execution.scope.inspection is not None:
+            if inspection is not None:
                 reply = await self._inspected(reply, name)
             if reply.tool_calls:
                 uses += 1
@@ -252,7 +255,7 @@ class StepWork:
                 what = "refused to answer" if reply.finish == "refused" else "replied"
                 raise WorkerError(f"{name} {what} without a word")
             elif execution.is_plain or self._fits(reply, name):
-                if telling is None and execution.scope.inspection is None:
+                if telling is None and inspection is None:
                     return reply
                 return await self._concluded(reply, name)
 
@@ -263,12 +266,10 @@ class StepWork:
 
     def _other(self) -> tuple[Worker, Request] | None:
         """Who is asked beside a worker that takes long, and what."""
-        execution = self._execution
-        assignment = execution.assignment
-        hedge = execution.board.hedges.policies[self._asked]
-        name = hedge.to or assignment.pool[self._asked].fallback or self._asked
-        is_able = may_stand_in(name, self._asked, assignment, is_final=self._is_final)
-        if not is_able or assignment.pool[name].provider == CONDUCTOR_PROVIDER:
+        execution, asked = self._execution, self._asked
+        hedge = execution.board.hedges.policies[asked]
+        name = hedge_for(asked, hedge, execution.assignment, is_final=self._is_final)
+        if name is None:
             return None
         worker = execution.workers[name]
         return worker, self._request(worker.profile)
@@ -276,7 +277,7 @@ class StepWork:
     async def _inspected(self, reply: Reply, name: str) -> Reply:
         """The reply as guardrails leave it. They do not see thinking, so nobody else does: of it
         only what the provider needs to go on after the use of tools is kept."""
-        inspection = self._execution.scope.inspection
+        inspection = self._execution.inspection
         assert inspection is not None, "only asked for where there are guardrails"
 
         async def left(text: str) -> str:
@@ -301,7 +302,7 @@ class StepWork:
     async def _as_answer(self, reply: Reply, name: str) -> Reply:
         """The final reply as guardrails of answers leave it."""
         execution = self._execution
-        inspection = execution.scope.inspection
+        inspection = execution.inspection
         assert inspection is not None, "an answer is held for somebody"
         others = [execution.records[index] for index in sorted(execution.records)]
         keep = self._keep_check

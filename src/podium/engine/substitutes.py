@@ -1,10 +1,12 @@
-"""Who takes a step over when its worker has failed: the named substitutes, one after another."""
+"""Who takes a step over when its worker has failed, the named substitutes one after another, and
+who is asked beside one that takes long."""
 
 from __future__ import annotations
 
 from podium.demands import Needs, before_the_end, can, final_needs, needs_of_one
 from podium.engine.assignment import Assignment
-from podium.pool import WorkerProfile
+from podium.engine.retry import Hedge
+from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.request import NO_TERMS
 
 
@@ -24,11 +26,15 @@ def substitute_for(
     return None
 
 
-def may_stand_in(name: str, worker: str, assignment: Assignment, *, is_final: bool) -> bool:
-    """Whether a worker of that name is there that can do what this one was asked to do."""
+def hedge_for(worker: str, hedge: Hedge, assignment: Assignment, *, is_final: bool) -> str | None:
+    """Whom to ask beside that worker, if somebody is there who can do what it was asked to do. A
+    conductor is not asked: its run is more than a call."""
     pool = assignment.pool
+    name = hedge.to or pool[worker].fallback or worker
+    if name not in pool.names or pool[name].provider == CONDUCTOR_PROVIDER:
+        return None
     needs = _needs(pool[worker], assignment, is_final=is_final)
-    return name in pool.names and can(pool[name], needs, pool)
+    return name if can(pool[name], needs, pool) else None
 
 
 def _needs(profile: WorkerProfile, assignment: Assignment, *, is_final: bool) -> Needs:
