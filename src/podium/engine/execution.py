@@ -48,6 +48,7 @@ class Execution:
         self.workers = workers
         self.board = board
         self.scope = scope
+        self.inspection = scope.inspection
         self.stream = stream
         self.last = len(assignment.workflow) - 1
         terms = assignment.terms

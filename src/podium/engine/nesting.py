@@ -43,7 +43,7 @@ def delegation_of(execution: Execution, index: int, nested: Sequence[Run]) -> De
 
 def holds_answer(execution: Execution) -> bool:
     """Whether nothing of the final reply may be told before it was looked at as a whole."""
-    inspection = execution.scope.inspection
+    inspection = execution.inspection
     return inspection is not None and inspection.answers
 
 
