@@ -136,6 +136,16 @@ class Account(Protocol):
         """Wait until more may be left, or nothing can come back any more."""
         ...
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes draw on it too, so that a hold must be secured."""
+        ...
+
+    async def secure(self) -> bool:
+        """Make sure of all that this run holds; False where others were faster, and what is left
+        is known anew. Raises `StoreError` where nobody can tell."""
+        ...
+
 
 class Ledger:
     """Keeps one budget for a whole tree of runs, and to the account that they draw on. Not
@@ -150,6 +160,7 @@ class Ledger:
     ) -> None:
         self.budget = budget
         self._account = account
+        self.is_shared = account is not None and account.is_shared
         self._clock = clock
         self._started = clock() - spent.seconds
         self._calls = spent.calls
@@ -185,6 +196,30 @@ class Ledger:
         if account is not None:
             account.hold(hold)
         return hold
+
+    async def secured(
+        self, hold: Hold | None, profile: WorkerProfile, request: Request, share: int = 1
+    ) -> Hold:
+        """The hold, once it is certain with all who draw on the same account; for None, the one
+        that can be taken when what is missing has come back."""
+        while True:
+            if hold is None:
+                await self.change()
+            elif await self.is_certain(hold):
+                return hold
+            hold = self.hold(profile, request, share)
+
+    async def is_certain(self, hold: Hold) -> bool:
+        """Whether the hold stands; it is given back where it does not."""
+        if self._account is None:
+            return True
+        certain = False
+        try:
+            certain = await self._account.secure()
+        finally:
+            if not certain:
+                self.release(hold)
+        return certain
 
     def count(self) -> None:
         """Count as a call what is none to a worker and costs nothing: the use of a tool."""

@@ -189,6 +189,11 @@ class StoreError(PodiumError):
     """The store cannot read or write: disk full, locked, or made by a newer Podium."""
 
 
+class BudgetUnseen(StoreError):
+    """What is left of a budget that several processes share cannot be looked up, so nothing more
+    is spent. Whoever asked may try again; whoever runs the database must act."""
+
+
 class UnreadableRun(StoreError):
     """One run on record is damaged, or was written by a newer Podium. Others may be well."""
 

@@ -1,7 +1,7 @@
 """One call to one worker, made well: budget, gate, time-out, retries, and a record of each try.
 
 Whatever a worker does wrong becomes a `WorkerError` here; nothing else leaves this module but
-`BudgetExhausted` and cancellation.
+`BudgetExhausted`, `BudgetUnseen` and cancellation.
 """
 
 from __future__ import annotations
@@ -138,9 +138,8 @@ class Calls:
                 if board.ailing:
                     self._heed_breaker(worker)
                 hold = self._ledger.hold(worker.profile, request, self.share)
-                while hold is None:
-                    await self._ledger.change()
-                    hold = self._ledger.hold(worker.profile, request, self.share)
+                if hold is None or self._ledger.is_shared:
+                    hold = await self._ledger.secured(hold, worker.profile, request, self.share)
                 if gate.is_open:
                     return await self._attempt(worker, request, hold, on_delta)
                 return await self._pass(gate, worker, request, hold, on_delta)

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from podium.errors import (
     BudgetExhausted,
+    BudgetUnseen,
     ConfigError,
     Conflict,
     GuardrailBlocked,
@@ -44,8 +45,8 @@ Reason = Literal[
     "failed",
 ]
 """`invalid`: the body is at fault. `too_long`: it fits into no worker's window. `blocked`: a
-guardrail did not let it pass. `out_of_budget`: money or tokens are spent. `overloaded`: this server has too much to do. `upstream`: no worker could
-answer. `failed`: our own fault."""
+guardrail did not let it pass. `out_of_budget`: money or tokens are spent. `overloaded`: this server
+has too much to do. `upstream`: no worker could answer. `failed`: our own fault."""
 
 STATUS: Final = MappingProxyType[Reason, int](
     {
@@ -69,6 +70,10 @@ NO_RECORDS: Final = (
     "this server cannot use its records at the moment; try again later, or tell who runs it"
 )
 """What a client is told of a store that fails; the log says how."""
+
+
+RETRY_SECONDS: Final = 1.0
+"""When to come back where nobody can know how long it takes."""
 
 
 class Refusal(Exception):
@@ -117,6 +122,12 @@ def too_long(why: str) -> Refusal:
     return Refusal("too_long", message, field="messages")
 
 
+def unseen_budget() -> Refusal:
+    """Nobody can tell what a key has left."""
+    message = "what this key may still spend cannot be looked up now; try again"
+    return Refusal("overloaded", message, retry_after=RETRY_SECONDS)
+
+
 @contextmanager
 def refusals() -> Iterator[None]:
     """The border: what Podium raises, as a `Refusal`."""
@@ -147,6 +158,9 @@ def refusals() -> Iterator[None]:
     except UnreadableRun as error:
         LOGGER.error("%s", error)
         raise Refusal("failed", _of_the_operators(error)) from error
+    except BudgetUnseen as error:
+        LOGGER.error("%s", error)
+        raise unseen_budget() from error
     except StoreError as error:
         LOGGER.error("%s", error)
         raise Refusal("failed", NO_RECORDS) from error

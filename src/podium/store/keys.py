@@ -19,6 +19,7 @@ from podium.run import Tier
 
 if TYPE_CHECKING:
     from podium.store.charges import RunCharge
+    from podium.store.tabs import TabStore
 
 Scope = Literal[
     "ask", "plan", "workflow", "runs:read", "runs:delete", "gateway", "metrics", "admin"
@@ -151,6 +152,9 @@ class Charged:
         return Charged(self.usd - other.usd, self.tokens - other.tokens)
 
 
+NOTHING: Final = Charged()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
     """What a key has been charged: today, this month, and since it was made."""
@@ -180,9 +184,20 @@ class KeyStore(Protocol):
         """Revoke a key for good; again is no fault. Raises `NotFound` when there is none."""
         ...
 
-    async def record(self, used: Sequence[KeyUsage], runs: Sequence[RunCharge] = ()) -> None:
-        """Add to what was used, and charge runs what they have not been charged yet: all of it,
-        or nothing where an error is raised."""
+    async def record(
+        self,
+        used: Sequence[KeyUsage],
+        runs: Sequence[RunCharge] = (),
+        closed: Sequence[str] = (),
+    ) -> None:
+        """Add to what was used, charge runs what they have not been charged yet, and close the
+        tabs of requests that are charged by this: all of it, or nothing where an error is
+        raised."""
+        ...
+
+    def tabs(self, process: str, lease_seconds: float) -> TabStore:
+        """The tabs of a process of that name, among others that share the store; each is good for
+        so long unless it is renewed."""
         ...
 
     async def standing(self, key_id: str, day: str) -> Standing:

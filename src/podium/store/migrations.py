@@ -265,6 +265,36 @@ def _named_requests(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE INDEX requests_by_age ON requests (created_at)")
 
 
+def _tabs(connection: Connection) -> None:
+    for statement in (
+        """
+        CREATE TABLE tabs (
+            id TEXT NOT NULL PRIMARY KEY,
+            key_id TEXT NOT NULL,
+            model TEXT NOT NULL,
+            run_id TEXT NOT NULL,
+            process TEXT NOT NULL,
+            used_usd DOUBLE PRECISION NOT NULL,
+            used_tokens BIGINT NOT NULL,
+            claimed_usd DOUBLE PRECISION NOT NULL,
+            claimed_tokens BIGINT NOT NULL,
+            taken_usd DOUBLE PRECISION NOT NULL,
+            taken_tokens BIGINT NOT NULL,
+            calls BIGINT NOT NULL
+        )
+        """,
+        "CREATE INDEX tabs_by_key ON tabs (key_id)",
+        "CREATE INDEX tabs_by_run ON tabs (run_id)",
+        """
+        CREATE TABLE leases (
+            process TEXT NOT NULL PRIMARY KEY,
+            expires_at DOUBLE PRECISION NOT NULL
+        )
+        """,
+    ):
+        connection.exec_driver_sql(statement)
+
+
 def _audit(connection: Connection) -> None:
     """Entries are only ever added: the database itself refuses to change or delete one."""
     connection.exec_driver_sql(
@@ -313,5 +343,6 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     _claims,
     _named_requests,
     _audit,
+    _tabs,
 )
 """In order; a database's schema version is how many of them it has been through."""

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from podium.store.charges import RunCharge
 from podium.store.documents import plain
 from podium.store.keys import KeyUsage
-from podium.store.tables import CHARGES, KEY_USAGE, KEYS, RUNS
+from podium.store.tables import CHARGES, KEY_USAGE, KEYS, RUNS, TABS
 from podium.store.upsert import adding, inserting, replacing
 
 AMOUNTS: Final = tuple(
@@ -38,10 +38,14 @@ DAYS_LOOKED_AT: Final = 7
 
 
 async def record_usage(
-    connection: AsyncConnection, charges: Sequence[RunCharge], besides: Sequence[KeyUsage] = ()
+    connection: AsyncConnection,
+    charges: Sequence[RunCharge],
+    besides: Sequence[KeyUsage] = (),
+    closed: Sequence[str] = (),
 ) -> None:
-    """Charge each run what it has not been charged yet, and add what else was used. A run whose
-    owner is no key is nobody's to pay for."""
+    """Charge each run what it has not been charged yet, and add what else was used; the tabs of
+    these runs, and those that are closed, are charged by that. A run whose owner is no key is
+    nobody's to pay for."""
     lines: dict[_Place, dict[str, Any]] = {}
     for usage in besides:
         _add(lines, usage, {name: getattr(usage, name) for name in ("requests", *AMOUNTS)})
@@ -51,6 +55,19 @@ async def record_usage(
         # In one order everywhere, or two that write of two keys could wait for each other.
         rows = [line for _, line in sorted(lines.items())]
         await connection.execute(adding(connection.dialect.name, KEY_USAGE), rows)
+    if charges or closed:
+        await _close_tabs(connection, [charge.run_id for charge in charges], closed)
+
+
+async def _close_tabs(
+    connection: AsyncConnection, run_ids: Sequence[str], closed: Sequence[str]
+) -> None:
+    theirs = TABS.c.run_id.in_(run_ids) | TABS.c.id.in_(closed)
+    # In the order in which tabs are written, or who writes some of them could wait for this.
+    locked = select(TABS.c.id).where(theirs).order_by(TABS.c.id).with_for_update()
+    ids = (await connection.execute(locked)).scalars().all()
+    if ids:
+        await connection.execute(delete(TABS).where(TABS.c.id.in_(ids)))
 
 
 async def _charged(

@@ -9,10 +9,10 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Row, bindparam, case, func, insert, select, update
+from sqlalchemy import Row, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.errors import ConfigError, NotFound, StoreError
@@ -20,28 +20,11 @@ from podium.store.charges import RunCharge
 from podium.store.documents import plain
 from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
 from podium.store.sql_charges import record_usage
+from podium.store.sql_standing import STANDING, days_of, standing_of
+from podium.store.sql_tabs import SqlTabs
 from podium.store.tables import CHARGES, KEY_USAGE, KEYS
 
 Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
-
-_USD: Final = KEY_USAGE.c.cost_usd + KEY_USAGE.c.assumed_usd
-_TOKENS: Final = KEY_USAGE.c.input_tokens + KEY_USAGE.c.output_tokens + KEY_USAGE.c.assumed_tokens
-
-
-def _sums(when: ColumnElement[bool]) -> tuple[ColumnElement[Any], ColumnElement[Any]]:
-    """Money and tokens over the days that are meant; Postgres sums integers to decimals."""
-    return (
-        func.coalesce(func.sum(case((when, _USD), else_=0.0)), 0.0),
-        func.coalesce(func.sum(case((when, _TOKENS), else_=0)), 0),
-    )
-
-
-_STANDING: Final = select(
-    *_sums(KEY_USAGE.c.day == bindparam("day")),
-    *_sums(KEY_USAGE.c.day.between(bindparam("first"), bindparam("last"))),
-    func.coalesce(func.sum(_USD), 0.0),
-    func.coalesce(func.sum(_TOKENS), 0),
-).where(KEY_USAGE.c.key_id == bindparam("key_id"))
 
 
 class SqlKeyStore:
@@ -87,25 +70,28 @@ class SqlKeyStore:
             if (await connection.execute(revoking)).rowcount == 0:
                 raise NotFound(f"no key {key_id!r} in the store; see them with: podium keys list")
 
-    async def record(self, used: Sequence[KeyUsage], runs: Sequence[RunCharge] = ()) -> None:
-        """Add to what was used, and charge runs what they have not been charged yet: all of it,
-        or nothing where an error is raised."""
-        if not used and not runs:
+    async def record(
+        self,
+        used: Sequence[KeyUsage],
+        runs: Sequence[RunCharge] = (),
+        closed: Sequence[str] = (),
+    ) -> None:
+        """Add to what was used, charge runs what they have not been charged yet, and close tabs:
+        all of it, or nothing where an error is raised."""
+        if not used and not runs and not closed:
             return
         async with self._transaction() as connection:
-            await record_usage(connection, runs, used)
+            await record_usage(connection, runs, used, closed)
+
+    def tabs(self, process: str, lease_seconds: float) -> SqlTabs:
+        """The tabs of a process of that name, among others that share the store."""
+        return SqlTabs(self._transaction, self._clock, process=process, lease_seconds=lease_seconds)
 
     async def standing(self, key_id: str, day: str) -> Standing:
         """What the key has been charged, as of that day."""
-        month = day[:7]
-        days = {"key_id": key_id, "day": day, "first": f"{month}-01", "last": f"{month}-31"}
         async with self._transaction() as connection:
-            row = (await connection.execute(_STANDING, days)).one()
-        return Standing(
-            day=Charged(float(row[0]), int(row[1])),
-            month=Charged(float(row[2]), int(row[3])),
-            total=Charged(float(row[4]), int(row[5])),
-        )
+            found = await connection.execute(STANDING, days_of(key_id, day))
+            return standing_of(found.mappings().one())
 
     async def charged_for(self, run_id: str) -> Charged:
         """What a key has been charged for that run so far."""

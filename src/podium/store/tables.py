@@ -9,7 +9,8 @@ is held for as long as it waits for tools, until `forget_after`. Its `process` p
 `claims` count how often it was taken up, and `takeovers` how often that was after a process had
 gone and no step was done since. A key's digest is all that is
 kept of its token, and what was used with it is a row for each day and model; what each run was
-charged of that is a row of `charges`, which outlives the run.
+charged of that is a row of `charges`, which outlives the run. Where processes share a key's caps,
+`tabs` has what each request in flight takes of them, for as long as its process renews its lease.
 """
 
 from __future__ import annotations
@@ -150,6 +151,32 @@ CHARGES: Final = Table(
     Column("assumed_tokens", BigInteger, nullable=False),
     Column("assumed_usd", Double, nullable=False),
     Index("charges_by_day", "day"),
+)
+
+TABS: Final = Table(
+    "tabs",
+    METADATA,
+    Column("id", Text, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("process", Text, nullable=False),
+    Column("used_usd", Double, nullable=False),
+    Column("used_tokens", BigInteger, nullable=False),
+    Column("claimed_usd", Double, nullable=False),
+    Column("claimed_tokens", BigInteger, nullable=False),
+    Column("taken_usd", Double, nullable=False),
+    Column("taken_tokens", BigInteger, nullable=False),
+    Column("calls", BigInteger, nullable=False),
+    Index("tabs_by_key", "key_id"),
+    Index("tabs_by_run", "run_id"),
+)
+
+LEASES: Final = Table(
+    "leases",
+    METADATA,
+    Column("process", Text, primary_key=True),
+    Column("expires_at", Double, nullable=False),
 )
 
 AUDIT: Final = Table(

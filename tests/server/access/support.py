@@ -11,6 +11,7 @@ from podium.server.access import Gatekeeper, Visitor
 from podium.server.access.keys import make_key
 from podium.store.charges import RunCharge
 from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
+from podium.store.tabs import TabStore
 from podium.usage import NO_USAGE, Usage
 
 POOL = Pool(
@@ -63,7 +64,15 @@ class MemoryKeys:
             raise NotFound(key_id)
         self.rows[key_id] = replace(self.rows[key_id], revoked_at="2026-01-02T00:00:00+00:00")
 
-    async def record(self, used: Sequence[KeyUsage], runs: Sequence[RunCharge] = ()) -> None:
+    def tabs(self, process: str, lease_seconds: float) -> TabStore:
+        raise AssertionError("keys in memory are one process's")
+
+    async def record(
+        self,
+        used: Sequence[KeyUsage],
+        runs: Sequence[RunCharge] = (),
+        closed: Sequence[str] = (),
+    ) -> None:
         self._check()
         self.used.extend(used)
         for charge in runs:

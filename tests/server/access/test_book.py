@@ -138,10 +138,15 @@ class SlowKeys(MemoryKeys):
         self.writing = asyncio.Event()
         self.let = asyncio.Event()
 
-    async def record(self, used: Sequence[KeyUsage], runs: Sequence[RunCharge] = ()) -> None:
+    async def record(
+        self,
+        used: Sequence[KeyUsage],
+        runs: Sequence[RunCharge] = (),
+        closed: Sequence[str] = (),
+    ) -> None:
         self.writing.set()
         await self.let.wait()
-        await super().record(used, runs)
+        await super().record(used, runs, closed)
 
 
 async def test_a_standing_waits_for_what_is_just_being_written() -> None:

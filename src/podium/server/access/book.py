@@ -141,6 +141,7 @@ class Book:
         self._keys = keys
         self._lines: dict[_Place, _Line] = {}
         self._runs: dict[str, RunCharge] = {}
+        self._closed_tabs: set[str] = set()
         self._writing = asyncio.Lock()
         self._soon: asyncio.TimerHandle | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -160,6 +161,16 @@ class Book:
         self._runs[charge.run_id] = charge
         if self._soon is None:
             self._write_soon()
+
+    def close_tab(self, tab_id: str) -> None:
+        """The tab that every process knows of is charged by what was entered for its request. That
+        is written at once, for others wait for what it gives back."""
+        self._closed_tabs.add(tab_id)
+        if self._closed or (self._writer is not None and not self._writer.done()):
+            return  # who writes now goes on with this
+        if self._soon is not None:
+            self._soon.cancel()
+        self._write_now()
 
     def _line(self, key_id: str, day: str, model: str) -> _Line:
         place = (key_id, day, model)
@@ -194,18 +205,23 @@ class Book:
             if charge.used.key_id == key_id:
                 yield charge.used.day, charge.charged
 
-    async def write(self) -> None:
-        """Write what there is. What cannot be written is kept, and tried again soon."""
+    async def write(self) -> bool:
+        """Write what there is, and say whether it was. What could not be is kept, and tried again
+        soon."""
         async with self._writing:
             lines, self._lines = self._lines, {}
             runs, self._runs = self._runs, {}
+            closed, self._closed_tabs = self._closed_tabs, set()
             rows = [_row(place, line) for place, line in lines.items()]
             try:
-                await self._keys.record(rows, tuple(runs.values()))
+                await self._keys.record(rows, tuple(runs.values()), sorted(closed))
             except StoreError as error:
                 self._runs = runs | self._runs
+                self._closed_tabs |= closed
                 self._keep(lines)
                 log.warning("what was used with keys is not stored yet: %s", error)
+                return False
+        return True
 
     async def close(self) -> None:
         """Write what there is, and take nothing more."""
@@ -220,7 +236,7 @@ class Book:
         for place, line in self._lines.items():
             lines.setdefault(place, _Line()).merge(line)
         self._lines = lines
-        if lines and self._soon is None:
+        if (lines or self._runs or self._closed_tabs) and self._soon is None:
             self._write_soon()
 
     def _write_soon(self) -> None:
@@ -229,7 +245,11 @@ class Book:
 
     def _write_now(self) -> None:
         self._soon = None
-        self._writer = asyncio.get_running_loop().create_task(self.write())
+        self._writer = asyncio.get_running_loop().create_task(self._write_out())
+
+    async def _write_out(self) -> None:
+        while await self.write() and self._closed_tabs:
+            pass
 
 
 def _row(place: _Place, line: _Line) -> KeyUsage:

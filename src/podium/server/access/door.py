@@ -45,6 +45,11 @@ class Door(Protocol):
         others of the same key; None where nothing is capped."""
         ...
 
+    def performs(self, visitor: Visitor, run: Run) -> None:
+        """The visitor's request, which has begun, performs that run, which is kept: should this
+        process end, another goes on with the run and charges it."""
+        ...
+
     async def settle(
         self,
         visitor: Visitor,
@@ -94,6 +99,9 @@ class OpenDoor:
     def account_of(self, visitor: Visitor) -> Account | None:
         """Nobody's."""
         return None
+
+    def performs(self, visitor: Visitor, run: Run) -> None:
+        """Nobody need know."""
 
     async def settle(
         self,

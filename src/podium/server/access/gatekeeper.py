@@ -2,7 +2,8 @@
 
 What it knows of a key, and of what was spent with it, is read from the store at most every few
 seconds, so that a request costs microseconds here; a key that is revoked works that much longer.
-Rates are kept by this process alone, spent budgets by all that share the store.
+Where other processes serve the same keys from the same store, what a key with a cap has left is
+asked of the store (`till`), and so is whether one with a rate may go on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +21,7 @@ from itertools import count
 from typing import Final, final
 
 from podium.budget import Account, Budget
-from podium.errors import StoreError
+from podium.errors import BudgetUnseen, StoreError
 from podium.pool import Pool
 from podium.quick import quick
 from podium.run import Run
@@ -29,10 +31,13 @@ from podium.server.access.keys import ID_PREFIX, fits, read_token
 from podium.server.access.purse import Exhausted, Experience, Purse, Tab
 from podium.server.access.rates import Bucket, Rates
 from podium.server.access.sessions import Claim, Sessions, read_session
+from podium.server.access.till import Till
 from podium.server.access.visitor import Visitor, scope_of
-from podium.server.refusal import Refusal
+from podium.server.refusal import RETRY_SECONDS, Refusal, unseen_budget
+from podium.store.base import LEASE_SECONDS
 from podium.store.charges import charge_of
-from podium.store.keys import Allowance, Charged, Key, KeyStore, Scope
+from podium.store.keys import NOTHING, Allowance, Charged, Key, KeyStore, Scope
+from podium.store.tabs import TabStore
 from podium.usage import Usage
 
 log = logging.getLogger("podium")
@@ -40,16 +45,14 @@ log = logging.getLogger("podium")
 KEY_SECONDS: Final = 5.0
 """How long what was read of a key is relied on."""
 
-DAY_SECONDS: Final = 86_400
+BEATS_A_LEASE: Final = 4
+"""So that a lease outlives some that come late or fail."""
 
-RETRY_SECONDS: Final = 1.0
-"""When to come back where nobody can know how long it takes."""
+DAY_SECONDS: Final = 86_400
 
 STRANGERS_A_MINUTE: Final = 600
 """How many keys that were never seen are looked up, wherever they are shown, so that guessing keeps
 no store busy."""
-
-_NOTHING: Final = Charged()
 
 
 @dataclass(slots=True)
@@ -60,6 +63,7 @@ class _Account:
     expires: float
     purse: Purse
     rates: Rates
+    till: Till | None
     read_at: float
     day: str
 
@@ -81,6 +85,8 @@ class Gatekeeper:
 
     `pool` tells whose provider a worker is, for keys that exclude one. Where a server runs as
     several `processes`, each allows its share of every rate, and all must know the same `sessions`.
+    Where the store is `shared` with other processes, caps hold for all of them: what one that was
+    killed had held for its calls comes back after `lease_seconds`.
     """
 
     def __init__(
@@ -89,6 +95,8 @@ class Gatekeeper:
         pool: Pool,
         *,
         processes: int = 1,
+        shared: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
         sessions: Sessions | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -105,6 +113,9 @@ class Gatekeeper:
         self._begun: dict[int, _Begun] = {}
         self._experience = Experience(_dearest(pool))
         self._book = Book(keys)
+        self._tabs = keys.tabs(secrets.token_hex(8), lease_seconds) if shared else None
+        self._lease_seconds = lease_seconds
+        self._tending: asyncio.Task[None] | None = None
         self._day_number, self._day = -1, ""
 
     async def admit(self, token: str | None, address: str = "") -> Visitor:
@@ -142,9 +153,9 @@ class Gatekeeper:
         visitor.require(scope or scope_of(tier_or_worker))
         visitor.check_model(tier_or_worker, self._providers.get(tier_or_worker, ""))
         account = self._accounts[visitor.key_id]
-        exhausted = account.purse.exhausted()
+        exhausted = account.purse.exhausted() if account.till is None else None
         if exhausted is not None:
-            raise self._out_of_budget(visitor, exhausted)
+            raise _out_of_budget(visitor, exhausted)
         estimate = self._estimated(visitor, tier_or_worker, tokens)
         wait = account.rates.wait(estimate.tokens, self._clock())
         if wait:
@@ -155,14 +166,40 @@ class Gatekeeper:
                 retry_after=wait,
             )
         account.rates.begin(estimate.tokens)
-        tab = account.purse.open_tab(estimate)
+        if account.till is None:
+            tab = account.purse.open_tab(estimate)
+        else:
+            tab = await self._shared_tab(visitor, account, account.till, tier_or_worker, estimate)
         self._begun[visitor.ticket] = _Begun(tier_or_worker, estimate, tab)
+
+    async def _shared_tab(
+        self, visitor: Visitor, account: _Account, till: Till, model: str, estimate: Charged
+    ) -> Tab:
+        """A tab that every process knows of."""
+        tab_id = secrets.token_hex(16)
+        try:
+            claim = await till.open(tab_id, model, estimate)
+        except BudgetUnseen as error:
+            raise unseen_budget() from error
+        if claim is None:
+            raise _out_of_budget(visitor, account.purse.exhausted())
+        tab = account.purse.open_tab(claim)
+        tab.id, tab.model = tab_id, model
+        return tab
+
+    def performs(self, visitor: Visitor, run: Run) -> None:
+        """The visitor's request, which has begun, performs that run, which is kept."""
+        begun = self._begun.get(visitor.ticket)
+        till = self._accounts[visitor.key_id].till
+        if begun is not None and till is not None:
+            begun.tab.run_id = run.id
+            till.changed(begun.tab)
 
     def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
         """That budget, cut down to what the visitor's request, which has begun, may use: what one
         request may, and what the key has left besides what others claim."""
         begun = self._begun.get(visitor.ticket)
-        left = self._accounts[visitor.key_id].purse.left(begun.tab.claim if begun else _NOTHING)
+        left = self._accounts[visitor.key_id].purse.left(begun.tab.claim if begun else NOTHING)
         return budget.narrowed(_caps(visitor.per_request)).narrowed(_caps(left))
 
     def account_of(self, visitor: Visitor) -> Account | None:
@@ -185,7 +222,7 @@ class Gatekeeper:
         claimed; of a run, as its budget counted it."""
         account = self._accounts[visitor.key_id]
         begun = self._begun.pop(visitor.ticket, None)
-        assumed = _NOTHING if begun is None else begun.tab.claim
+        assumed = NOTHING if begun is None else begun.tab.claim
         used = used_of(usage, orchestration, cost_usd, assumed)
         charged = used.charged
         if begun is None:
@@ -200,6 +237,8 @@ class Gatekeeper:
             self._book.enter(visitor.key_id, self._today(), model, used)
         else:
             self._book.enter_run(charge_of(run, self._today()))
+        if begun is not None and account.till is not None:
+            account.till.close_tab(begun.tab.id)
 
     @asynccontextmanager
     async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
@@ -216,15 +255,37 @@ class Gatekeeper:
             yield None
             return
         charged = await self._keys.charged_for(run.id)
-        tab = account.purse.take_up(charge_of(run, self._today()).charged - charged)
+        charge = charge_of(run, self._today())
+        tab = account.purse.take_up(charge.charged - charged)
+        tab.id, tab.model, tab.run_id = secrets.token_hex(16), charge.used.model, run.id
         try:
+            if account.till is not None:
+                await account.till.secure(tab)
             yield tab
         finally:
             account.purse.settle(tab, tab.used)
+            if account.till is not None:
+                account.till.close_tab(tab.id)
 
     async def close(self) -> None:
         """Write what is not written yet."""
+        if self._tending is not None:
+            self._tending.cancel()
+            await asyncio.wait({self._tending})
+        for account in self._accounts.values():
+            if account.till is not None:
+                await account.till.close()
         await self._book.close()
+
+    async def _tend(self, tabs: TabStore) -> None:
+        """Renew the tabs of this process, and settle those that nobody renews."""
+        while True:
+            await asyncio.sleep(self._lease_seconds / BEATS_A_LEASE)
+            try:
+                await tabs.renew()
+                await tabs.sweep()
+            except StoreError as error:
+                log.warning("what requests hold of their keys' budgets is not renewed: %s", error)
 
     async def _shown_by(self, token: str, address: str) -> Key:
         """The key of that token."""
@@ -301,7 +362,7 @@ class Gatekeeper:
             return None
         account = self._accounts.get(key_id) or self._new_account(key)
         day = self._today()
-        if account.purse.is_capped:
+        if account.purse.is_capped and account.till is None:
             account.purse.stand(await self._book.standing(key_id, day))
         account.key, account.read_at, account.day = key, self._clock(), day
         self._accounts[key_id] = account
@@ -309,13 +370,26 @@ class Gatekeeper:
 
     def _new_account(self, key: Key) -> _Account:
         rules, now = key.rules, self._clock()
+        purse, till = Purse(rules), None
+        if self._tabs is not None and purse.is_capped:
+            till = purse.till = Till(
+                self._tabs,
+                key.id,
+                rules,
+                purse,
+                today=self._today,
+                closing=self._book.close_tab,
+            )
+            if self._tending is None:
+                self._tending = asyncio.get_running_loop().create_task(self._tend(self._tabs))
         requests = self._share(rules.requests_per_minute)
         tokens = self._share(rules.tokens_per_minute)
         return _Account(
             key=key,
             expires=_seconds(key.expires_at),
-            purse=Purse(rules),
+            purse=purse,
             rates=Rates(requests, tokens, now),
+            till=till,
             read_at=now,
             day="",
         )
@@ -334,17 +408,22 @@ class Gatekeeper:
             self._day_number, self._day = number, f"{midnight:%Y-%m-%d}"
         return self._day
 
-    def _out_of_budget(self, visitor: Visitor, exhausted: Exhausted) -> Refusal:
+
+def _out_of_budget(visitor: Visitor, exhausted: Exhausted | None) -> Refusal:
+    """The refusal that says which cap it is; none, where something came back meanwhile."""
+    if exhausted is None:
+        whole = f"a cap of the key {visitor.name!r}"
+    else:
         shown = f"${exhausted.cap:g}" if exhausted.what == "usd" else f"{exhausted.cap:,} tokens"
         when = {"day": "today", "month": "this month", "total": "it has in all"}[exhausted.period]
         whole = f"the {shown} that the key {visitor.name!r} may spend {when}"
-        if exhausted.held:
-            return Refusal(
-                "rate_limited",
-                f"requests in flight hold what is left of {whole}; try again when they are done",
-                retry_after=RETRY_SECONDS,
-            )
-        return Refusal("out_of_budget", f"{whole} is spent; {_ADVICE[exhausted.period]}")
+    if exhausted is None or exhausted.held:
+        return Refusal(
+            "rate_limited",
+            f"requests in flight hold what is left of {whole}; try again when they are done",
+            retry_after=RETRY_SECONDS,
+        )
+    return Refusal("out_of_budget", f"{whole} is spent; {_ADVICE[exhausted.period]}")
 
 
 _ADVICE: Final = {

@@ -10,21 +10,23 @@ beyond its hold, which is the error of guessing the size of its input. When a re
 tab is replaced by what it did use; what stays unknown of that is charged as it was claimed: a
 budget must not be escaped by not telling. A request that is settled after midnight counts for the
 day on which it is.
+
+Where other processes serve the same key from the same store, they have tabs of their own, and what
+is here is a view: a hold is certain only when the `till` has secured it in the store.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, Protocol, get_args
 
 from podium.budget import Hold, Left
 from podium.errors import BudgetExhausted
-from podium.store.keys import NO_CAP, Allowance, Charged, Rules, Standing
+from podium.store.keys import NO_CAP, NOTHING, Allowance, Charged, Rules, Standing
+from podium.store.tabs import NOWHERE, Elsewhere, TabRow
 
 Period = Literal["day", "month", "total"]
-
-_NOTHING: Final = Charged()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,38 @@ class Exhausted:
     held: bool
 
 
-class Purse:
-    """The budgets of one key. It lives on one event loop."""
+class Sharing(Protocol):
+    """Where the tabs of every process with the same key meet."""
 
-    __slots__ = ("_calls", "_caps", "_charged", "_claimed", "_reserved", "_tabs", "_waiting")
+    async def secure(self, tab: Tab) -> bool:
+        """Have the store grant all that the tab takes; False where the caps have no room for it,
+        and what they have is known anew."""
+        ...
+
+    def changed(self, tab: Tab) -> None:
+        """Write down soon that the tab takes less, or that more of it is used."""
+        ...
+
+    async def look(self, change: asyncio.Future[None]) -> None:
+        """Wait for that change, or for one elsewhere."""
+        ...
+
+
+class Purse:
+    """The budgets of one key. It lives on one event loop. `till` is where it is shared with other
+    processes, if it is."""
+
+    __slots__ = (
+        "_calls",
+        "_caps",
+        "_charged",
+        "_claimed",
+        "_elsewhere",
+        "_reserved",
+        "_tabs",
+        "_waiting",
+        "till",
+    )
 
     def __init__(self, rules: Rules) -> None:
         caps: tuple[tuple[Period, Allowance], ...] = (
@@ -50,11 +80,13 @@ class Purse:
             ("total", rules.in_total),
         )
         self._caps = tuple(cap for cap in caps if cap[1] != NO_CAP)
-        self._charged: dict[Period, Charged] = dict.fromkeys(get_args(Period), _NOTHING)
-        self._claimed = _NOTHING
-        self._reserved = _NOTHING
+        self._charged: dict[Period, Charged] = dict.fromkeys(get_args(Period), NOTHING)
+        self._claimed = NOTHING
+        self._reserved = NOTHING
         self._tabs = 0
         self._calls = 0
+        self._elsewhere = NOWHERE
+        self.till: Sharing | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -65,29 +97,40 @@ class Purse:
     @property
     def has_calls(self) -> bool:
         """Whether calls are in flight, which may be settled for less than they hold."""
-        return self._calls > 0
+        return self._calls > 0 or self._elsewhere.calls > 0
 
-    def stand(self, standing: Standing) -> None:
-        """So much has been charged; what is claimed stays claimed."""
+    def stand(self, standing: Standing, elsewhere: Elsewhere | None = None) -> None:
+        """So much has been charged, and is claimed elsewhere; what is claimed here stays so."""
         self._charged = {"day": standing.day, "month": standing.month, "total": standing.total}
+        if elsewhere is not None:
+            self._elsewhere = elsewhere
+
+    def covers(self, granted: Charged, needed: Charged) -> bool:
+        """Whether nothing is needed beyond what was granted, of what is capped."""
+        return not any(
+            (cap.usd is not None and needed.usd > granted.usd)
+            or (cap.tokens is not None and needed.tokens > granted.tokens)
+            for _, cap in self._caps
+        )
 
     def exhausted(self) -> Exhausted | None:
         """The first cap that leaves nothing, or None while each leaves something."""
+        claimed = self._claimed + self._elsewhere.claimed
         for period, cap in self._caps:
             charged = self._charged[period]
-            if cap.usd is not None and charged.usd + self._claimed.usd >= cap.usd:
+            if cap.usd is not None and charged.usd + claimed.usd >= cap.usd:
                 return Exhausted(period, "usd", cap.usd, held=charged.usd < cap.usd)
-            if cap.tokens is not None and charged.tokens + self._claimed.tokens >= cap.tokens:
+            if cap.tokens is not None and charged.tokens + claimed.tokens >= cap.tokens:
                 return Exhausted(period, "tokens", cap.tokens, held=charged.tokens < cap.tokens)
         return None
 
-    def left(self, own: Charged = _NOTHING) -> Allowance:
+    def left(self, own: Charged = NOTHING) -> Allowance:
         """What may still be used, besides what is claimed by others than `own`."""
-        return self._besides(self._claimed, own)
+        return self._besides(self._claimed + self._elsewhere.claimed, own)
 
     def left_for_calls(self, own: Charged) -> Allowance:
         """The same, besides what calls in flight hold beyond those claims."""
-        return self._besides(self._reserved, own)
+        return self._besides(self._reserved + self._elsewhere.taken, own)
 
     def _besides(self, taken: Charged, own: Charged) -> Allowance:
         usd: float | None = None
@@ -116,11 +159,11 @@ class Purse:
 
     def take_up(self, used: Charged) -> Tab:
         """A run goes on that has used so much without being charged for it yet."""
-        used = _most(used, _NOTHING)
+        used = _most(used, NOTHING)
         self._tabs += 1
         self._claimed += used
         self._reserved += used
-        return Tab(self, _NOTHING, used)
+        return Tab(self, NOTHING, used)
 
     def change_by(self, claimed: Charged, reserved: Charged, calls: Literal[1, -1]) -> None:
         """A call of a tab begins or has ended, which makes so much of a difference."""
@@ -136,7 +179,7 @@ class Purse:
         self._reserved = self._reserved - tab.reserved
         self._tabs -= 1
         if not self._tabs:
-            self._claimed = self._reserved = _NOTHING  # sums of fractions leave crumbs
+            self._claimed = self._reserved = NOTHING  # sums of fractions leave crumbs
         self.charge(used)
         self._wake()
 
@@ -157,7 +200,7 @@ class Purse:
         """Wait until a call has ended, or a request was settled."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        await future
+        await (future if self.till is None else self.till.look(future))
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -167,15 +210,35 @@ class Purse:
 
 
 class Tab:
-    """What one request in flight claims of its key's purse; an `Account` for its run's ledger."""
+    """What one request in flight claims of its key's purse; an `Account` for its run's ledger.
 
-    __slots__ = ("_estimate", "_held", "_purse", "_used")
+    Where the purse is shared, others know the tab by its `id` and by the `run_id` of the run on
+    record that is charged in its place, and `granted` is what its calls may take without asking:
+    nothing at first, for others' calls may hold what it claims.
+    """
 
-    def __init__(self, purse: Purse, estimate: Charged, used: Charged = _NOTHING) -> None:
+    __slots__ = (
+        "_calls",
+        "_estimate",
+        "_held",
+        "_purse",
+        "_used",
+        "granted",
+        "id",
+        "model",
+        "run_id",
+    )
+
+    def __init__(self, purse: Purse, estimate: Charged, used: Charged = NOTHING) -> None:
         self._purse = purse
         self._estimate = estimate
-        self._held = _NOTHING
+        self._held = NOTHING
         self._used = used
+        self._calls = 0
+        self.id = ""
+        self.model = ""
+        self.run_id = ""
+        self.granted = NOTHING
 
     @property
     def used(self) -> Charged:
@@ -191,12 +254,17 @@ class Tab:
     @property
     def reserved(self) -> Charged:
         """The same, with what its calls in flight may use."""
-        return _most(self._estimate, self._used + self._held)
+        return _most(self._estimate, self.needed)
+
+    @property
+    def needed(self) -> Charged:
+        """What its calls have used, and may use."""
+        return self._used + self._held
 
     @property
     def left(self) -> Left:
         """What another call of this request may use."""
-        allowed, mine = self._purse.left_for_calls(self.reserved), self._used + self._held
+        allowed, mine = self._purse.left_for_calls(self.reserved), self.needed
         return Left(
             None if allowed.tokens is None else allowed.tokens - mine.tokens,
             None if allowed.usd is None else allowed.usd - mine.usd,
@@ -213,16 +281,46 @@ class Tab:
 
     def hold(self, hold: Hold) -> None:
         """A call begins that may use so much."""
-        self._change(Charged(hold.usd, hold.tokens), _NOTHING, 1)
+        self._change(Charged(hold.usd, hold.tokens), NOTHING, 1)
 
     def settle(self, hold: Hold, tokens: int, usd: float) -> None:
         """That call has ended, and this is what it counts for."""
         self._change(Charged(-hold.usd, -hold.tokens), Charged(usd, tokens), -1)
+        if self._purse.till is not None:
+            self._purse.till.changed(self)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes have tabs on the same purse."""
+        return self._purse.till is not None
+
+    async def secure(self) -> bool:
+        """Make sure of all that the tab takes, with every process."""
+        till = self._purse.till
+        if till is None or self._purse.covers(self.granted, self.needed):
+            return True
+        return await till.secure(self)
+
+    def row(self, key_id: str) -> TabRow:
+        """The tab as others are to see it."""
+        return TabRow(
+            id=self.id,
+            key_id=key_id,
+            model=self.model,
+            run_id=self.run_id,
+            used=self._used,
+            claimed=self.claim,
+            taken=self.reserved,
+            needed=self.needed,
+            granted=self.granted,
+            calls=self._calls,
+        )
 
     def _change(self, held: Charged, used: Charged, calls: Literal[1, -1]) -> None:
         claim, reserved = self.claim, self.reserved
         self._held += held
         self._used += used
+        self._calls += calls
         self._purse.change_by(self.claim - claim, self.reserved - reserved, calls)
 
     async def change(self) -> None:

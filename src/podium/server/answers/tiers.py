@@ -3,6 +3,8 @@ in, a run and what the client gets to know of it out. A worker by its own name i
 
 from __future__ import annotations
 
+from functools import partial
+
 from podium.api import AsyncPodium
 from podium.budget import Budget
 from podium.conductor import Conductor, may_plan_again
@@ -59,6 +61,7 @@ class Tiers:
         watch = Watch(
             teller,
             begun=None if asked.store else self._archive.keeper.leave_out,
+            performs=partial(self._door.performs, visitor) if asked.store else None,
             broadcast=self._archive.broadcast,
         )
         before: Run | None = None

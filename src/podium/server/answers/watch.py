@@ -52,7 +52,8 @@ class Teller(Protocol):
 
 
 class Watch:
-    """Follows one run. `run` is the run as it ended, once it has; `begun` gets it as it begins.
+    """Follows one run. `run` is the run as it ended, once it has. `begun` gets one that is not to
+    be kept as it begins, and `performs` one that is.
 
     Only what will be the answer is told, and only the run itself is reported on, not the runs
     nested in it. A round that the conductor may still improve upon is
@@ -65,12 +66,14 @@ class Watch:
         teller: Teller | None = None,
         *,
         begun: Callable[[Run], None] | None = None,
+        performs: Callable[[Run], None] | None = None,
         broadcast: Emit | None = None,
     ) -> None:
         self.run: Run | None = None
         self._broadcast = broadcast
         self._teller = teller
         self._begun = begun
+        self._performs = performs
         self._started: dict[str, RunStarted] = {}
         self._last_rounds: set[str] = set()
         self._speaker: tuple[str, int, int] | None = None
@@ -109,6 +112,8 @@ class Watch:
         self._root = run.id
         if self._begun is not None:
             self._begun(run)
+        if self._performs is not None:
+            self._performs(run)
         if self._teller is not None:
             self._teller.opened(run.id, kept=self._begun is None)
 

@@ -124,6 +124,8 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
             keys_in(store),
             settings.pool,
             processes=settings.server.workers,
+            shared=shared,
+            lease_seconds=settings.store.lease_seconds,
             sessions=Sessions(os.environ.get(SESSIONS, "")),
         )
     stack.push_async_callback(door.close)
