@@ -3,6 +3,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from podium.process import is_alive, is_gone, this_process
 
 
@@ -28,3 +30,12 @@ def test_a_process_is_known_to_be_gone_only_where_it_could_be_seen() -> None:
     assert is_gone("")
     assert not is_gone(this_process())
     assert not is_gone("another-machine:1")
+
+
+def test_a_machine_has_the_name_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = this_process()
+    monkeypatch.setenv("PODIUM_REPLICA", "podium-0")
+    assert this_process() == f"podium-0:{before.rpartition(':')[2]}"
+    assert is_alive(this_process())
+    assert is_gone("podium-0:999999999")
+    assert not is_gone(f"{before.rpartition(':')[0]}:999999999"), "that is another one now"

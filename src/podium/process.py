@@ -1,28 +1,36 @@
-"""Which process performs a run, so that no other one performs it too."""
+"""Which process performs a run, so that no other one performs it too.
+
+A process is named by its machine and its number. Where several machines have one name, as
+containers in the network of their host do, `PODIUM_REPLICA` names each.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
+from typing import Final
+
+NAMED_BY: Final = "PODIUM_REPLICA"
+"""The variable that has the name of this machine, where its own is not enough."""
 
 
 def this_process() -> str:
     """This machine and process, as kept on a run."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+    return f"{_machine()}:{os.getpid()}"
 
 
 def is_gone(process: str) -> bool:
     """Whether that process is known to have ended. Of one on another machine that cannot be seen
     from here: it is gone when it no longer says that it is at work."""
     machine = process.rpartition(":")[0]
-    return machine in ("", socket.gethostname()) and not is_alive(process)
+    return machine in ("", _machine()) and not is_alive(process)
 
 
 def is_alive(process: str) -> bool:
     """Whether that process still runs. One of another machine cannot be seen from here, and
     counts as gone."""
     machine, _, number = process.rpartition(":")
-    if machine != socket.gethostname() or not number.isdigit():
+    if machine != _machine() or not number.isdigit():
         return False
     try:
         os.kill(int(number), 0)
@@ -31,3 +39,7 @@ def is_alive(process: str) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _machine() -> str:
+    return os.environ.get(NAMED_BY) or socket.gethostname()

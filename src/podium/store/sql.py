@@ -37,6 +37,7 @@ from podium.store.base import (
     RunSummary,
 )
 from podium.store.charges import charge_of
+from podium.store.clock import DatabaseClock
 from podium.store.database import Place, as_it_is, connect, is_only_readable, locate
 from podium.store.documents import (
     OWN,
@@ -108,28 +109,32 @@ class SqlRunStore:
         where: str | Path,
         *,
         to_read: bool = False,
-        clock: Callable[[], str] = timestamp,
+        clock: Callable[[], str] | None = None,
         lease_seconds: float = LEASE_SECONDS,
         migrations: Sequence[Migration] = MIGRATIONS,
     ) -> Self:
         """Open the database, made where there is none, and bring its schema up to date.
 
         With `to_read` a file that can only be read is opened as it is. `lease_seconds` is how long
-        a run counts as being performed after its process last said so.
+        a run counts as being performed after its process last said so. Without a `clock`, the time
+        is that of a database which has a clock of its own, and else this machine's.
         """
         place = locate(where)
+        shared = DatabaseClock() if clock is None and place.file is None else None
         if to_read and is_only_readable(place):
             place = as_it_is(place)
         with border(place.name):
             # In less than a lease, so that a run can be taken over when that is over.
             database = connect(place, idle_seconds=lease_seconds / 2)
-            store = cls(place, database, clock, lease_seconds)
+            store = cls(place, database, shared or clock or timestamp, lease_seconds)
         try:
             async with store._transaction() as connection:
                 version = await connection.run_sync(
                     migrate, migrations, place.name, read_only=place.read_only
                 )
                 store._up_to_date = version == len(migrations)
+                if shared is not None:
+                    await shared.set_by(connection)
         except BaseException:
             await store.close()
             raise
