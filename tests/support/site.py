@@ -31,6 +31,8 @@ from podium.usage import Price
 from podium.worker import Worker
 from support.serving import application
 
+RUNS: Final = "runs.db"
+
 _PORTS: Final[dict[int, None]] = {}
 """The ports of servers that there were. The next one takes the same, if it is free: a browser has
 the files of the pages from there, and need neither ask for them nor read them again."""
@@ -66,6 +68,7 @@ class Site:
     address: str
     app: Any
     store: RunStore
+    directory: Path
     token: str = ""
 
     @property
@@ -79,15 +82,20 @@ class Site:
         return self.address + path
 
     async def keep(self, *runs: Run) -> None:
-        """Put runs into the store as they are."""
-        for run in runs:
-            await self.store.begin(run)
+        """Put runs into the store as they are, and as another process would: this one performs
+        what is begun with its own store."""
+        await self.store.finish(*(run for run in runs if run.status != "running"))
+        begun = [run for run in runs if run.status == "running"]
+        if not begun:
+            return
+        elsewhere = await open_store(self.directory / RUNS)
+        for run in begun:
+            await elsewhere.begin(run)
             for round_ in run.rounds:
-                await self.store.plan(run.id, round_)
+                await elsewhere.plan(run.id, round_)
                 for step in round_.steps:
-                    await self.store.step(run.id, step)
-            if run.status != "running":
-                await self.store.finish(run)
+                    await elsewhere.step(run.id, step)
+        await elsewhere.close()
 
     async def ask(self, question: str, model: str = "podium-ultra", **podium: object) -> str:
         """Ask the server as a client would; the id of the run that it made."""
@@ -114,7 +122,7 @@ async def site_over(
     """A server over these workers, until the block is left."""
     async with AsyncExitStack() as stack:
         workers = pool_of_three() if workers is None else workers
-        store = await open_store(directory / "runs.db")
+        store = await open_store(directory / RUNS)
         door, token = None, ""
         if keys:
             made = make_key("Ada", Rules(scopes=frozenset({"admin"})))
@@ -132,7 +140,7 @@ async def site_over(
             dialects=DIALECTS,
         )
         address = await stack.enter_async_context(listening(app))
-        yield Site(address, app, store, token)
+        yield Site(address, app, store, directory, token)
 
 
 @asynccontextmanager

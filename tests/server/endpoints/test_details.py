@@ -121,8 +121,10 @@ async def test_a_run_is_told_with_its_plans_its_calls_and_how_it_stands(tmp_path
     app = application([ScriptedWorker(name, "x") for name in "ab"], store=store)
     cut_off = replace(finished("run_2"), status="running", answer=None, process="elsewhere:1")
     gone = f"{socket.gethostname()}:{2**22 + 1}"  # no process has so high a number
-    await store.begin(cut_off)
-    await store.begin(replace(cut_off, id="run_3", process=gone))
+    elsewhere = await open_store(tmp_path / "runs.db")
+    await elsewhere.begin(cut_off)
+    await elsewhere.begin(replace(cut_off, id="run_3", process=gone))
+    await elsewhere.close()
     await store.finish(finished(error="nearly", owner="key_1"))
     async with serving(app) as served:
         told = [(await served.client.get(f"/v1/runs/run_{n}")).json() for n in (1, 2, 3)]
