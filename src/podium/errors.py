@@ -95,19 +95,26 @@ class WorkerError(PodiumError):
     `retryable` says whether the same request may succeed later; `retry_after` is the wait in
     seconds that the provider asked for, where it did; `billed` is False when the provider
     certainly charged nothing (it refused before working), so the usage is zero, not unknown.
-    Each kind has its usual value, which whoever raises it may know better.
+    Each kind has its usual values, which whoever raises it may know better.
     """
 
     retryable = False
     billed = False
 
     def __init__(
-        self, message: str, *, retry_after: float | None = None, billed: bool | None = None
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        billed: bool | None = None,
+        retryable: bool | None = None,
     ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         if billed is not None:
             self.billed = billed
+        if retryable is not None:
+            self.retryable = retryable
 
 
 class AuthenticationFailed(WorkerError):

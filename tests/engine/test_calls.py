@@ -302,3 +302,18 @@ async def test_a_stream_that_goes_far_beyond_what_was_asked_for_is_stopped() -> 
         )
     assert len(calls.attempts) == 4
     assert len(told) == 4 * 2, "what came before is told, and no more"
+
+
+async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it() -> None:
+    calls, _ = make_calls()
+    worker = FaultyWorker(ScriptedWorker("w", "never told"), Faults(endless=1.0))
+    told = 0
+
+    def hear(delta: Delta) -> None:
+        nonlocal told
+        told += len(delta.text)
+
+    with pytest.raises(BadReply, match=r"w streamed more than 2,000,000 characters"):
+        await calls.make(worker, ASK, hear)
+    assert len(calls.attempts) == 1
+    assert told <= 2_000_000

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +40,16 @@ def test_a_continuation_that_only_looks_like_the_beginning_is_told_whole() -> No
     words.break_off()
     assert hear(words, "The", " dog ran.") == "The dog ran."
     assert words.whole("The dog ran.") == "The cat sat. The dog ran."
+
+
+def test_a_long_repetition_is_held_back_in_no_time() -> None:
+    words = Words()
+    pieces = [f"{number} and so on " * 10 for number in range(20_000)]
+    hear(words, *pieces)
+    words.break_off()
+    began = time.process_time()
+    assert hear(words, *pieces, "the end") == "the end"
+    assert time.process_time() - began < 1.0, "not with the square of its length"
 
 
 @given(st.lists(st.text("ab ", max_size=4), max_size=6), st.lists(st.text("ab ", max_size=4)))

@@ -33,8 +33,13 @@ from podium.run import Attempt
 from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage, believable
 from podium.worker import Worker
 
-LONGEST_REPLY: Final = 10_000_000
-"""Characters. A longer reply is a fault of the worker, not an answer."""
+LONGEST_REPLY: Final = 2_000_000
+"""Characters, several times what any model says in one go. A longer reply is a fault of the worker,
+not an answer."""
+
+LONGEST_BEGINNING: Final = 100_000
+"""Characters that a worker is asked to go on after. One that streamed more is not asked again: what
+was told stands, and would be most of what the next call costs."""
 
 CHARACTERS_A_TOKEN: Final = 32
 CHARACTERS_TO_SPARE: Final = 10_000
@@ -336,6 +341,9 @@ async def _streamed(worker: Worker, request: Request, on_delta: OnDelta) -> Repl
                 return piece
             length += len(piece.text)
             if length > longest:
-                raise BadReply(f"{worker.profile.name} streamed more than {longest:,} characters")
+                raise BadReply(
+                    f"{worker.profile.name} streamed more than {longest:,} characters",
+                    retryable=length <= LONGEST_BEGINNING,
+                )
             on_delta(piece)
     raise BadReply(f"{worker.profile.name} ended its stream without a reply")

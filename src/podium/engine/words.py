@@ -15,7 +15,7 @@ class Words:
 
     def __init__(self) -> None:
         self._told: list[str] = []
-        self._held = ""
+        self._held = 0
         self._may_repeat = False
         self.kept = ""
 
@@ -32,10 +32,10 @@ class Words:
     def hear(self, text: str) -> str:
         """Take the next piece; what is to be told of it."""
         if self._may_repeat:
-            self._held += text
-            if self.kept.startswith(self._held):
+            if self.kept.startswith(text, self._held):
+                self._held += len(text)
                 return ""
-            text = self._held.removeprefix(self.kept)
+            text = (self.kept[: self._held] + text).removeprefix(self.kept)
             self._may_repeat = False
         self._told.append(text)
         return text
@@ -44,7 +44,7 @@ class Words:
         """The present call has failed: the next one goes on with what was told."""
         self.kept = self.told
         self._may_repeat = bool(self.kept)
-        self._held = ""
+        self._held = 0
 
     def whole(self, text: str) -> str:
         """The whole reply, when the last call's is `text`."""
