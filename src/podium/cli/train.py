@@ -28,7 +28,8 @@ from podium.train.checkpoints import last_checkpoint
 from podium.train.curves import write_curves
 from podium.train.data import problems
 from podium.train.estimate import Estimate, estimate
-from podium.train.recipe import Kind, Recipe, read_recipe
+from podium.train.misfits import Kind
+from podium.train.recipe import Recipe, read_recipe
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 

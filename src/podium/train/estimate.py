@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from podium.pool import Pool, WorkerProfile
+from podium.train.method import GrpoTable, SftTable
 from podium.train.pools import wants_references
 from podium.train.recipe import Recipe
-from podium.train.schema import GrpoTable, SftTable
 from podium.usage import Usage
 
 

@@ -20,7 +20,8 @@ from podium.files import full, write_whole, writing
 from podium.local.adapter_files import read_config
 from podium.local.sources import source
 from podium.train.checkpoints import last_checkpoint
-from podium.train.recipe import NOT_THE_RECIPE, Recipe, idle_keys, is_path
+from podium.train.misfits import idle_keys
+from podium.train.recipe import NOT_THE_RECIPE, Recipe, is_path
 
 RECIPE_FILE: Final = "recipe.json"
 """Lies in the directory of a training, and says whose it is."""

@@ -29,10 +29,10 @@ from podium.train.ablations import recipe_prompt
 from podium.train.diagnostics import Rollout
 from podium.train.exercises import Exercise
 from podium.train.exploration import variations
+from podium.train.method import Scale
 from podium.train.policy import Policy
 from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
-from podium.train.schema import Scale
 from podium.train.score import Score, Scoring
 from podium.workflow import Workflow
 

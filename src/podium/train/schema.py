@@ -1,8 +1,9 @@
-"""The form of a recipe: every table and key of its TOML file, and what each may hold.
+"""The form of a recipe: the tables and keys of its TOML file, and what each may hold. How the model
+learns and how the training is run have their tables in `podium.train.method`.
 
-Only what can be said of one key by itself is checked here; what keys mean together, reading the
-file and overriding it are `podium.train.recipe`. The descriptions are the documentation:
-`podium.train.reference` prints them. Needs no torch.
+Only what can be said of one key by itself is checked here; what keys mean together is
+`podium.train.misfits`, reading the file and overriding it `podium.train.recipe`. The descriptions
+are the documentation: `podium.train.reference` prints them. Needs no torch.
 """
 
 from __future__ import annotations
@@ -25,10 +26,6 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Names = Annotated[frozenset[Name], Field(strict=False)]
-
-Schedule = Literal["cosine", "linear", "constant"]
-Scale = Literal["group", "batch", "none"]
-Log = Literal["jsonl", "tensorboard", "wandb"]
 
 LORA_TARGETS = frozenset(
     {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
@@ -282,131 +279,3 @@ class RecursionTable(Table):
         description="a rollout is compared with those of its question in the same round, not with "
         "all of its question",
     )
-
-
-class OptimiserTable(Table):
-    """What both ways of training share: the optimiser and its schedule."""
-
-    steps: Count = Field(description="updates of the model")
-    learning_rate: Positive = Field(description="the highest learning rate")
-    schedule: Schedule = Field(default="cosine", description="how it falls")
-    warmup_ratio: Share = Field(default=0.03, description="the share of steps in which it rises")
-    max_grad_norm: Weight = Field(default=1.0, description="longer gradients are cut to this")
-    adam_beta1: Share = Field(default=0.9, description="AdamW")
-    adam_beta2: Share = Field(default=0.999, description="AdamW")
-    adam_epsilon: Positive = Field(default=1e-8, description="AdamW")
-    weight_decay: Weight = Field(default=0.0, description="AdamW")
-    micro_batch: Count | None = Field(
-        default=None, description="rows in one pass on a device; left out: all of a step at once"
-    )
-
-
-class SftTable(OptimiserTable):
-    """Learning by example: `podium train sft`."""
-
-    teach: Literal["lessons", "openings", "file"] = Field(
-        description="`lessons` for the études' specialists, `openings` for a conductor, or the "
-        "examples of `data.file`"
-    )
-    adapters: Names = Field(
-        default=frozenset(),
-        description="the specialists that are taught side by side, by family; with `lessons`",
-    )
-    batch: Count = Field(default=64, description="examples a step, of each adapter")
-    examples: Count = Field(default=50_000, description="how many different ones, of each adapter")
-    max_tokens: Count | None = Field(
-        default=None,
-        description="the most tokens in one pass, padding included: long examples come in smaller "
-        "batches",
-    )
-
-
-class GrpoTable(OptimiserTable):
-    """Learning from reward: `podium train grpo`."""
-
-    questions: Count = Field(description="questions a step")
-    rollouts: Annotated[int, Field(ge=2)] = Field(description="plans written for each question")
-    clip: Share = Field(default=0.2, description="ε: how far the policy may move in one update")
-    clip_high: Weight | None = Field(default=None, description="ε upwards; left out: as `clip`")
-    beta: Weight = Field(
-        default=0.0,
-        description="the weight of the KL term, towards the policy as training began, "
-        "`model.adapter` included; 0: none, as in the paper; 0.01 to 0.04 holds a small model to "
-        "its warm start",
-    )
-    entropy: Weight = Field(default=0.0, description="the weight of a bonus for entropy")
-    temperature: Annotated[float, Field(gt=0, le=2)] = Field(
-        default=1.0, description="with which plans are sampled"
-    )
-    top_p: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="sampling")
-    top_k: Annotated[int, Field(ge=0)] = Field(default=0, description="sampling; 0: all tokens")
-    explore: Annotated[int, Field(ge=0)] = Field(
-        default=0,
-        description="where no plan for a question was right, so many of them make room for the "
-        "best one with another worker in one place, drawn evenly; fewer than `rollouts`",
-    )
-    max_completion_tokens: Count = Field(default=1024, description="the longest plan")
-    max_prompt_tokens: Count = Field(
-        default=8192,
-        description="a question whose prompt is longer is left out, and the next one trained on",
-    )
-    loss_type: Literal["bnpo", "grpo", "dr_grpo", "dapo"] = Field(
-        default="bnpo",
-        description="`bnpo` averages over the tokens of a batch, as the released code does; `grpo` "
-        "over rollouts, as the paper writes",
-    )
-    scale_rewards: Scale = Field(
-        default="group", description="what advantages are divided by the deviation of"
-    )
-    mask_truncated: bool = Field(default=False, description="plans that were cut off teach nothing")
-    num_iterations: Count = Field(default=1, description="updates from the same rollouts")
-    max_tokens: Count | None = Field(
-        default=None,
-        description="read a prompt once for all plans that were written to it, and in one pass at "
-        "most so many tokens, padding included; on one device. Left out: every plan with its "
-        "prompt, `micro_batch` of them in one pass",
-    )
-
-
-class RunTable(Table):
-    """How the training itself is run."""
-
-    output: Name = Field(description="the directory of everything that comes out")
-    seed: int = Field(default=42, description="the same seed gives the same training")
-    save_every: Count = Field(default=20, description="steps between checkpoints")
-    keep: Count = Field(default=2, description="how many checkpoints stay")
-    eval_every: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="steps between measurements on questions held out; 0: none"
-    )
-    eval_tasks: Count = Field(default=256, description="how many questions each of these has")
-    eval_temperature: Temperature = Field(
-        default=0.2, description="with which plans are sampled in these; 0 is greedy"
-    )
-    references: bool | None = Field(
-        default=None,
-        description="before training, give every worker alone the held-out questions, and carry "
-        "out the ideal plans of études, so that each step tells how far it is from these; left "
-        "out: where all workers are free",
-    )
-    ray: Name | None = Field(
-        default=None,
-        description="carry the plans out on the Ray cluster at that address, `auto` for the one "
-        "that this machine is of; left out: in this process",
-    )
-    minutes: Positive | None = Field(
-        default=None, description="stop with a checkpoint after so long; `--resume` goes on"
-    )
-    log: Annotated[frozenset[Log], Field(strict=False)] = Field(
-        default=frozenset({"jsonl"}), description="where metrics go"
-    )
-    cache_mb: Annotated[int, Field(ge=0)] = Field(
-        default=1000, description="the most that replies kept on disk may take; 0: none are kept"
-    )
-
-
-class EstimateTable(Table):
-    """What `--dry-run` assumes of a plan where nobody can know."""
-
-    steps: Positive = Field(default=3.0, description="worker calls of a plan, on average")
-    input_tokens: Count = Field(default=900, description="tokens that a worker reads in a call")
-    output_tokens: Count = Field(default=600, description="tokens that it replies with")

@@ -1,0 +1,234 @@
+"""What the keys of a recipe mean together: those that do not fit each other, and those without
+effect, each in words that say what to do. Needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from podium.config.problems import nearest
+from podium.errors import ConfigError
+from podium.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
+from podium.train.method import GrpoTable, SftTable
+from podium.train.schema import DataTable, RecursionTable
+
+if TYPE_CHECKING:
+    from podium.train.recipe import Recipe
+
+Kind = Literal["sft", "grpo"]
+
+ONLY_GRPO: Final = ("reward", "workers", "recursion", "estimate")
+"""Tables without effect where no plan is carried out."""
+
+NOT_FOR_OPENINGS: Final = (
+    "file",
+    "subset",
+    "base",
+    "adapters",
+    "oracle",
+    "keep_needed",
+    "shuffle",
+)
+"""The keys of `[pool]` without effect where pools are only described."""
+
+PROMPT_KEYS_OF_REWARD: Final = ("fixed_subtasks", "one_worker", "max_steps")
+"""The keys of `[prompt]` without effect where no plan is carried out."""
+
+POOL_KEYS: Final = {
+    "file": ("subset", "shuffle"),
+    "adapters": ("base",),
+}
+ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
+"""The keys of `[pool]` that go with each way of naming workers."""
+
+ETUDE_KEYS: Final = {
+    "lessons": ("unsure_share",),
+    "openings": ("assigned_share", "true_clauses", "true_access", "accepted_share"),
+    "both": ("stage", "everyday_share", "later_round_share"),
+}
+"""The keys of `[data.etudes]` that are for lessons alone, for openings alone, and for openings
+and learning from reward."""
+
+
+def misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
+    """What is wrong with the tables beside each other."""
+    if (recipe.sft is None) == (recipe.grpo is None):
+        yield "a recipe has either an [sft] table or a [grpo] table, and says so how it trains"
+        return
+    if kind is not None and recipe.kind != kind:
+        yield f"this is a recipe for podium train {recipe.kind}: it has no [{kind}] table"
+    for key, reason in idle_keys(recipe):
+        if _is_written(recipe, key):
+            yield f"{key} has no effect {reason}; drop it"
+    if recipe.model.adapter is not None and recipe.model.lora is None:
+        yield "model.adapter needs a table [model.lora]; a whole model to go on from is model.base"
+    taught = set(recipe.sft.adapters) if recipe.sft is not None else set()
+    if recipe.model.adapters and recipe.model.adapters.keys() != taught:
+        yield "model.adapters names all of sft.adapters and nothing else; or leave it out"
+    if recipe.model.adapters and recipe.model.adapter is not None:
+        yield "model.adapter and model.adapters say the same thing; write one of them"
+    yield from _data_misfits(recipe.data)
+    if recipe.sft is not None:
+        yield from _sft_misfits(recipe, recipe.sft)
+    elif recipe.grpo is not None:
+        yield from _grpo_misfits(recipe, recipe.grpo)
+    try:
+        recipe.reward.reward()
+    except ConfigError as error:
+        yield str(error)
+
+
+def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """The keys and tables that have no effect in this recipe, each with the reason."""
+    data, sft = recipe.data, recipe.sft
+    for kind in ("etudes", "mix", "file", "suite"):
+        if kind != data.kind:
+            yield f"data.{kind}", f'with data.kind = "{data.kind}"'
+    teach = sft.teach if sft is not None else "reward"
+    used = {"lessons": ("lessons",), "openings": ("openings", "both"), "reward": ("both",)}
+    for group, keys in ETUDE_KEYS.items():
+        if group not in used.get(teach, ()):
+            yield from ((f"data.etudes.{key}", f"where {teach} teach") for key in keys)
+    if sft is not None:
+        described = [f"pool.{key}" for key in NOT_FOR_OPENINGS]
+        described += [f"prompt.{key}" for key in PROMPT_KEYS_OF_REWARD]
+        unused = described if teach == "openings" else ["prompt", "pool"]
+        yield from ((key, "with [sft]") for key in (*ONLY_GRPO, "run.ray", *unused))
+        return
+    if recipe.grpo is not None and recipe.grpo.max_tokens is not None:
+        yield "grpo.micro_batch", "with grpo.max_tokens"
+    pool = recipe.pool
+    for other, keys in POOL_KEYS.items():
+        if not getattr(pool, other):
+            yield from ((f"pool.{key}", f"without pool.{other}") for key in keys)
+    if not pool.roles:
+        yield from ((f"pool.{key}", "with a pool file") for key in ETUDE_POOL_KEYS)
+
+
+def _is_written(recipe: Recipe, dotted: str) -> bool:
+    table: Any = recipe
+    for key in dotted.split("."):
+        if table is None or key not in table.model_fields_set:
+            return False
+        table = getattr(table, key)
+    return True
+
+
+def _data_misfits(data: DataTable) -> Iterator[str]:
+    if data.kind != "etudes" and getattr(data, data.kind) is None:
+        yield f'data.kind = "{data.kind}" needs a table [data.{data.kind}]'
+    if any(stage.steps is None for stage in data.etudes.stage[:-1]):
+        yield "data.etudes.stage: only the last stage may leave out its steps"
+    if any(not sum(stage.shapes.values()) for stage in data.etudes.stage):
+        yield "data.etudes.stage: a stage needs a shape with a weight above 0"
+
+
+def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
+    wanted = "file" if sft.teach == "file" else "etudes"
+    if recipe.data.kind != wanted:
+        yield f'sft.teach = "{sft.teach}" needs data.kind = "{wanted}"'
+    if (sft.teach == "lessons") != bool(sft.adapters):
+        yield 'sft.adapters names the specialists where sft.teach = "lessons", and only there'
+    if sft.adapters and recipe.model.lora is None:
+        yield "sft.adapters needs a table [model.lora]; write one"
+    if sft.teach == "openings":
+        if recipe.prompt.access == "binary" and _is_written(recipe, "prompt.access"):
+            yield 'openings name the steps that are read; write prompt.access = "index"'
+        if not recipe.prompt.mask_names:
+            yield "openings have no names for workers; write prompt.mask_names = true"
+
+
+def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
+    pool = recipe.pool
+    if [pool.file is not None, bool(pool.adapters), pool.oracle].count(True) != 1:
+        yield "[pool] needs one of these: a file, the études' workers as adapters, or oracle = true"
+    if pool.roles and recipe.data.kind != "etudes":
+        yield 'pool.adapters and pool.oracle are for the études; they need data.kind = "etudes"'
+    if pool.subset is not None and pool.subset.smallest > pool.subset.largest:
+        yield f"pool.subset.smallest is {pool.subset.smallest}, above largest"
+    if grpo.micro_batch is not None and (grpo.questions * grpo.rollouts) % grpo.micro_batch:
+        yield (
+            f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
+            f"rollouts of a step cannot be divided by it"
+        )
+    if grpo.explore >= grpo.rollouts:
+        yield (
+            f"grpo.explore is {grpo.explore}, and of {grpo.rollouts} rollouts at least one must "
+            f"stay; write {grpo.rollouts - 1} or less"
+        )
+    if grpo.explore and recipe.recursion is not None:
+        yield "grpo.explore is for trainings of one round; write 0, or drop [recursion]"
+    if grpo.beta and recipe.model.lora is None and _is_gguf(recipe.model.base):
+        yield (
+            "grpo.beta needs model.base a second time, unchanged, and trainers cannot read that "
+            "from GGUF; train an adapter ([model.lora]), or name the directory of the model"
+        )
+    stages = recipe.data.etudes.stage
+    lasting = sum(stage.steps or grpo.steps for stage in stages)
+    if stages and lasting < grpo.steps:
+        yield (
+            f"data.etudes.stage: the stages last {lasting} steps, and grpo.steps is {grpo.steps}; "
+            f"leave out the steps of the last one"
+        )
+    if recipe.run.eval_every and recipe.data.kind in ("file", "suite"):
+        yield (
+            f'run.eval_every is {recipe.run.eval_every}, but with data.kind = "{recipe.data.kind}" '
+            f"every task is trained on and none is held out; drop it, and use podium eval run"
+        )
+    yield from _ablation_misfits(recipe)
+    if recipe.recursion is not None:
+        yield from _recursion_misfits(recipe.recursion, grpo)
+
+
+def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
+    if recipe.prompt.fixed_subtasks and recipe.pool.roles:
+        yield (
+            "prompt.fixed_subtasks: the études' workers see their subtask and not the question, "
+            "so each of them needs one of its own; drop it, or lead the workers of a pool.file"
+        )
+    if recipe.prompt.one_worker is not None and recipe.data.etudes.later_round_share:
+        yield (
+            "data.etudes.later_round_share: these rounds were played by many workers, and "
+            "prompt.one_worker leaves one; write 0"
+        )
+
+
+def _recursion_misfits(recursion: RecursionTable, grpo: GrpoTable) -> Iterator[str]:
+    if recursion.rounds != 2:
+        told = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
+        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({told})"
+    second = round(grpo.rollouts * recursion.share)
+    if not 0 < second <= grpo.rollouts - second:
+        yield (
+            f"recursion.share is {recursion.share:g}, which makes {second} of {grpo.rollouts} "
+            f"rollouts second rounds; each goes on from a first one of its own, so there must be "
+            f"at least one and at most half"
+        )
+
+
+def unknown_names(recipe: Recipe) -> Iterator[str]:
+    """Names of the études that there are none of, each with the nearest that there is."""
+    shapes = [shape.value for shape in EtudeShape if shape not in TEST_ONLY]
+    families = [family.value for family in FAMILIES]
+    named: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+        "data.etudes.stage.shapes": (
+            [shape for stage in recipe.data.etudes.stage for shape in stage.shapes],
+            shapes,
+        ),
+        "pool.adapters": (list(recipe.pool.adapters), ROLES),
+        "prompt.one_worker": (
+            [recipe.prompt.one_worker] if recipe.pool.roles and recipe.prompt.one_worker else [],
+            recipe.pool.roles,
+        ),
+        "sft.adapters": (sorted(recipe.sft.adapters) if recipe.sft else [], families),
+    }
+    for key, (names, known) in named.items():
+        for name in names:
+            if name not in known:
+                yield f"{key}: nothing is called {name!r} here; {nearest(name, known)}"
+
+
+def _is_gguf(model: str) -> bool:
+    """Whether its weights are a GGUF file, as are all that Podium keeps under a name."""
+    return model.endswith(".gguf") or "/" not in model
