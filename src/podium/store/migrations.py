@@ -333,6 +333,19 @@ _APPEND_ONLY: Final = {
 }
 
 
+def _buckets(connection: Connection) -> None:
+    connection.exec_driver_sql(
+        """
+        CREATE TABLE buckets (
+            key_id TEXT NOT NULL PRIMARY KEY,
+            requests DOUBLE PRECISION NOT NULL,
+            tokens DOUBLE PRECISION NOT NULL,
+            filled_at DOUBLE PRECISION NOT NULL
+        )
+        """
+    )
+
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _runs_rounds_and_steps,
     _owners_keys_and_usage,
@@ -344,5 +357,6 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     _named_requests,
     _audit,
     _tabs,
+    _buckets,
 )
 """In order; a database's schema version is how many of them it has been through."""

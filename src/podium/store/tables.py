@@ -10,7 +10,8 @@ is held for as long as it waits for tools, until `forget_after`. Its `process` p
 gone and no step was done since. A key's digest is all that is
 kept of its token, and what was used with it is a row for each day and model; what each run was
 charged of that is a row of `charges`, which outlives the run. Where processes share a key's caps,
-`tabs` has what each request in flight takes of them, for as long as its process renews its lease.
+`tabs` has what each request in flight takes of them, for as long as its process renews its lease,
+and `buckets` what is left of a key's rates.
 """
 
 from __future__ import annotations
@@ -170,6 +171,15 @@ TABS: Final = Table(
     Column("calls", BigInteger, nullable=False),
     Index("tabs_by_key", "key_id"),
     Index("tabs_by_run", "run_id"),
+)
+
+BUCKETS: Final = Table(
+    "buckets",
+    METADATA,
+    Column("key_id", Text, primary_key=True),
+    Column("requests", Double, nullable=False),
+    Column("tokens", Double, nullable=False),
+    Column("filled_at", Double, nullable=False),
 )
 
 LEASES: Final = Table(

@@ -1,8 +1,9 @@
-"""Runs, for the tests of what they are charged."""
+"""A database for replicas to share, and runs, for the tests of what they are charged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,16 @@ from podium.pool import Pool, WorkerProfile
 from podium.run import Attempt, Round, Run, RunStatus, StepRecord
 from podium.usage import Usage
 from podium.workflow import Step, Workflow
+from support.postgres import Postgres
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the replicas' store is: an empty database."""
+    if request.param == "sqlite":
+        return str(tmp_path / "podium.db")
+    server: Postgres = request.getfixturevalue("postgres")
+    return await server.empty()
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,12 @@ class MemoryKeys:
             raise NotFound(key_id)
         self.rows[key_id] = replace(self.rows[key_id], revoked_at="2026-01-02T00:00:00+00:00")
 
+    async def take(self, key_id: str, rules: Rules, tokens: int) -> float:
+        raise AssertionError("keys in memory are one process's")
+
+    async def correct(self, key_id: str, rules: Rules, tokens: int) -> None:
+        raise AssertionError("keys in memory are one process's")
+
     def tabs(self, process: str, lease_seconds: float) -> TabStore:
         raise AssertionError("keys in memory are one process's")
 
@@ -113,10 +119,10 @@ def charge(row: KeyUsage) -> Charged:
 class Server:
     """A gatekeeper, its keys and its clock."""
 
-    def __init__(self, processes: int = 1, pool: Pool = POOL) -> None:
+    def __init__(self, pool: Pool = POOL) -> None:
         self.keys = MemoryKeys()
         self.clock = Clock()
-        self.door = Gatekeeper(self.keys, pool, processes=processes, clock=self.clock)
+        self.door = Gatekeeper(self.keys, pool, clock=self.clock)
 
     async def token(self, rules: Rules = NO_RULES, expires_at: str | None = None) -> str:
         """The token of a new key."""

@@ -235,13 +235,6 @@ async def test_a_request_that_is_refused_takes_nothing(server: Server) -> None:
     assert await begin(server, token, 0) is None
 
 
-async def test_one_of_several_processes_allows_its_share() -> None:
-    server = Server(processes=2)
-    token = await server.token(Rules(requests_per_minute=4))
-    assert [await begin(server, token) for _ in range(3)] == [None, None, "rate_limited"]
-    await server.door.close()
-
-
 @pytest.mark.parametrize(
     ("rules", "renewed"),
     [

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,19 +23,9 @@ from podium.store.keys import Allowance, Charged, Rules
 from podium.store.tabs import Drawn, TabRow
 from podium.usage import UNKNOWN_USAGE, Usage
 from server.access.replicas import WORKER, Replica, Replicas, replicas_of
-from support.postgres import Postgres
 
 CRUMB = 1e-6
 A_DOLLAR = Rules(in_total=Allowance(usd=1.0))
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the replicas' store is: an empty database."""
-    if request.param == "sqlite":
-        return str(tmp_path / "podium.db")
-    server: Postgres = request.getfixturevalue("postgres")
-    return await server.empty()
 
 
 @pytest.fixture(autouse=True)

@@ -29,14 +29,15 @@ from podium.server.access.book import Book, used_of
 from podium.server.access.guesses import Guesses
 from podium.server.access.keys import ID_PREFIX, fits, read_token
 from podium.server.access.purse import Exhausted, Experience, Purse, Tab
-from podium.server.access.rates import Bucket, Rates
+from podium.server.access.rates import SharedRates
 from podium.server.access.sessions import Claim, Sessions, read_session
 from podium.server.access.till import Till
 from podium.server.access.visitor import Visitor, scope_of
 from podium.server.refusal import RETRY_SECONDS, Refusal, unseen_budget
 from podium.store.base import LEASE_SECONDS
+from podium.store.buckets import Bucket, Rates
 from podium.store.charges import charge_of
-from podium.store.keys import NOTHING, Allowance, Charged, Key, KeyStore, Scope
+from podium.store.keys import NOTHING, Allowance, Charged, Key, KeyStore, Rules, Scope
 from podium.store.tabs import TabStore
 from podium.usage import Usage
 
@@ -62,7 +63,7 @@ class _Account:
     key: Key
     expires: float
     purse: Purse
-    rates: Rates
+    rates: Rates | SharedRates
     till: Till | None
     read_at: float
     day: str
@@ -83,10 +84,9 @@ class Gatekeeper:
     """Asks for keys, or for sessions that were begun with one. It belongs to one event loop; close
     it to have everything written.
 
-    `pool` tells whose provider a worker is, for keys that exclude one. Where a server runs as
-    several `processes`, each allows its share of every rate, and all must know the same `sessions`.
-    Where the store is `shared` with other processes, caps hold for all of them: what one that was
-    killed had held for its calls comes back after `lease_seconds`.
+    `pool` tells whose provider a worker is, for keys that exclude one. Where the store is `shared`
+    with other processes, caps and rates hold for all of them together: what one that was killed had
+    held for its calls comes back after `lease_seconds`. They must know the same `sessions`.
     """
 
     def __init__(
@@ -94,7 +94,6 @@ class Gatekeeper:
         keys: KeyStore,
         pool: Pool,
         *,
-        processes: int = 1,
         shared: bool = False,
         lease_seconds: float = LEASE_SECONDS,
         sessions: Sessions | None = None,
@@ -103,7 +102,6 @@ class Gatekeeper:
         self._keys = keys
         self._sessions = sessions or Sessions(clock=clock)
         self._providers = {worker.name: worker.provider for worker in pool}
-        self._processes = processes
         self._clock = clock
         self._accounts: dict[str, _Account] = {}
         self._reading = asyncio.Lock()
@@ -157,7 +155,7 @@ class Gatekeeper:
         if exhausted is not None:
             raise _out_of_budget(visitor, exhausted)
         estimate = self._estimated(visitor, tier_or_worker, tokens)
-        wait = account.rates.wait(estimate.tokens, self._clock())
+        wait = await self._wait(account.rates, estimate.tokens)
         if wait:
             raise Refusal(
                 "rate_limited",
@@ -165,12 +163,28 @@ class Gatekeeper:
                 f"try again in {math.ceil(wait)} s",
                 retry_after=wait,
             )
-        account.rates.begin(estimate.tokens)
         if account.till is None:
             tab = account.purse.open_tab(estimate)
         else:
             tab = await self._shared_tab(visitor, account, account.till, tier_or_worker, estimate)
         self._begun[visitor.ticket] = _Begun(tier_or_worker, estimate, tab)
+
+    async def _wait(self, rates: Rates | SharedRates, tokens: int) -> float:
+        """The seconds until a request of so many tokens may begin; 0 where it has."""
+        if isinstance(rates, Rates):
+            wait = rates.wait(tokens, self._clock())
+            if not wait:
+                rates.begin(tokens)
+            return wait
+        try:
+            return await rates.take(tokens)
+        except StoreError as error:
+            log.warning("how fast a key is used cannot be looked up: %s", error)
+            raise Refusal(
+                "overloaded",
+                "how fast this key is used cannot be looked up now; try again",
+                retry_after=RETRY_SECONDS,
+            ) from error
 
     async def _shared_tab(
         self, visitor: Visitor, account: _Account, till: Till, model: str, estimate: Charged
@@ -275,6 +289,8 @@ class Gatekeeper:
         for account in self._accounts.values():
             if account.till is not None:
                 await account.till.close()
+            if isinstance(account.rates, SharedRates):
+                await account.rates.close()
         await self._book.close()
 
     async def _tend(self, tabs: TabStore) -> None:
@@ -382,24 +398,25 @@ class Gatekeeper:
             )
             if self._tending is None:
                 self._tending = asyncio.get_running_loop().create_task(self._tend(self._tabs))
-        requests = self._share(rules.requests_per_minute)
-        tokens = self._share(rules.tokens_per_minute)
         return _Account(
             key=key,
             expires=_seconds(key.expires_at),
             purse=purse,
-            rates=Rates(requests, tokens, now),
+            rates=self._rates(key.id, rules),
             till=till,
             read_at=now,
             day="",
         )
 
+    def _rates(self, key_id: str, rules: Rules) -> Rates | SharedRates:
+        limits = rules.requests_per_minute, rules.tokens_per_minute
+        if self._tabs is not None and limits != (None, None):
+            return SharedRates(self._keys, key_id, rules)
+        return Rates(*limits, self._clock())
+
     def _is_fresh(self, account: _Account) -> bool:
         age = self._clock() - account.read_at
         return 0 <= age < KEY_SECONDS and account.day == self._today()
-
-    def _share(self, rate: int | None) -> float | None:
-        return None if rate is None else rate / self._processes
 
     def _today(self) -> str:
         number = int(self._clock() // DAY_SECONDS)

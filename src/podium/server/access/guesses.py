@@ -11,7 +11,7 @@ import ipaddress
 from collections import OrderedDict
 from typing import Final
 
-from podium.server.access.rates import Bucket
+from podium.store.buckets import Bucket
 
 WRONG_A_MINUTE: Final = 100
 """Wrong keys that one address may show."""

@@ -1,75 +1,66 @@
-"""How fast a key may be used: a bucket that refills as time goes by, with nothing that runs
-meanwhile.
+"""How fast a key may be used by all processes that share its store: its buckets are there.
 
-A bucket holds a minute's worth. What is taken is an estimate, made before anything is known; it
-is put right afterwards, be it that the bucket is then in debt, which passes with time as well.
+A request takes from them as it begins, in one transaction by the database's own clock; what it has
+used more or less than was guessed is put right soon after it has ended. A key without a limit
+never asks.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import Final
 
-SECONDS: Final = 60.0
-"""What a rate counts in."""
+from podium.errors import StoreError
+from podium.store.keys import KeyStore, Rules
+
+log = logging.getLogger("podium")
+
+SOON: Final = 0.1
+"""Seconds until what was guessed wrongly is put right, with all of it that there is by then."""
 
 
-class Bucket:
-    """Refills at `per_minute`. It is full at first, and never holds more than a minute's worth."""
+class SharedRates:
+    """The limits of one key. It belongs to one event loop."""
 
-    __slots__ = ("_at", "_left", "per_minute")
+    def __init__(self, keys: KeyStore, key_id: str, rules: Rules) -> None:
+        self._keys = keys
+        self._key_id = key_id
+        self._rules = rules
+        self._owed = 0
+        self._soon: asyncio.TimerHandle | None = None
+        self._writer: asyncio.Task[None] | None = None
 
-    def __init__(self, per_minute: float, now: float) -> None:
-        self.per_minute = per_minute
-        self._left = per_minute
-        self._at = now
-
-    def wait(self, amount: float, now: float) -> float:
-        """How many seconds must pass until that much can be taken; 0 is now.
-
-        What is more than the bucket can ever hold may be taken as soon as it is full.
-        """
-        self._refill(now)
-        missing = min(amount, self.per_minute) - self._left
-        return max(0.0, missing * SECONDS / self.per_minute)
-
-    def take(self, amount: float) -> None:
-        """Take that much, into debt if need be; less than nothing is put back."""
-        self._left = min(self._left - amount, self.per_minute)
-
-    def _refill(self, now: float) -> None:
-        passed = max(0.0, now - self._at)  # a clock may be set back
-        self._at = now
-        self._left = min(self._left + passed * self.per_minute / SECONDS, self.per_minute)
-
-
-class Rates:
-    """The buckets of one key: requests, and tokens. None is no limit."""
-
-    __slots__ = ("_requests", "_tokens")
-
-    def __init__(
-        self, requests_per_minute: float | None, tokens_per_minute: float | None, now: float
-    ) -> None:
-        self._requests = _bucket(requests_per_minute, now)
-        self._tokens = _bucket(tokens_per_minute, now)
-
-    def wait(self, tokens: int, now: float) -> float:
-        """How many seconds must pass until a request of so many tokens may begin; 0 is now."""
-        requests = 0.0 if self._requests is None else self._requests.wait(1.0, now)
-        return max(requests, 0.0 if self._tokens is None else self._tokens.wait(tokens, now))
-
-    def begin(self, tokens: int) -> None:
-        """Take a request and its tokens."""
-        if self._requests is not None:
-            self._requests.take(1.0)
-        if self._tokens is not None:
-            self._tokens.take(tokens)
+    async def take(self, tokens: int) -> float:
+        """Begin a request of so many tokens, and return 0; or the seconds until it may. Raises
+        `StoreError` where nobody can tell."""
+        return await self._keys.take(self._key_id, self._rules, tokens)
 
     def correct(self, tokens: int) -> None:
         """So many more tokens, or fewer, were used than had been taken."""
-        if self._tokens is not None:
-            self._tokens.take(tokens)
+        if not tokens or self._rules.tokens_per_minute is None:
+            return
+        self._owed += tokens
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(SOON, self._write_now)
 
+    async def close(self) -> None:
+        """Put right what is not yet."""
+        if self._soon is not None:
+            self._soon.cancel()
+        if self._writer is not None:
+            await asyncio.wait({self._writer})
+        await self._write()
 
-def _bucket(per_minute: float | None, now: float) -> Bucket | None:
-    return None if per_minute is None else Bucket(per_minute, now)
+    def _write_now(self) -> None:
+        self._soon = None
+        self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        owed, self._owed = self._owed, 0
+        if not owed:
+            return
+        try:
+            await self._keys.correct(self._key_id, self._rules, owed)
+        except StoreError as error:  # it is not money: a limit that is a little off is not worse
+            log.warning("what was used of a key's rate is not put right: %s", error)

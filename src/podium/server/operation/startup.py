@@ -123,7 +123,6 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
         door = Gatekeeper(
             keys_in(store),
             settings.pool,
-            processes=settings.server.workers,
             shared=shared,
             lease_seconds=settings.store.lease_seconds,
             sessions=Sessions(os.environ.get(SESSIONS, "")),
