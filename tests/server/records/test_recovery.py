@@ -22,6 +22,7 @@ from podium.server.access import OpenDoor
 from podium.server.access.places import Places
 from podium.server.records import recovery as recovering
 from podium.server.records.archive import Archive
+from podium.server.records.audit import Audit
 from podium.server.records.keeper import Keeper
 from podium.server.records.metrics import Metrics
 from podium.server.records.recovery import MOST_TAKEOVERS, Parts, Recovery
@@ -109,7 +110,7 @@ async def a_server(place: str, door: OpenDoor | None = None) -> AsyncIterator[Se
     parts = Parts(
         podium=podium,
         pool=await podium.pool(),
-        archive=Archive(keeper),
+        archive=Archive(keeper, Audit(store.audit)),
         door=door or OpenDoor(),
         places=Places(9, 9),
         metrics=Metrics(),
@@ -159,6 +160,11 @@ async def test_of_several_servers_one_goes_on_with_each_run(place: str) -> None:
             assert (await one.until(has_ended, run.id)).status == "answered"
         assert one.worker.calls + other.worker.calls == len(runs)
         assert [run for run in await one.store.list() if run.status == "running"] == []
+        async with asyncio.timeout(10):
+            while len(entries := await one.store.audit.entries()) < len(runs):
+                await asyncio.sleep(0.005)
+        assert sorted(entry.subject for entry in entries) == sorted(run.id for run in runs)
+        assert {entry.act for entry in entries} == {"run recovered"}
 
 
 async def test_only_some_are_gone_on_with_at_a_time(

@@ -134,8 +134,6 @@ class Recovery:
                 f"not tried again",
             )
             return
-        facts: Facts = {"process": this_process(), "takeovers": found.takeovers, "owner": run.owner}
-        await parts.archive.audit.enter_own("run recovered", run.id, facts)
         LOGGER.info("took over a run that was cut off", extra={"run": run.id})
         heard = _LastHeard(parts.archive.broadcast)
         async with parts.door.account_for(run) as account:
@@ -149,6 +147,7 @@ class Recovery:
                 raise
         parts.metrics.recovered.add(ended.status)
         parts.metrics.runs.add(ended.status)
+        await self._enter(ended)
 
     async def _hand_back(self, run: Run) -> None:
         """Leave the run, as far as it has come, for whoever looks next."""
@@ -168,6 +167,15 @@ class Recovery:
         LOGGER.warning("%s failed: %s", found.id, why)
         self._parts.metrics.recovered.add("failed")
         self._parts.metrics.runs.add("failed")
+        await self._enter(replace(run, status="failed"))
+
+    async def _enter(self, run: Run) -> None:
+        """Enter in the audit log that the run was gone on with here, and what came of it."""
+        facts: Facts = {"process": this_process(), "status": run.status, "owner": run.owner}
+        try:
+            await self._parts.archive.audit.enter_own("run recovered", run.id, facts)
+        except PodiumError as error:
+            LOGGER.warning("that %s was gone on with could not be entered: %s", run.id, error)
 
 
 class _LastHeard:
