@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from podium.bench.chaos.postgres import programs
+from podium.bench.postgres import programs
 from podium.errors import ConfigError
 
 CLIENTS: Final = 16

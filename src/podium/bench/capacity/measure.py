@@ -17,8 +17,8 @@ from podium.bench.capacity.figures import Capacity, Database, Row
 from podium.bench.capacity.holding import memory_in_flight
 from podium.bench.capacity.processes import family_cpu_seconds
 from podium.bench.capacity.stations import LOADS, Load, Running, Station, running
-from podium.bench.chaos.postgres import programs, running_postgres
 from podium.bench.environment import Say
+from podium.bench.postgres import programs, running_postgres
 from podium.bench.server import once_idle
 from podium.bench.server_client import Call, Flood, flood
 from podium.bench.server_loop import run_on_fast_loop

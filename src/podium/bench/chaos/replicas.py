@@ -21,12 +21,12 @@ from typing import Final
 from podium.bench.chaos.asking import Asked, asked_of, chaos_upstream
 from podium.bench.chaos.checks import EXACT_USD, Journal, Spending, has_ended
 from podium.bench.chaos.load import Ended, Load, Purse
-from podium.bench.chaos.postgres import running_postgres
 from podium.bench.chaos.replica import Replica
 from podium.bench.chaos.row import ChaosRow
 from podium.bench.chaos.scene import PRICE, mark_of, steps_done, write_scene
 from podium.bench.chaos.turns import every_run, middle_and_tail
 from podium.bench.chaos.upstream import Conduct, tokens_of
+from podium.bench.postgres import running_postgres
 from podium.errors import NotFound
 from podium.run import Run
 from podium.server.access.keys import make_key

@@ -50,8 +50,8 @@ async def running_postgres(*, durable: bool = False) -> AsyncIterator[str]:
     where = programs()
     if where is None:
         raise ConfigError(
-            "the part replicas needs Postgres, and this machine has none; install it "
-            "(apt-get install postgresql), or name the other parts with --part"
+            "this needs Postgres, and this machine has none; install it "
+            "(apt-get install postgresql), or leave out what shares one"
         )
     directory = tempfile.mkdtemp(prefix="podium-postgres-")
     user = NOBODY if os.geteuid() == 0 else os.geteuid()
