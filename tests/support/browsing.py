@@ -14,3 +14,9 @@ SHOWN: Final = """() => document.querySelector('main .page')?.textContent.length
 async def shown(page: Page) -> None:
     """Wait until the page that was gone to is there, and all that it was still fetching."""
     await page.wait_for_function(SHOWN)
+
+
+async def sign_in(page: Page, token: str) -> None:
+    """Give the page the key that it asks for."""
+    await page.get_by_role("dialog").get_by_label("Key").fill(token)
+    await page.keyboard.press("Enter")

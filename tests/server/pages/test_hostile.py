@@ -147,18 +147,23 @@ def hostile_site(serve: Serve) -> AbstractAsyncContextManager[Site]:
     return serve(workers, conductor=FixedConductor(WORKFLOW))
 
 
+async def read_harmlessly(page: Page, address: str) -> str:
+    """All that a page shows, once it is clear that nothing of it has done anything."""
+    await page.goto(address)
+    await shown(page)
+    await page.evaluate(UNFOLD)
+    await shown(page)
+    await page.evaluate(SETTLED)
+    assert await page.evaluate(ACTED) == NOTHING, address
+    return await page.locator("main").inner_text()
+
+
 async def test_on_the_pages_of_what_was_done_none_executes(page: Page, serve: Serve) -> None:
     async with hostile_site(serve) as site:
         run_id = await site.ask(EVERYTHING)
         words = ""
         for path in ("/runs", f"/runs/{run_id}", "/pool", "/spend"):
-            await page.goto(site.url(path))
-            await shown(page)
-            await page.evaluate(UNFOLD)
-            await shown(page)
-            await page.evaluate(SETTLED)
-            assert await page.evaluate(ACTED) == NOTHING, path
-            words += await page.locator("main").inner_text()
+            words += await read_harmlessly(page, site.url(path))
         assert words.count(HOSTILE[0]) > 3
         assert words.count(HOSTILE[2]) > 3
 
@@ -197,13 +202,7 @@ async def test_on_the_pages_of_what_was_learned_none_executes(
         await links.first.wait_for()
         addresses = [await link.get_attribute("href") for link in await links.all()]
         for path in ("/learning", *sorted(filter(None, addresses))):
-            await page.goto(site.url(path))
-            await shown(page)
-            await page.evaluate(UNFOLD)
-            await shown(page)
-            await page.evaluate(SETTLED)
-            assert await page.evaluate(ACTED) == NOTHING, path
-            words[path] = await page.locator("main").inner_text()
+            words[path] = await read_harmlessly(page, site.url(path))
         listed, training, evaluation = words.values()
         assert HOSTILE[2] in listed
         assert training.count(HOSTILE[0]) >= 6, "of both samples, all that there is"

@@ -10,6 +10,7 @@ from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.run import Run, timestamp
 from podium.workflow import Step
+from support.browsing import sign_in
 from support.runs_on_record import attempt, run_with_calls
 from support.site import Site
 
@@ -169,6 +170,5 @@ async def test_a_link_to_a_worker_from_elsewhere_leads_to_its_card(site: Site, p
 
 async def test_with_keys_on_the_pool_takes_one(site_with_keys: Site, page: Page) -> None:
     await page.goto(site_with_keys.url("/pool"))
-    await page.get_by_role("dialog").locator("input").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await expect(page.get_by_role("row", name="solver")).to_be_visible()

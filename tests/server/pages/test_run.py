@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -212,12 +212,20 @@ async def asked_in_background(site: Site, **body: object) -> tuple[asyncio.Task[
     return task, next(iter(told))
 
 
+@asynccontextmanager
+async def going_on(serve: Serve, paced: Paced, **body: object) -> AsyncIterator[tuple[Site, str]]:
+    """A server, and the id of a run that goes on there until its worker is told to."""
+    paced.hold()
+    async with visited(serve, [paced], COUNT) as site:
+        task, run_id = await asked_in_background(site, **body)
+        yield site, run_id
+        await task
+
+
 async def test_a_run_that_goes_on_is_followed_and_ends_by_itself(
     page: Page, serve: Serve, paced: Paced
 ) -> None:
-    paced.hold()
-    async with visited(serve, [paced], COUNT) as site:
-        task, run_id = await asked_in_background(site)
+    async with going_on(serve, paced) as (site, run_id):
         await page.goto(run_url(site, run_id))
         await page.get_by_text("This run is going on").wait_for()
         await step(page, 0).get_by_text("running").wait_for()
@@ -232,15 +240,12 @@ async def test_a_run_that_goes_on_is_followed_and_ends_by_itself(
         assert "One two three" in await page.locator(".run-answer").inner_text()
         assert "$0.00024" in await page.locator(".run-head").inner_text()
         assert await page.get_by_text("This run is going on").count() == 0
-        await task
 
 
 async def test_what_a_worker_was_sent_is_shown_while_it_is_at_work(
     page: Page, serve: Serve, paced: Paced
 ) -> None:
-    paced.hold()
-    async with visited(serve, [paced], COUNT) as site:
-        task, run_id = await asked_in_background(site)
+    async with going_on(serve, paced) as (site, run_id):
         await page.goto(run_url(site, run_id))
         await step(page, 0).get_by_text("running").wait_for()
         await step(page, 0).locator("summary").click()
@@ -250,37 +255,30 @@ async def test_what_a_worker_was_sent_is_shown_while_it_is_at_work(
         assert await step(page, 0).get_by_text("Its reply").count() == 0
         paced.go_on()
         await step(page, 0).get_by_text("Its reply").wait_for()
-        await task
 
 
 async def test_a_session_that_ended_is_told_on_a_runs_page_without_a_dialog(
     page: Page, serve: Serve, paced: Paced, watched: Watched
 ) -> None:
     watched.allow("401")
-    paced.hold()
-    async with visited(serve, [paced], COUNT) as site:
-        task, run_id = await asked_in_background(site)
+    async with going_on(serve, paced) as (site, run_id):
         await page.route("**/events", lambda route: route.fulfill(status=401, body="{}"))
         await page.goto(run_url(site, run_id))
         await page.get_by_text("Nobody is signed in.").wait_for()
         assert await page.get_by_role("dialog").count() == 0
         paced.go_on()
-        await task
 
 
 async def test_a_run_of_which_nothing_is_kept_says_so_when_it_ends(
     page: Page, serve: Serve, paced: Paced, watched: Watched
 ) -> None:
     watched.allow("404")
-    paced.hold()
-    async with visited(serve, [paced], COUNT) as site:
-        task, run_id = await asked_in_background(site, store=False)
+    async with going_on(serve, paced, store=False) as (site, run_id):
         await page.goto(run_url(site, run_id))
         await step(page, 0).get_by_text("running").wait_for()
         paced.go_on()
         await page.get_by_text("nothing of it was kept").wait_for()
         assert "One two three" in await page.locator(".run-answer").inner_text()
-        await task
 
 
 async def test_a_server_that_goes_away_in_mid_stream_is_told_of(
@@ -309,7 +307,6 @@ async def test_a_server_that_goes_away_in_mid_stream_is_told_of(
 async def test_after_a_stream_that_broke_off_the_run_is_followed_again(
     page: Page, serve: Serve, paced: Paced
 ) -> None:
-    paced.hold()
     broken: list[str] = []
 
     async def break_off_once(route: Route) -> None:
@@ -320,9 +317,8 @@ async def test_after_a_stream_that_broke_off_the_run_is_followed_again(
         body = 'event: run_started\ndata: {"run_id": "another"}\n\n'
         await route.fulfill(content_type="text/event-stream", body=body)
 
-    async with visited(serve, [paced], COUNT) as site:
+    async with going_on(serve, paced) as (site, run_id):
         await page.route("**/events", break_off_once)
-        task, run_id = await asked_in_background(site)
         await page.goto(run_url(site, run_id))
         await page.get_by_text("The server went away").wait_for()
         await page.get_by_role("button", name="Try now").click()
@@ -330,7 +326,6 @@ async def test_after_a_stream_that_broke_off_the_run_is_followed_again(
         assert await page.get_by_text("The server went away").count() == 0
         paced.go_on()
         await page.locator(".run-head").get_by_text("answered").wait_for()
-        await task
 
 
 def half_way() -> Round:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 from podium.server.access.keys import make_key
 from podium.store import keys_in
 from podium.store.keys import Rules
+from support.browsing import sign_in
 from support.runs_on_record import kept_run, round_of, step_record
 from support.site import Site
 
@@ -323,8 +324,7 @@ async def test_with_keys_runs_say_whose_they_are_and_are_found_by_that(
     adas = f"key_{site_with_keys.token.split('_')[1]}"
     await site_with_keys.keep(kept_run(0, owner=adas), kept_run(1, owner="key_b"))
     await page.goto(site_with_keys.url("/runs"))
-    await page.get_by_label("Key").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await shows(page, "Question 1?", "Question 0?")
     assert "Ada" in await page.locator(ROWS).nth(1).inner_text()
     assert "key_b" in await page.locator(ROWS).first.inner_text()
@@ -355,8 +355,7 @@ async def test_a_key_without_runs_is_told_that_none_was_asked_with_it(
     await keys_in(site_with_keys.store).add(reader.key)
     await site_with_keys.ask("Why?")
     await page.goto(site_with_keys.url("/runs"))
-    await page.get_by_role("dialog").get_by_label("Key").fill(reader.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, reader.token)
     await page.get_by_text("None was asked with the key Reader.").wait_for()
 
 
@@ -368,8 +367,7 @@ async def test_a_key_is_found_by_its_name_and_a_worker_by_a_part_of_its_name(
     await site_with_keys.keep(kept_run(0), kept_run(1, rounds=(checked,)))
     await site_with_keys.ask("Why?")
     await page.goto(site_with_keys.url("/runs"))
-    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await shows(page, "Why?", "Question 1?", "Question 0?")
     await page.locator("#filter-owner").fill("Ada")
     await shows(page, "Why?")
@@ -390,8 +388,7 @@ async def test_every_key_that_may_be_looked_for_is_offered_by_its_name(
     runs = [kept_run(0, owner=bob.key.id), *(kept_run(number) for number in range(1, 60))]
     await site_with_keys.store.finish(*runs)
     await page.goto(site_with_keys.url("/runs"))
-    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await page.locator("#known-owners option[label=Bob]").wait_for(state="attached")
     await page.locator("#filter-owner").fill("Bob")
     await shows(page, "Question 0?")

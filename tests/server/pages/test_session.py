@@ -9,6 +9,7 @@ import httpx
 from podium.server.access.keys import make_key
 from podium.store import keys_in
 from podium.store.keys import Rules
+from support.browsing import sign_in
 from support.site import Site
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ async def test_the_way_back_shows_nobody_what_was_asked_before_somebody_signed_o
 ) -> None:
     watched.allow("401")
     await page.goto(site_with_keys.url("/"))
-    await page.get_by_label("Key").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await page.get_by_label("Question").fill("What is my diagnosis?")
     await page.get_by_role("button", name="Ask", exact=True).click()
     await page.get_by_role("article").first.wait_for()
@@ -127,8 +127,7 @@ async def test_who_does_not_sign_in_is_told_how(
     assert await page.get_by_role("banner").get_by_role("button", name="Sign in").is_visible()
     assert "Bearer" not in await page.locator("body").inner_text()
     await state.get_by_role("button", name="Sign in").click()
-    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await page.get_by_text("There are no runs").wait_for()
     await page.get_by_role("banner").get_by_text("Ada", exact=True).wait_for()
     assert await page.get_by_role("button", name="Sign in").count() == 0
@@ -139,21 +138,19 @@ async def test_a_session_that_ends_while_a_page_is_looked_at_is_told_without_a_d
 ) -> None:
     watched.allow("401")
     await page.goto(site_with_keys.url("/pool"))
-    await page.get_by_label("Key").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await page.get_by_role("row", name="solver").wait_for()
     await context.clear_cookies()
     await clock.run_for(6000)
     notice = page.locator(".notice")
-    sign_in = notice.get_by_role("button", name="Sign in")
-    await sign_in.focus()
+    button = notice.get_by_role("button", name="Sign in")
+    await button.focus()
     async with page.expect_response("**/v1/pool*"):
         await clock.run_for(6000)
     assert await page.get_by_role("dialog").count() == 0
-    assert await sign_in.evaluate("button => button === document.activeElement")
-    await sign_in.click()
-    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    assert await button.evaluate("button => button === document.activeElement")
+    await button.click()
+    await sign_in(page, site_with_keys.token)
     await page.get_by_role("dialog").wait_for(state="detached")
     await clock.run_for(6000)
     await notice.wait_for(state="hidden")
@@ -166,8 +163,7 @@ async def test_the_header_offers_to_sign_in(
     await page.goto(site_with_keys.url("/runs"))
     await page.get_by_role("button", name="Not now").click()
     await page.get_by_role("banner").get_by_role("button", name="Sign in").click()
-    await page.get_by_role("dialog").get_by_label("Key").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await page.get_by_text("There are no runs").wait_for()
 
 
@@ -178,8 +174,7 @@ async def test_pages_that_a_key_cannot_see_are_not_offered_to_it(
     asking = make_key("Asker", Rules(scopes=frozenset({"ask"})))
     await keys_in(site_with_keys.store).add(asking.key)
     await page.goto(site_with_keys.address)
-    await page.get_by_role("dialog").get_by_label("Key").fill(asking.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, asking.token)
     await page.get_by_role("banner").get_by_text("Asker", exact=True).wait_for()
     assert await page.get_by_role("navigation", name="Pages").inner_text() == "Playground"
 
@@ -191,8 +186,7 @@ async def test_what_a_key_may_not_do_is_not_offered_to_it(
     reader = make_key("Reader", Rules(scopes=frozenset({"ask", "runs:read"})))
     await keys_in(site_with_keys.store).add(reader.key)
     await page.goto(site_with_keys.address)
-    await page.get_by_role("dialog").get_by_label("Key").fill(reader.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, reader.token)
     await page.get_by_text("This key may not see plans.").wait_for()
     assert await page.get_by_role("button", name="Plan", exact=True).is_disabled()
     await page.get_by_label("Tier").select_option("podium-ultra")

@@ -14,6 +14,7 @@ from podium.store import keys_in
 from podium.store.keys import KeyUsage, Rules
 from podium.usage import Price
 from podium.workflow import Step
+from support.browsing import sign_in
 from support.runs_on_record import attempt, run_with_calls
 from support.site import Site
 
@@ -129,8 +130,7 @@ async def test_keys_have_names_and_what_runs_do_not_tell_has_a_line(
     )
     await site_with_keys.store.finish(spent(1, 1.5))
     await page.goto(site_with_keys.url(f"/spend?by=key&{MARCH}"))
-    await page.get_by_role("dialog").locator("input").fill(site_with_keys.token)
-    await page.keyboard.press("Enter")
+    await sign_in(page, site_with_keys.token)
     await expect(line(page, "<b>Bob</b>")).to_contain_text("$4.00")
     await expect(line(page, "without a key")).to_contain_text("$1.50")
     await page.get_by_role("link", name="Worker").click()
