@@ -44,7 +44,7 @@ AccessForm = Literal["index", "binary"]
 """What a step may be given to read: chosen steps, or everything before it or nothing at all, as
 in the paper."""
 
-TAGS: Final = ("question", "conversation", "answer")
+TAGS: Final = ("question", "conversation", "answer", "objection")
 _TURN: Final = re.compile(r"^(?=[ \t]?(?:system|user|assistant|tool)[ \t]*:)", re.IGNORECASE | re.M)
 
 EMPTY_REPLY: Final = "(no text)"
@@ -115,7 +115,8 @@ class Prompt:
             *opening,
             assistant(self._said(previous, previous.workflow, situation.pool)),
             user(
-                self._revision(situation, previous, previous.workflow, mark) + _objection(situation)
+                self._revision(situation, previous, previous.workflow, mark)
+                + _objection(situation, mark)
             ),
         )
 
@@ -336,11 +337,13 @@ def _images(situation: Situation) -> str:
     return f"\n\n{told}"
 
 
-def _objection(situation: Situation) -> str:
-    """Why a guardrail wants another plan, where one does."""
+def _objection(situation: Situation, mark: str) -> str:
+    """Why a guardrail wants another plan, where one does. A verifier may have worded it after a
+    worker's reply, so it is data like that."""
     if not situation.objection:
         return ""
-    return "\n\n" + _fill("objection.txt", reason=on_one_line(situation.objection))
+    reason = on_one_line(situation.objection)
+    return "\n\n" + _fill("objection.txt", reason=reason, mark=mark)
 
 
 def _seen(pool: Pool) -> Literal["shared", "withheld"]:
@@ -413,7 +416,7 @@ def _mark(situation: Situation) -> str:
     """A suffix for the tags of this prompt, such that no text inside can close them."""
     turns = [turn.text for turn in situation.history]
     replies = [step.reply for round_ in situation.rounds for step in round_.steps]
-    return unused_mark(TAGS, [situation.question, *turns, *replies])
+    return unused_mark(TAGS, [situation.question, *turns, *replies, situation.objection])
 
 
 def _fill(name: str, **values: str) -> str:
