@@ -217,10 +217,10 @@ def test_calls_that_began_before_it_opened_change_nothing() -> None:
 
 def test_somebody_hears_of_every_opening() -> None:
     some, _ = breakers()
-    heard: list[str] = []
-    some.on_opening = heard.append
+    heard: list[tuple[str, str]] = []
+    some.on_opening = lambda worker, error: heard.append((worker, str(error)))
     fail(some, 3)
-    assert heard == ["w"]
+    assert heard == [("w", "down")]
 
 
 async def test_an_open_breaker_refuses_at_once_and_the_refusal_is_on_record_for_nothing() -> None:

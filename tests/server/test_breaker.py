@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from podium.errors import Unavailable
 from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
@@ -14,7 +16,7 @@ DOWN = WorkerProfile(name="down", provider="scripted", fallback="spare")
 
 
 async def test_a_worker_that_is_down_is_refused_with_a_time_and_shown_as_left_alone(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     down = ScriptedWorker(DOWN, Unavailable("gone"))
     spare = ScriptedWorker("spare", "here")
@@ -32,3 +34,4 @@ async def test_a_worker_that_is_down_is_refused_with_a_time_and_shown_as_left_al
         assert states == {"down": "open", "spare": "closed"}
         page = (await served.client.get("/metrics")).text
         assert 'podium_breaker_openings_total{worker="down"} 1' in page
+        assert "down has failed too often and is left alone: gone" in caplog.text

@@ -123,12 +123,13 @@ class Breaker:
 
 class Breakers:
     """The breakers of a process: `ailing` has one for each worker that has failed of late, by its
-    name. `openings` counts how often each has opened; `on_opening` hears of it."""
+    name. `openings` counts how often each has opened; `on_opening` hears of it, and of the last
+    failure."""
 
     def __init__(self, policy: BreakerPolicy | None, clock: Clock) -> None:
         self.policy = policy if policy is not None and policy.on else None
         self.openings: Counter[str] = Counter()
-        self.on_opening: Callable[[str], None] | None = None
+        self.on_opening: Callable[[str, WorkerError], None] | None = None
         self._clock = clock
         self.ailing: dict[str, Breaker] = {}
 
@@ -173,4 +174,4 @@ class Breakers:
             if breaker.failed(error, self._clock(), tried=tried):
                 self.openings[worker] += 1
                 if self.on_opening is not None:
-                    self.on_opening(worker)
+                    self.on_opening(worker, error)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from podium.api import AsyncPodium
 from podium.config import ServerSettings, Settings
+from podium.errors import WorkerError
 from podium.pool import Pool
 from podium.server.access import Door, Visitor
 from podium.server.access.places import Places
@@ -18,6 +20,7 @@ from podium.server.answers.tiers import Tiers
 from podium.server.answers.watch import Teller
 from podium.server.dialects.base import Asked
 from podium.server.figures.digest import Digests
+from podium.server.logs import LOGGER
 from podium.server.names import Names, Target
 from podium.server.records.archive import Archive
 from podium.server.records.audit import Audit
@@ -104,7 +107,7 @@ async def opened(
     archive = Archive(keeper, audit)
     archive.broadcast.listener = traces
     board, metrics = await podium.switchboard(), Metrics()
-    board.breakers.on_opening = metrics.openings.add
+    board.breakers.on_opening = partial(_left_alone, metrics)
     tiers = Tiers(
         podium,
         archive,
@@ -137,6 +140,12 @@ async def opened(
         traces=traces,
         audit=audit,
     )
+
+
+def _left_alone(metrics: Metrics, worker: str, error: WorkerError) -> None:
+    """A worker's breaker has opened."""
+    metrics.openings.add(worker)
+    LOGGER.warning("%s has failed too often and is left alone: %s", worker, error)
 
 
 class Holder:
