@@ -54,11 +54,13 @@ def application(
     door: Door | None = None,
     dialects: Mapping[str, Dialect] | None = None,
     guardrails: Sequence[Guardrail] = (),
+    shared: bool = False,
 ) -> FastAPI:
-    """The application over these workers, which retries at once."""
+    """The application over these workers, which retries at once. `shared` says that others use the
+    store too."""
 
     async def opening(stack: AsyncExitStack) -> Service:
-        keeper = Keeper(store or NullStore())
+        keeper = Keeper(store or NullStore(), shared=shared)
         stack.push_async_callback(keeper.close)
         podium = AsyncPodium(
             workers,

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import hmac
+from base64 import urlsafe_b64decode
+from pathlib import Path
+
 import pytest
 
 from podium.errors import UsageError
 from podium.server.access.keys import digest_of, fits, make_key, read_token
 from podium.store.keys import Rules
+from podium.store.sql import SqlRunStore
 
 MADE = make_key("Ada", Rules())
 
@@ -69,3 +74,38 @@ def test_the_digest_is_not_that_of_anybody_elses_system() -> None:
 def test_a_key_has_a_name_to_know_it_by(name: str) -> None:
     with pytest.raises(UsageError, match="the name of a key is"):
         make_key(name, Rules())
+
+
+def test_nothing_but_a_comparison_in_constant_time_decides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[tuple[str, str]] = []
+
+    def same(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return True
+
+    monkeypatch.setattr(hmac, "compare_digest", same)
+    other = make_key("Ada", Rules())
+    shown = read_token(MADE.token)
+    assert shown is not None
+    assert fits(shown, other.key)
+    assert compared == [(MADE.key.digest, other.key.digest)]
+
+
+def test_a_secret_is_256_random_bits_that_no_two_keys_share() -> None:
+    secrets = [make_key("Ada", Rules()).token.split("_", 2)[2] for _ in range(200)]
+    decoded = [urlsafe_b64decode(f"{secret}=") for secret in secrets]
+    assert {len(each) for each in decoded} == {32}
+    assert len(set(decoded)) == 200
+    set_bits = sum(byte.bit_count() for each in decoded for byte in each)
+    assert 0.48 < set_bits / (200 * 256) < 0.52
+
+
+async def test_a_store_has_nothing_from_which_a_token_could_be_made(tmp_path: Path) -> None:
+    store = await SqlRunStore.open(tmp_path / "podium.db")
+    await store.keys.add(MADE.key)
+    await store.close()
+    written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert MADE.key.digest.encode() in written
+    assert MADE.token.split("_", 2)[2].encode() not in written
