@@ -12,16 +12,20 @@ import pytest
 
 from podium.config import ServerSettings
 from podium.guardrails import Block, Checked, Guardrail, Pass, Redact, Redaction, Verdict, Verify
-from podium.pool import WorkerProfile
+from podium.pool import Pool, WorkerProfile
 from podium.providers import ScriptedWorker
 from podium.request import Delta, Reply, Request, ToolCall
 from podium.runner import Options
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.logs import LOGGER
 from podium.store import open_store
+from podium.store.keys import Rules
+from podium.store.sql import SqlRunStore
 from podium.usage import Usage
 from podium.worker import Worker
 from support.serving import Served, application, serving
@@ -263,3 +267,25 @@ async def test_tools_of_the_client_are_called_with_their_own_values(
         assert last["content"] == f"Sent to {MAIL}."
     assert len(seen) == 2
     assert MAIL not in repr(seen)
+
+
+@pytest.mark.parametrize("model", ["podium-ultra", "echo"])
+async def test_a_verifier_that_a_key_excludes_sees_nothing(model: str, tmp_path: Path) -> None:
+    judge = ScriptedWorker("judge", "yes")
+
+    def ask_judge(checked: Checked) -> Verdict:
+        return Verify("judge", checked.text, lambda said: Pass(said))
+
+    store = await SqlRunStore.open(tmp_path / "runs.db")
+    made = make_key("Ada", Rules(exclude=frozenset({"judge"})))
+    await store.keys.add(made.key)
+    workers: list[Worker] = [Echo(), judge]
+    door = Gatekeeper(store.keys, Pool(tuple(worker.profile for worker in workers)))
+    guard = Guardrail("judged", ask_judge, places=("answer",))
+    app = application(workers, dialects=REAL, guardrails=[guard], store=store, door=door)
+    async with serving(app) as served:
+        served.client.headers["Authorization"] = f"Bearer {made.token}"
+        answer = await ask(served, "/v1/chat/completions", model, "hello")
+        await door.close()
+    assert answer["choices"][0]["finish_reason"] == "content_filter"
+    assert judge.calls == 0

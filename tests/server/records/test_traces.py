@@ -17,6 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from podium.conductor import Conductor, FixedConductor, ModelConductor
 from podium.config import Settings, load
 from podium.errors import ConfigError, Unavailable
+from podium.guardrails import Checked, Guardrail, Note, Verdict, Verify
 from podium.plan import write
 from podium.pool import Pool, WorkerProfile
 from podium.providers import ScriptedWorker
@@ -34,13 +35,14 @@ SECRET = "the secret words"
 
 @asynccontextmanager
 async def traced(
-    workers: Sequence[Worker], conductor: Conductor
+    workers: Sequence[Worker], conductor: Conductor, guardrails: Sequence[Guardrail] = ()
 ) -> AsyncIterator[tuple[Served, InMemorySpanExporter]]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     traces = Traces(provider)
-    async with serving(application(workers, conductor=conductor)) as served:
+    app = application(workers, conductor=conductor, guardrails=guardrails)
+    async with serving(app) as served:
         service = served.service
         service.archive.broadcast.listener = traces
         served.app.state.holder.service = replace(service, traces=traces)
@@ -272,3 +274,26 @@ async def test_without_the_extra_the_message_says_how_to_get_it(
     ):
         async with serving(whole_application(find)):
             pass
+
+
+async def test_what_guardrails_did_is_in_the_trace_without_their_reasons() -> None:
+    def look(checked: Checked) -> Verdict:
+        return Verify("b", checked.text, lambda said: Note(f"it said {said}"))
+
+    guard = Guardrail("judged", look, places=("question", "answer"))
+    alone = FixedConductor(Workflow((Step("a", "draft it"),)))
+    async with traced(pair(), alone, [guard]) as (served, exporter):
+        await served.ask(SECRET, model="podium-ultra")
+    spans = exporter.get_finished_spans()
+    run = next(span for span in spans if span.name.startswith("invoke_agent"))
+    step = next(span for span in spans if span.name == "step 0 a")
+    assert [parent_of(span) for span in spans if span.name == "chat b-1"] == [
+        id_of(run),
+        id_of(step),
+    ]
+    told = [dict(event.attributes or {}) for event in (*run.events, *step.events)]
+    assert told == [
+        {"podium.guardrail": "judged", "podium.place": place, "podium.deed": "noted"}
+        for place in ("question", "answer")
+    ]
+    assert SECRET not in repr([(span.attributes, span.events) for span in spans])

@@ -27,10 +27,10 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from podium._version import __version__
-from podium.events import Event, RunDone, RunStarted, StepDone, StepStarted
+from podium.events import Event, GuardrailActed, RunDone, RunStarted, StepDone, StepStarted
 from podium.pool import Pool
 from podium.request import ToolCall
-from podium.run import Attempt, Run, StepRecord
+from podium.run import Attempt, Check, Run, StepRecord
 from podium.server.names import NAME_OF, Target
 from podium.server.records.bill import Bill
 from podium.usage import Usage
@@ -122,6 +122,8 @@ class Traces:
                 self._begin(event)
             case StepStarted():
                 self._begin_step(event)
+            case GuardrailActed(run_id=run_id, check=check):
+                self._note(run_id, check)
             case StepDone():
                 self._end_step(event)
             case RunDone():
@@ -152,6 +154,23 @@ class Traces:
             rounds_before=len(run.rounds),
             attempts_before={(s.round, s.index): len(s.attempts) for s in run.steps},
         )
+
+        if not run.rounds:  # what was done to the question; of a run that goes on, that was told
+            for check in run.checks:
+                self._note(run.id, check)
+
+    def _note(self, run_id: str, check: Check) -> None:
+        """What a guardrail did, as an event of the step's span or the run's, and its verifier's
+        calls. Why is not told: a reason may quote what was checked."""
+        running = self._running.get(run_id)
+        if running is None:
+            return
+        place = None if check.step is None else running.steps.get((check.round, check.step))
+        span = place or running.span
+        told = {"guardrail": check.guardrail, "place": check.place, "deed": check.deed}
+        span.add_event("podium.guardrail", {f"podium.{key}": value for key, value in told.items()})
+        for attempt in check.attempts:
+            self._call(attempt, running, span)
 
     def _begin_step(self, event: StepStarted) -> None:
         running = self._running.get(event.run_id)
