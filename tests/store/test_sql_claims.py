@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.errors import Conflict, NotFound, StoreError, TakenOver
@@ -308,3 +311,38 @@ async def test_whoever_falls_silent_in_the_middle_of_a_write_keeps_nobody_from_i
         await fall_silent()
     await other.close()
     await paused.close()
+
+
+async def test_runs_that_were_cut_off_are_found_through_the_index(tmp_path: Path) -> None:
+    file = tmp_path / "podium.db"
+    store = await SqlRunStore.open(file)
+    said: list[tuple[str, Any]] = []
+
+    def note(_c: Any, _u: Any, statement: str, parameters: Any, *_: Any) -> None:
+        said.append((statement, parameters))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        await store.abandoned(9)
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+        await store.close()
+    connection = sqlite3.connect(file)
+    ((statement, parameters),) = said
+    plan = str(connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall())
+    connection.close()
+    assert "USING INDEX runs_going_on" in plan
+
+
+async def test_those_who_say_the_same_in_another_order_do_not_wait_for_each_other(
+    postgres: Postgres, make_run: Callable[..., Run]
+) -> None:
+    store = await SqlRunStore.open(await postgres.empty())
+    ids = [f"run_{number:02}" for number in range(30)]
+    for run_id in ids:
+        await store.begin(make_run(run_id, status="running", answer=None, steps=1))
+    async with asyncio.timeout(20):
+        for _ in range(5):
+            beats = (store.beat(order) for order in (ids, ids[::-1], ids[15:] + ids[:15]))
+            assert await asyncio.gather(*beats) == [[], [], []]
+    await store.close()

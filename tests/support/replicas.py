@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-PATIENCE: Final = 40.0
+PATIENCE: Final = 90.0
 """Seconds within which anything that a test waits for has happened, on however busy a machine."""
 
 CONFIGURATION: Final = """

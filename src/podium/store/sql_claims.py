@@ -25,7 +25,7 @@ from podium.run import Run, timestamp
 from podium.store.base import RECENT_HOURS, Abandoned
 from podium.store.documents import plain, run_row
 from podium.store.sql_names import no_run
-from podium.store.tables import RUNS
+from podium.store.tables import GOING_ON, RUNS
 
 LOOKED_AT: Final = 1000
 """Runs that are looked at, at a time, for whether their processes are gone."""
@@ -138,7 +138,7 @@ class SqlClaims:
                 RUNS.c.updated_at,
             )
             .where(
-                RUNS.c.status == "running",
+                GOING_ON,  # as the index has it, which a parameter would not find
                 RUNS.c.updated_at >= recent,
                 RUNS.c.forget_after.is_(None),
             )
@@ -167,7 +167,9 @@ class SqlClaims:
         """Write down that these runs, which go on, do so here; how many of them do."""
         pairs = [(run_id, self._numbers[run_id]) for run_id in known]
         mine = tuple_(RUNS.c.id, RUNS.c.claims).in_(pairs) & (RUNS.c.status == "running")
-        said = update(RUNS).where(mine).values(updated_at=self._clock())
+        # In one order, whoever writes: two that wait for each other's runs would wait in vain.
+        locked = select(RUNS.c.id).where(mine).order_by(RUNS.c.id).with_for_update()
+        said = update(RUNS).where(RUNS.c.id.in_(locked)).values(updated_at=self._clock())
         return (await connection.execute(said)).rowcount
 
     async def _lost(self, connection: AsyncConnection, known: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """A request that its client named: however often it is sent, and to whichever server, there is one
 run. Whoever sends it first begins the run; whoever sends it again waits for the run's end, and goes
-on with it where it was cut off."""
+on with it where it was cut off. Whose run another server has taken over waits for its end, too."""
 
 from __future__ import annotations
 
@@ -51,27 +51,33 @@ async def once(archive: Archive, named: Named, owner: str, acts: Acts) -> Run:
     )
     found = await _given(archive, request)
     if found.run_id == request.run_id:
-        try:
-            return await _begun(archive, request, acts)
-        except TakenOver:
-            LOGGER.info("%s is followed to its end elsewhere", request.run_id)
+        return await _begun(archive, request, acts)
     acts.follow(found.run_id)
     wait = FIRST_WAIT
     while True:
         run = await _on_record(archive, found.run_id)
-        if run is None:
-            found = await _given(archive, request)
-            if found.run_id == request.run_id or await _may_begin(archive, found):
-                return await _begun(archive, found, acts)
-        elif run.status not in ("running", "interrupted"):
-            return run
-        elif not await archive.is_performed(run):
+        if run is not None:
+            return await ended(archive, run, acts.go_on)
+        found = await _given(archive, request)
+        if found.run_id == request.run_id or await _may_begin(archive, found):
+            return await _begun(archive, found, acts)
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LONGEST_WAIT)
+
+
+async def ended(archive: Archive, run: Run, go_on: Callable[[Run], Awaitable[Run]]) -> Run:
+    """The run as it ended, wherever it is performed; it is gone on with where it was cut off."""
+    wait = FIRST_WAIT
+    while run.status in ("running", "interrupted"):
+        if not await archive.is_performed(run):
             try:
-                return await acts.go_on(run)
+                return await go_on(run)
             except Conflict:  # somebody else was quicker, or has taken it over meanwhile
                 wait = FIRST_WAIT
         await asyncio.sleep(wait)
         wait = min(2 * wait, LONGEST_WAIT)
+        run = await archive.keeper.load(run.id)
+    return run
 
 
 async def _given(archive: Archive, request: NamedRequest) -> NamedRequest:

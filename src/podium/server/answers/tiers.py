@@ -8,6 +8,7 @@ from functools import partial
 from podium.api import AsyncPodium
 from podium.budget import Budget
 from podium.conductor import Conductor, may_plan_again
+from podium.errors import TakenOver
 from podium.house import Wishes
 from podium.plan import read_workflow
 from podium.pool import Pool
@@ -18,7 +19,7 @@ from podium.server.access import Door, Visitor
 from podium.server.answers.answer import Answered, answered, repeated, stands
 from podium.server.answers.conversation import Turn, after, turn_of
 from podium.server.answers.effort import extent
-from podium.server.answers.once import Acts, once
+from podium.server.answers.once import Acts, ended, once
 from podium.server.answers.watch import Teller, Watch
 from podium.server.dialects.base import Asked
 from podium.server.dialects.wishes import excluded
@@ -68,28 +69,56 @@ class Tiers:
         try:
             with refusals():
                 turn, before = await self._taken_up(await self._turn(asked, visitor), visitor)
-                if before is not None and stands(before, turn.results):
-                    run = _again(before, asked, teller)
-                elif before is not None:
-                    run = await self._podium.resume(
-                        before,
-                        results=turn.results,
-                        terms=asked.terms,
-                        budget=self._budget_to_go_on(before, visitor),
-                        account=self._door.account_of(visitor),
-                        emit=watch,
-                        stream=teller is not None,
-                    )
-                else:
-                    wishes = self.wishes(asked, turn, visitor, tier)
-                    wishes["emit"], wishes["stream"] = watch, teller is not None
-                    if asked.named is not None:
-                        return await self._once(asked, turn, visitor, wishes, watch, bill, teller)
-                    run = await self._performed(asked, turn, visitor, wishes)
+                try:
+                    if before is None:
+                        wishes = self.wishes(asked, turn, visitor, tier)
+                        wishes["emit"], wishes["stream"] = watch, teller is not None
+                        if asked.named is not None:
+                            return await self._once(
+                                asked, turn, visitor, wishes, watch, bill, teller
+                            )
+                        run = await self._performed(asked, turn, visitor, wishes)
+                    elif stands(before, turn.results):
+                        run = _again(before, asked, teller)
+                    else:
+                        run = await self._podium.resume(
+                            before,
+                            results=turn.results,
+                            terms=asked.terms,
+                            budget=self._budget_to_go_on(before, visitor),
+                            account=self._door.account_of(visitor),
+                            emit=watch,
+                            stream=teller is not None,
+                        )
+                except TakenOver:
+                    return await self._ended_elsewhere(asked, visitor, watch, bill)
         finally:
             if watch.run is not None and bill.run is None:
                 bill.take(watch.run, before)
         return answered(asked, run, bill)
+
+    async def _ended_elsewhere(
+        self, asked: Asked, visitor: Visitor, watch: Watch, bill: Bill
+    ) -> Answered:
+        """Answer with what comes of a run that another process has taken over."""
+        assert watch.run is not None, "what was taken over had begun"
+        watch.fall_silent()
+        run = await self._archive.keeper.load(watch.run.id)
+        go_on = partial(self._go_on, visitor, watch, bill)
+        return repeated(asked, await ended(self._archive, run, go_on))
+
+    async def _go_on(self, visitor: Visitor, watch: Watch, bill: Bill, run: Run) -> Run:
+        """Go on with a run that was cut off, at the charge of whoever asks for it now."""
+        try:
+            return await self._podium.resume(
+                run,
+                budget=self._budget_to_go_on(run, visitor),
+                account=self._door.account_of(visitor),
+                emit=watch,
+            )
+        finally:
+            if watch.run is not None:
+                bill.take(watch.run, run)
 
     async def _once(
         self,
@@ -108,23 +137,12 @@ class Tiers:
             wishes["run_id"] = run_id
             return await self._performed(asked, turn, visitor, wishes)
 
-        async def go_on(run: Run) -> Run:
-            try:
-                return await self._podium.resume(
-                    run,
-                    budget=self._budget_to_go_on(run, visitor),
-                    account=self._door.account_of(visitor),
-                    emit=watch,
-                )
-            finally:
-                if watch.run is not None:
-                    bill.take(watch.run, run)
-
         def follow(run_id: str) -> None:
             watch.fall_silent()
             if teller is not None:
                 teller.opened(run_id, kept=True)
 
+        go_on = partial(self._go_on, visitor, watch, bill)
         acts = Acts(begin=begin, go_on=go_on, follow=follow)
         run = await once(self._archive, asked.named, visitor.key_id, acts)
         return repeated(asked, run)
