@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import asyncpg
+import pytest
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from podium.run import Run
+from podium.store import database
 from podium.store.database import CONNECTIONS
 from podium.store.sql import SqlRunStore
 from support.postgres import Postgres
+
+
+async def watching(postgres: Postgres) -> asyncpg.Connection[asyncpg.Record]:
+    """A connection of our own, to another database."""
+    return await asyncpg.connect(host=postgres.directory, user="postgres", database="postgres")
 
 
 async def test_connections_are_made_once_however_many_write_at_the_same_time(
@@ -20,13 +29,11 @@ async def test_connections_are_made_once_however_many_write_at_the_same_time(
     takes longer than what it is made for."""
     address = await postgres.empty("connections")
     store = await SqlRunStore.open(address)
-    watching = await asyncpg.connect(host=postgres.directory, user="postgres", database="postgres")
+    outside = await watching(postgres)
     backends: set[int] = set()
 
     async def look() -> None:
-        rows = await watching.fetch(
-            "SELECT pid FROM pg_stat_activity WHERE datname = 'connections'"
-        )
+        rows = await outside.fetch("SELECT pid FROM pg_stat_activity WHERE datname = 'connections'")
         backends.update(row["pid"] for row in rows)
 
     try:
@@ -35,6 +42,60 @@ async def test_connections_are_made_once_however_many_write_at_the_same_time(
             await asyncio.gather(*(store.finish(run) for run in runs), look())
             await look()
     finally:
-        await watching.close()
+        await outside.close()
         await store.close()
     assert CONNECTIONS // 2 < len(backends) <= CONNECTIONS
+
+
+async def cut_off(postgres: Postgres, name: str) -> int:
+    """End every connection to that database from its side; how many there were."""
+    connection = await asyncpg.connect(
+        host=postgres.directory, user="postgres", database="postgres"
+    )
+    try:
+        gone = await connection.fetch(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name
+        )
+        return len(gone)
+    finally:
+        await connection.close()
+
+
+async def test_a_database_that_was_away_is_reached_again(
+    postgres: Postgres, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "TRIED_AFTER_SECONDS", 0.0)
+    store = await SqlRunStore.open(await postgres.empty("connections"))
+    try:
+        runs = [make_run(f"run_{number:016x}") for number in range(6)]
+        await asyncio.gather(*(store.finish(run) for run in runs[:3]))
+        assert await cut_off(postgres, "connections") >= 2
+        await asyncio.gather(*(store.finish(run) for run in runs[3:]))
+        assert len(await store.list()) == 6
+    finally:
+        await store.close()
+
+
+async def test_a_connection_that_is_in_use_is_not_tried_before_every_write(
+    postgres: Postgres, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+    ping: Callable[..., bool] = PGDialect_asyncpg.do_ping
+
+    def counted(dialect: PGDialect_asyncpg, connection: Any) -> bool:
+        nonlocal tried
+        tried += 1
+        return ping(dialect, connection)
+
+    monkeypatch.setattr(PGDialect_asyncpg, "do_ping", counted)
+    monkeypatch.setattr(database, "TRIED_AFTER_SECONDS", 60.0)
+    store = await SqlRunStore.open(await postgres.empty("connections"))
+    try:
+        for number in range(5):
+            await store.finish(make_run(f"run_{number:016x}"))
+        assert tried == 0
+        monkeypatch.setattr(database, "TRIED_AFTER_SECONDS", 0.0)
+        await store.finish(make_run())
+        assert tried == 1
+    finally:
+        await store.close()
