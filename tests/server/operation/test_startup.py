@@ -14,10 +14,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from podium.pool import Pool, WorkerProfile
+from podium.run import Round, Run, timestamp
 from podium.server.access.keys import make_key
-from podium.server.operation.startup import is_public
+from podium.server.operation.startup import Chosen, application, is_public
 from podium.store import keys_in, open_store
 from podium.store.keys import Rules
+from podium.workflow import Step, Workflow
 from support.serve_process import SlowUpstream, podium_serve_over
 
 POOL = """
@@ -202,3 +205,33 @@ async def test_a_second_interrupt_stops_now_and_leaves_nobody_without_a_word(
     assert request.startswith("503  /v1/chat/completions")
     assert rest[0] == "stopped"
     assert "Traceback" not in log
+
+
+@pytest.mark.parametrize("recover", [True, False])
+async def test_a_server_goes_on_with_what_was_cut_off_unless_it_is_told_not_to(
+    tmp_path: Path, recover: bool
+) -> None:
+    (tmp_path / "podium.toml").write_text(POOL, "utf-8")
+    chosen = Chosen(config=str(tmp_path / "podium.toml"), server={"recover": recover})
+    workflow = Workflow((Step("echo", "answer"),))
+    run = Run(
+        id="run_cut_off",
+        question="Why?",
+        status="running",
+        pool=Pool((WorkerProfile(name="echo"),)),
+        conductor="fixed",
+        created_at=timestamp(),
+        rounds=(Round(0, workflow),),
+    )
+    store = await open_store(tmp_path / "runs.db")
+    await store.begin(run)
+    app = application(chosen.settings)
+    async with app.router.lifespan_context(app):
+        for _ in range(500 if recover else 20):
+            if (await store.load(run.id)).status != "running":
+                break
+            await asyncio.sleep(0.01)
+    ended = await store.load(run.id)
+    await store.close()
+    assert ended.status == ("answered" if recover else "running")
+    assert ended.answer == ("forty two" if recover else None)
