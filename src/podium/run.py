@@ -64,6 +64,13 @@ class Attempt:
     finished_ms: float
     error: str | None = None
 
+    @property
+    def was_made(self) -> bool:
+        """Whether the worker was called at all: one that is left alone, for it has failed too
+        often, is refused in no time and for nothing."""
+        took_no_time = self.started_ms == self.finished_ms
+        return not (took_no_time and self.error is not None and self.usage == NO_USAGE)
+
 
 Place = Literal["question", "reply", "answer"]
 """Where guardrails look: at the question with the conversation before it, at each worker's reply,
@@ -338,7 +345,7 @@ def spent_by(run: Run) -> Spent:
     What its budget counted stands on the run, unless its process died before that could be
     written; its recorded calls are always there, but a call of unknown usage adds nothing.
     """
-    calls = list(run.calls)
+    calls = [call for call in run.calls if call.was_made]
     return Spent(
         calls=max(run.spent.calls, len(calls)),
         tokens=max(run.spent.tokens, sum(call.usage.total_tokens or 0 for call in calls)),

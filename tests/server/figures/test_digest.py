@@ -5,9 +5,11 @@ from pathlib import Path
 
 from podium.pool import CONDUCTOR_PROVIDER
 from podium.roles import Role
+from podium.run import Attempt, spent_by
 from podium.server.figures.digest import Digests, digested
 from podium.store import accounts_in
 from podium.store.sql import SqlRunStore
+from podium.usage import NO_USAGE
 from podium.workflow import Step
 from support.runs_on_record import NOON, attempt, carried_out, run_with_calls
 
@@ -37,6 +39,13 @@ def test_a_digest_has_every_call_and_when_it_ended() -> None:
     ]
     assert [call.at - calls[0].at for call in calls] == [0.0, 2.0, 3.5]
     assert calls[2].seconds == 1.0
+
+
+def test_a_call_that_an_open_breaker_refused_is_none() -> None:
+    refused = Attempt("solo", NO_USAGE, 0.0, 5.0, 5.0, "solo has failed too often")
+    run = run_with_calls(run_number(1), (SOLVE, (refused, attempt("helper"))), planning=(refused,))
+    assert [call.worker for call in digested(run).calls] == ["helper"]
+    assert spent_by(run).calls == 1
 
 
 def test_steps_of_nested_runs_are_uses_at_the_place_of_their_outer_step() -> None:

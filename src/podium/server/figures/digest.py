@@ -130,13 +130,19 @@ def _calls(run: Run) -> Iterator[Call]:
     verified = [attempt for check in run.checks for attempt in check.attempts]
     yield from (_call(attempt, began, is_planning=False) for attempt in verified)
     for round_ in run.rounds:
-        yield from (_call(attempt, began, is_planning=True) for attempt in round_.planning)
+        planning = filter(_was_made, round_.planning)
+        yield from (_call(attempt, began, is_planning=True) for attempt in planning)
         for step in round_.steps:
             verified = [attempt for check in step.checks for attempt in check.attempts]
-            for attempt in (*step.attempts, *verified):
+            for attempt in filter(_was_made, (*step.attempts, *verified)):
                 yield _call(attempt, began, is_planning=False)
             for nested in step.nested:
                 yield from _calls(nested)
+
+
+def _was_made(attempt: Attempt) -> bool:
+    """A call that an open breaker refused is none."""
+    return attempt.was_made
 
 
 def _moment(created_at: str) -> float:
