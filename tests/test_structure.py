@@ -174,6 +174,52 @@ def test_a_pattern_that_python_may_read_otherwise_one_day_writes_no_warning(patt
         assert fits({"n": "a"}, schema)
 
 
+def doubling(depth: int) -> dict[str, Any]:
+    """A short schema that is gone through two to the power of its depth times."""
+    return {
+        "$ref": "#/$defs/d0",
+        "$defs": {
+            **{f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(depth)},
+            f"d{depth}": {"type": "integer"},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (doubling(40), '"x"'),
+        ({"type": "array", "items": {"enum": list(range(1000))}}, json.dumps([-1] * 1000)),
+        ({"type": "array", "items": {"oneOf": [{}] * 1000}}, json.dumps([0] * 1000)),
+        ({"type": "array", "uniqueItems": True}, json.dumps([{"n": n} for n in range(1000)])),
+        (
+            {"type": "array", "items": {"properties": {f"p{n}": {} for n in range(1000)}}},
+            json.dumps([{}] * 1000),
+        ),
+    ],
+    ids=["references that double", "long choices", "many alternatives", "unlike things", "names"],
+)
+def test_a_schema_that_takes_too_long_to_be_held_against_blocks_nobody(
+    schema: dict[str, Any], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(structure, "MOST_STEPS", 200_000)
+    require_sound(schema)
+    assert "takes too long" in (misfit(text, schema) or "")
+    assert not fits(json.loads(text), schema)
+
+
+@pytest.mark.parametrize("items", [[str(n) for n in range(5000)], [n / 2 for n in range(5000)]])
+def test_many_things_that_can_be_sorted_are_found_unlike(items: list[object]) -> None:
+    assert misfit(json.dumps(items), {"type": "array", "uniqueItems": True}) is None
+
+
+def test_a_long_reply_of_a_plain_form_is_not_too_long() -> None:
+    item = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(10)}}
+    schema = {"type": "array", "items": {**item, "required": [f"p{n}" for n in range(10)]}}
+    reply = json.dumps([{f"p{n}": "x" for n in range(10)}] * 4_000)
+    assert misfit(reply, schema) is None
+
+
 def test_a_reply_too_long_for_the_patterns_is_a_misfit() -> None:
     schema = {"items": {"pattern": "^(a|b)*$"}}
     words = ["ab" * 10_000] * 100

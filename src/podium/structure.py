@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from typing import Any, Final
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, lru_cache
+from typing import Any, Final, NamedTuple
 
 from podium.errors import UsageError
 from podium.patterns import Patience, PatienceLost, compiled, nobody_warned
@@ -21,6 +23,18 @@ _WITH_PATTERNS: Final = ("pattern", "patternProperties")
 
 LONGEST_REMEMBERED: Final = 50_000
 """Characters of a schema that is checked only once."""
+
+MOST_STEPS: Final = 4_000_000
+"""Of one check of a value, apart from its patterns: a second or two."""
+
+_STEPS_OF_A_RULE: Final = 10
+_STEPS_OF_A_REFERENCE: Final = 200
+_STEPS_OF_AN_ENTRY: Final = 2
+_STEPS_OF_AN_ALTERNATIVE: Final = 10
+"""What a rule costs: one that looks something up costs more than others, and all cost more the more
+entries there are in what they say and in what they are held against."""
+
+_ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf")
 
 LONGEST_PROBLEM: Final = 300
 """Characters of what is wrong with a text; the value at fault may be of any length."""
@@ -63,9 +77,8 @@ def _require_sound(text: str) -> None:
         schema = json.loads(text)
         if found := flaw(schema):
             raise UnsoundSchema(found.path, found.reason)
-        form, _ = _validator(schema)
         with nobody_warned():
-            form.check_schema(schema)
+            _form(schema).check_schema(schema)
         resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
         for keyword, value in _keywords(schema):
             if keyword in _REFERENCES and isinstance(value, str):
@@ -87,9 +100,10 @@ def _require_sound(text: str) -> None:
 
 
 def fits(value: object, schema: Mapping[str, Any]) -> bool:
-    """Whether a value fits the sound schema; one whose patterns take too long does not."""
+    """Whether a value fits the sound schema; one that takes too long to be checked does not."""
     try:
-        return bool(_validator(schema)[1].is_valid(value))
+        with _patiently():
+            return bool(_checking_validator(schema).is_valid(value))
     except PatienceLost:
         return False
 
@@ -100,29 +114,87 @@ def misfit(text: str, schema: Mapping[str, Any]) -> str | None:
 
     try:
         value = json.loads(text, parse_constant=_no_json)
-        error = best_match(_validator(schema)[1].iter_errors(value))
+        with _patiently():
+            error = best_match(_checking_validator(schema).iter_errors(value))
     except ValueError as problem:
         return f"it is not JSON: {problem}"
     except RecursionError:
         return "it is nested too deep, or its schema refers to itself without end"
     except PatienceLost:
-        return "it is too long for the patterns of the schema to be checked; say it shorter"
+        return "it takes too long to be held against the schema and its patterns; say it shorter"
     if error is None:
         return None
     return f"{_place(error.absolute_path)} {_cut(error.message)}"
 
 
-def _validator(schema: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The schema's dialect, and a validator that looks nothing up outside the schema."""
+class _Allowance(NamedTuple):
+    """What one check of a value may take: steps of patterns, and of everything else."""
+
+    patterns: Patience
+    keywords: Patience
+
+
+_ALLOWED: Final = ContextVar[_Allowance]("_ALLOWED")
+
+
+@contextmanager
+def _patiently() -> Iterator[None]:
+    """A block in which one value is checked. A schema that refers to itself twice in each of thirty
+    places is short, and would be gone through a thousand million times."""
+    before = _ALLOWED.set(_Allowance(Patience(), Patience(MOST_STEPS)))
+    try:
+        yield
+    finally:
+        _ALLOWED.reset(before)
+
+
+def _form(schema: Mapping[str, Any]) -> Any:
+    """The dialect of JSON Schema that the schema is written in."""
     from jsonschema import Draft202012Validator
-    from jsonschema.validators import extend, validator_for
+    from jsonschema.validators import validator_for
+
+    return validator_for(schema, Draft202012Validator)
+
+
+def _checking_validator(schema: Mapping[str, Any]) -> Any:
+    """A validator that looks nothing up outside the schema, and loses its patience."""
     from referencing import Registry
 
-    form = validator_for(schema, Draft202012Validator)
-    checking = form
-    if any(keyword in _WITH_PATTERNS for keyword, _ in _keywords(schema)):
-        checking = extend(form, _pattern_rules(Patience()))
-    return form, checking(schema, registry=Registry())
+    has_patterns = any(keyword in _WITH_PATTERNS for keyword, _ in _keywords(schema))
+    return _checking(_form(schema), has_patterns)(schema, registry=Registry())
+
+
+@cache
+def _checking(form: Any, has_patterns: bool) -> Any:
+    """The dialect with every rule counted, and with our own for patterns where there are any."""
+    from jsonschema.validators import extend
+
+    rules = {**form.VALIDATORS, **(_pattern_rules() if has_patterns else {})}
+    return extend(form, {keyword: _counted(keyword, rule) for keyword, rule in rules.items()})
+
+
+def _counted(keyword: str, rule: Any) -> Any:
+    usual = _STEPS_OF_A_REFERENCE if keyword in _REFERENCES else _STEPS_OF_A_RULE
+    each = _STEPS_OF_AN_ALTERNATIVE if keyword in _ALTERNATIVES else _STEPS_OF_AN_ENTRY
+
+    def counted(validator: Any, said: Any, value: Any, schema: Any) -> Any:
+        steps = usual + each * _size(said) + _size(value)
+        if keyword == "uniqueItems" and isinstance(value, list) and not _can_be_sorted(value):
+            steps += 3 * len(value) ** 2  # each is compared with all before it
+        _ALLOWED.get().keywords.take(steps)
+        return rule(validator, said, value, schema)
+
+    return counted
+
+
+def _can_be_sorted(values: list[Any]) -> bool:
+    return all(isinstance(each, str) for each in values) or all(
+        isinstance(each, int | float) for each in values
+    )
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, list | dict) else 0
 
 
 def _require_checkable(patterns: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
@@ -135,29 +207,32 @@ def _require_checkable(patterns: Mapping[str, Any], schema: Mapping[str, Any]) -
         )
 
 
-def _pattern_rules(patience: Patience) -> dict[str, Any]:
+def _pattern_rules() -> dict[str, Any]:
     """The rules of JSON Schema that search for patterns, as jsonschema takes them. What they do
-    together is within the patience."""
+    together is within the patience of the check."""
     from jsonschema import ValidationError
 
+    def is_in(sought: str, text: str) -> bool:
+        return compiled(sought).search(text, _ALLOWED.get().patterns)
+
     def pattern(validator: Any, sought: str, value: Any, schema: Any) -> Iterator[Any]:
-        if isinstance(value, str) and not compiled(sought).search(value, patience):
+        if isinstance(value, str) and not is_in(sought, value):
             yield ValidationError(f"{value!r} does not match {sought!r}")
 
     def named(validator: Any, rules: Any, value: Any, schema: Any) -> Iterator[Any]:
         if isinstance(value, dict):
             for sought, rule in rules.items():
                 for name, inner in value.items():
-                    if compiled(sought).search(name, patience):
+                    if is_in(sought, name):
                         yield from validator.descend(inner, rule, path=name, schema_path=sought)
 
     def additional(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
         if not isinstance(value, dict):
             return
         known = schema.get("properties", {})
-        patterns = [compiled(sought) for sought in schema.get("patternProperties", {})]
+        patterns = list(schema.get("patternProperties", {}))
         for name, inner in value.items():
-            if name in known or any(sought.search(name, patience) for sought in patterns):
+            if name in known or any(is_in(sought, name) for sought in patterns):
                 continue
             if rule is False:
                 yield ValidationError(f"Additional properties are not allowed ({name!r} is one)")
