@@ -200,13 +200,12 @@ class KeyStore(Protocol):
         so long unless it is renewed."""
         ...
 
-    async def take(self, key_id: str, rules: Rules, tokens: int) -> float:
-        """Take a request of so many tokens from the key's buckets, which all processes share, and
-        return 0; or the seconds until it can be."""
-        ...
-
-    async def correct(self, key_id: str, rules: Rules, tokens: int) -> None:
-        """Take so many tokens more, or put them back where that is less than nothing."""
+    async def take(
+        self, key_id: str, rules: Rules, tokens: Sequence[int], owed: int = 0
+    ) -> list[float]:
+        """Take requests of so many tokens from the key's buckets, which all processes share, each
+        that can be: 0, or the seconds until it can. What is owed for requests before is taken
+        first, into debt if need be, or put back where it is less than nothing."""
         ...
 
     async def standing(self, key_id: str, day: str) -> Standing:

@@ -20,7 +20,7 @@ from podium.store.charges import RunCharge
 from podium.store.documents import plain
 from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
 from podium.store.sql_charges import record_usage
-from podium.store.sql_rates import correct, take
+from podium.store.sql_rates import take
 from podium.store.sql_standing import STANDING, days_of, standing_of
 from podium.store.sql_tabs import SqlTabs
 from podium.store.tables import CHARGES, KEY_USAGE, KEYS
@@ -88,14 +88,13 @@ class SqlKeyStore:
         """The tabs of a process of that name, among others that share the store."""
         return SqlTabs(self._transaction, self._clock, process=process, lease_seconds=lease_seconds)
 
-    async def take(self, key_id: str, rules: Rules, tokens: int) -> float:
-        """Take a request of so many tokens from the key's buckets, and return 0; or the seconds
-        until it can be."""
-        return await take(self._transaction, key_id, rules, tokens)
-
-    async def correct(self, key_id: str, rules: Rules, tokens: int) -> None:
-        """Take so many tokens more, or put them back where that is less than nothing."""
-        await correct(self._transaction, key_id, rules, tokens)
+    async def take(
+        self, key_id: str, rules: Rules, tokens: Sequence[int], owed: int = 0
+    ) -> list[float]:
+        """Take requests of so many tokens from the key's buckets, each that can be: 0, or the
+        seconds until it can."""
+        async with self._transaction() as connection:
+            return await take(connection, key_id, rules, tokens, owed)
 
     async def standing(self, key_id: str, day: str) -> Standing:
         """What the key has been charged, as of that day."""

@@ -64,10 +64,9 @@ class MemoryKeys:
             raise NotFound(key_id)
         self.rows[key_id] = replace(self.rows[key_id], revoked_at="2026-01-02T00:00:00+00:00")
 
-    async def take(self, key_id: str, rules: Rules, tokens: int) -> float:
-        raise AssertionError("keys in memory are one process's")
-
-    async def correct(self, key_id: str, rules: Rules, tokens: int) -> None:
+    async def take(
+        self, key_id: str, rules: Rules, tokens: Sequence[int], owed: int = 0
+    ) -> list[float]:
         raise AssertionError("keys in memory are one process's")
 
     def tabs(self, process: str, lease_seconds: float) -> TabStore:

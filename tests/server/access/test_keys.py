@@ -102,10 +102,14 @@ def test_a_secret_is_256_random_bits_that_no_two_keys_share() -> None:
     assert 0.48 < set_bits / (200 * 256) < 0.52
 
 
+def everything_in(directory: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in directory.iterdir())
+
+
 async def test_a_store_has_nothing_from_which_a_token_could_be_made(tmp_path: Path) -> None:
     store = await SqlRunStore.open(tmp_path / "podium.db")
     await store.keys.add(MADE.key)
     await store.close()
-    written = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    written = everything_in(tmp_path)
     assert MADE.key.digest.encode() in written
     assert MADE.token.split("_", 2)[2].encode() not in written

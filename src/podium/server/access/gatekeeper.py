@@ -179,7 +179,6 @@ class Gatekeeper:
         try:
             return await rates.take(tokens)
         except StoreError as error:
-            log.warning("how fast a key is used cannot be looked up: %s", error)
             raise Refusal(
                 "overloaded",
                 "how fast this key is used cannot be looked up now; try again",
