@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -181,6 +182,42 @@ async def test_a_request_too_large_is_refused_before_it_is_read(what: str) -> No
         )
     assert response.status_code == status, response.text[:300]
     assert len(response.text) < 2000
+
+
+def calls_and_results(path: str, count: int) -> dict[str, Any]:
+    """A conversation of so many turns, each with a call of a tool and its result."""
+    numbers = range(count // 2)
+    if path == RESPONSES:
+        call = {"type": "function_call", "name": "t", "arguments": "{}"}
+        items = [{**call, "call_id": f"c{n}"} for n in numbers]
+        told = [
+            {"type": "function_call_output", "call_id": f"c{n}", "output": "y"} for n in numbers
+        ]
+        return {"model": "solver", "input": items + told}
+    messages: list[dict[str, Any]] = [WHY]
+    for n in numbers:
+        if path == CHAT:
+            function = {"name": "t", "arguments": "{}"}
+            asked: Any = {"id": f"c{n}", "type": "function", "function": function}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [asked]})
+            messages.append({"role": "tool", "tool_call_id": f"c{n}", "content": "y"})
+        else:
+            asked = {"type": "tool_use", "id": f"c{n}", "name": "t", "input": {}}
+            told_by = {"type": "tool_result", "tool_use_id": f"c{n}", "content": "y"}
+            messages.append({"role": "assistant", "content": [asked]})
+            messages.append({"role": "user", "content": [told_by]})
+    return {"model": "solver", "max_tokens": 9, "messages": messages}
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+def test_four_times_the_messages_take_about_four_times_as_long_to_read(path: str) -> None:
+    def seconds(count: int) -> float:
+        body = calls_and_results(path, count)
+        began = time.process_time()
+        DIALECTS[path].read(body)
+        return time.process_time() - began
+
+    assert min(seconds(4000) for _ in range(3)) < 9 * min(seconds(1000) for _ in range(3)) + 0.02
 
 
 @asynccontextmanager
