@@ -1,5 +1,9 @@
 """One server among several over one store: `podium serve` as anybody starts it, killed and started
-again on the same port."""
+again on the same port.
+
+Each has a name of its own as machines have, so that the others cannot see whether its process is
+there: they take over what it performed when its lease has run out, as between machines.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from podium.bench.server_processes import Started, free_port, server_process
+from podium.process import NAMED_BY
 
 
 class Replica:
@@ -38,7 +43,7 @@ class Replica:
                 port=self.port,
                 ready="/readyz",
                 directory=self._directory,
-                environment={"PODIUM_HOME": str(self._directory)},
+                environment={"PODIUM_HOME": str(self._directory), NAMED_BY: self._name},
             )
         )
 

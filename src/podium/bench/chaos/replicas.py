@@ -80,7 +80,7 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
         stack.push_async_callback(store.close)
         purses = [await _purse(store, name, cap) for name, cap in CAPS_USD.items()]
         replicas = [
-            Replica(f"replica {number}", configuration, directory / str(number))
+            Replica(f"replica-{number}", configuration, directory / str(number))
             for number in range(REPLICAS)
         ]
         for replica in replicas:
@@ -128,7 +128,7 @@ class Killer:
         self._chance = random.Random(seed)  # noqa: S311 -- repeatable, not unguessable
 
     async def kill_for(self, seconds: float) -> None:
-        """Kill one every few seconds for so long; each is started again at once."""
+        """Kill one every few seconds for so long; each but the last is started again at once."""
         until = time.monotonic() + seconds
         async with asyncio.TaskGroup() as watches:
             while (left := until - time.monotonic()) > 0:
@@ -141,7 +141,8 @@ class Killer:
                 died = time.monotonic()
                 for run in left_behind:
                     watches.create_task(self._watch(run, died))
-                await replica.start()
+                if time.monotonic() < until:
+                    await replica.start()
 
     async def _look(self, process: str) -> list[Run]:
         """Note what is on record of the runs that are under way, while the server that is to be
