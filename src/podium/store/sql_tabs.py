@@ -132,9 +132,9 @@ class SqlTabs:
         return len(rows)
 
     async def _take_over(self, connection: AsyncConnection, tabs: Iterable[TabRow]) -> None:
-        """A run has one tab: whoever goes on with it has counted what it used before."""
+        """What a run had used before is counted by its new tab now."""
         for tab in tabs:
-            if tab.run_id:
+            if tab.takes_over:
                 others = (TABS.c.run_id == tab.run_id) & (TABS.c.id != tab.id)
                 await connection.execute(delete(TABS).where(others))
 

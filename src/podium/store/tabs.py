@@ -21,13 +21,15 @@ class TabRow:
     its `calls` that are in flight may use besides; `granted` is what it could need by the last
     word of the store. What others must leave to the request is `claimed` as they begin requests,
     and `taken` as they make calls: what it will probably use, or what it has used or needs where
-    that is more. `run_id` is the run on record that is charged in the end, or empty.
+    that is more. `run_id` is the run on record that is charged in the end, or empty; a tab that
+    `takes_over` counts what the run had used before, in the place of the tab that it had then.
     """
 
     id: str
     key_id: str
     model: str
     run_id: str = ""
+    takes_over: bool = False
     used: Charged = NOTHING
     claimed: Charged = NOTHING
     taken: Charged = NOTHING

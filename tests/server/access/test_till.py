@@ -159,6 +159,25 @@ async def test_a_run_of_a_killed_replica_counts_until_whoever_took_it_over_has_e
         assert await replicas.charged() == Charged(0.75, 45)
 
 
+async def test_a_request_that_goes_on_with_a_run_that_was_cut_off_lets_nobody_forget_what_it_used(
+    place: str, make_run: Callable[..., Run]
+) -> None:
+    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+        killed, living = replicas.all
+        run = make_run(steps=2, status="running", answer=None)
+        for replica in (killed, living):
+            visitor = await replica.begin(replicas.made, model="podium-ultra")
+            replica.door.performs(visitor, run)
+            ledger, hold = await hold_of(replica, visitor, 500)
+            ledger.settle(hold, Usage(1, 1, 0, 0, 0), hold.usd)
+            await asyncio.sleep(0.02)
+            if replica is killed:
+                replicas.kill(killed)
+                await replicas.let_leases_run_out()
+        with pytest.raises(BudgetExhausted):
+            await hold_of(living, visitor, 500)
+
+
 async def test_a_run_whose_key_was_revoked_is_not_gone_on_with(
     place: str, make_run: Callable[..., Run]
 ) -> None:

@@ -163,7 +163,9 @@ class Purse:
         self._tabs += 1
         self._claimed += used
         self._reserved += used
-        return Tab(self, NOTHING, used)
+        tab = Tab(self, NOTHING, used)
+        tab.takes_over = True
+        return tab
 
     def change_by(self, claimed: Charged, reserved: Charged, calls: Literal[1, -1]) -> None:
         """A call of a tab begins or has ended, which makes so much of a difference."""
@@ -227,6 +229,7 @@ class Tab:
         "id",
         "model",
         "run_id",
+        "takes_over",
     )
 
     def __init__(self, purse: Purse, estimate: Charged, used: Charged = NOTHING) -> None:
@@ -238,6 +241,7 @@ class Tab:
         self.id = ""
         self.model = ""
         self.run_id = ""
+        self.takes_over = False
         self.granted = NOTHING
 
     @property
@@ -308,6 +312,7 @@ class Tab:
             key_id=key_id,
             model=self.model,
             run_id=self.run_id,
+            takes_over=self.takes_over,
             used=self._used,
             claimed=self.claim,
             taken=self.reserved,
