@@ -32,8 +32,9 @@ async def stores(tmp_path: Path) -> AsyncIterator[list[SqlRunStore]]:
 
 async def taken_over_by(other: SqlRunStore) -> None:
     """Have the other store take over the one run that there is."""
-    while not (lost := await other.abandoned(1)):
-        await asyncio.sleep(0.002)
+    async with asyncio.timeout(10):
+        while not (lost := await other.abandoned(1)):
+            await asyncio.sleep(0.002)
     await other.claim(lost[0].id, "another-machine:1", takeover=True)
 
 
