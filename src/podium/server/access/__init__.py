@@ -6,8 +6,9 @@
     ...                                                            # the run, within door.budget_for
     await door.settle(visitor, model="podium", usage=…, orchestration=…, cost_usd=…)
 
-`keys` makes tokens and checks them, `visitor` is who stands at the door, `rates` and `purse` hold
-a key to its limits, `book` writes down what was used, and `gatekeeper` puts them together. The
+`keys` makes tokens and checks them, `visitor` is who stands at the door, `purse` and `rates` hold
+a key to its limits, and `till` does with other processes; `book` writes down what was used,
+`experience` guesses what will be, and `gatekeeper` puts them together. The
 `Gatekeeper` asks for keys, the `OpenDoor` lets everyone in. What keys and their rules are is
 `podium.store.keys`; nothing here knows HTTP.
 """

@@ -26,14 +26,22 @@ from podium.pool import Pool
 from podium.quick import quick
 from podium.run import Run
 from podium.server.access.book import Book, used_of
+from podium.server.access.experience import Experience, dearest
 from podium.server.access.guesses import Guesses
 from podium.server.access.keys import ID_PREFIX, fits, read_token
-from podium.server.access.purse import Exhausted, Experience, Purse, Tab
+from podium.server.access.purse import Purse, Tab
 from podium.server.access.rates import SharedRates
+from podium.server.access.refusals import (
+    out_of_budget,
+    too_fast,
+    too_many,
+    unauthenticated,
+    unseen,
+)
 from podium.server.access.sessions import Claim, Sessions, read_session
 from podium.server.access.till import Till
 from podium.server.access.visitor import Visitor, scope_of
-from podium.server.refusal import RETRY_SECONDS, Refusal, unseen_budget
+from podium.server.refusal import Refusal, unseen_budget
 from podium.store.base import LEASE_SECONDS
 from podium.store.buckets import Bucket, Rates
 from podium.store.charges import charge_of
@@ -109,7 +117,7 @@ class Gatekeeper:
         self._strangers = Bucket(STRANGERS_A_MINUTE, clock())
         self._tickets = count(1)
         self._begun: dict[int, _Begun] = {}
-        self._experience = Experience(_dearest(pool))
+        self._experience = Experience(dearest(pool))
         self._book = Book(keys)
         self._tabs = keys.tabs(secrets.token_hex(8), lease_seconds) if shared else None
         self._lease_seconds = lease_seconds
@@ -120,7 +128,7 @@ class Gatekeeper:
         """Who that is, at that address; raises `Refusal` unauthenticated, and rate_limited after
         too many wrong keys."""
         if not token:
-            raise _unauthenticated("no key was given; send one as Authorization: Bearer pk_…")
+            raise unauthenticated("no key was given; send one as Authorization: Bearer pk_…")
         claim = read_session(token)
         if claim is None:
             key = await self._shown_by(token, address)
@@ -153,16 +161,11 @@ class Gatekeeper:
         account = self._accounts[visitor.key_id]
         exhausted = account.purse.exhausted() if account.till is None else None
         if exhausted is not None:
-            raise _out_of_budget(visitor, exhausted)
+            raise out_of_budget(visitor, exhausted)
         estimate = self._estimated(visitor, tier_or_worker, tokens)
         wait = await self._wait(account.rates, estimate.tokens)
         if wait:
-            raise Refusal(
-                "rate_limited",
-                f"the key {visitor.name!r} is used faster than it may be; "
-                f"try again in {math.ceil(wait)} s",
-                retry_after=wait,
-            )
+            raise too_fast(visitor, wait)
         if account.till is None:
             tab = account.purse.open_tab(estimate)
         else:
@@ -179,11 +182,7 @@ class Gatekeeper:
         try:
             return await rates.take(tokens)
         except StoreError as error:
-            raise Refusal(
-                "overloaded",
-                "how fast this key is used cannot be looked up now; try again",
-                retry_after=RETRY_SECONDS,
-            ) from error
+            raise unseen("how fast this key is used") from error
 
     async def _shared_tab(
         self, visitor: Visitor, account: _Account, till: Till, model: str, estimate: Charged
@@ -195,7 +194,7 @@ class Gatekeeper:
         except BudgetUnseen as error:
             raise unseen_budget() from error
         if claim is None:
-            raise _out_of_budget(visitor, account.purse.exhausted())
+            raise out_of_budget(visitor, account.purse.exhausted())
         tab = account.purse.open_tab(claim)
         tab.id, tab.model = tab_id, model
         return tab
@@ -260,7 +259,7 @@ class Gatekeeper:
         account = await self._account(run.owner, "") if run.owner else None
         if account is None:
             if run.owner.startswith(ID_PREFIX):
-                raise _unauthenticated("the key that this run was asked with is not known here")
+                raise unauthenticated("the key that this run was asked with is not known here")
             yield None
             return
         self._in_force(account)
@@ -322,17 +321,17 @@ class Gatekeeper:
         now = self._clock()
         wait = self._guesses.wait(address, now)
         if wait:
-            return _too_many(wait)
+            return too_many(wait)
         self._guesses.add(address, now)
-        return _unauthenticated(message)
+        return unauthenticated(message)
 
     def _in_force(self, account: _Account) -> Key:
         """The key of the account, if it is neither revoked nor expired."""
         key = account.key
         if key.revoked_at is not None:
-            raise _unauthenticated(f"the key {key.name!r} was revoked; ask for another")
+            raise unauthenticated(f"the key {key.name!r} was revoked; ask for another")
         if self._clock() >= account.expires:
-            raise _unauthenticated(f"the key {key.name!r} has expired; ask for another")
+            raise unauthenticated(f"the key {key.name!r} has expired; ask for another")
         return key
 
     def _estimated(self, visitor: Visitor, model: str, tokens: int) -> Charged:
@@ -358,17 +357,13 @@ class Gatekeeper:
                 return await self._read(key_id)
             except StoreError as error:
                 log.warning("keys cannot be looked up: %s", error)
-                raise Refusal(
-                    "overloaded",
-                    "keys cannot be looked up now; try again",
-                    retry_after=RETRY_SECONDS,
-                ) from error
+                raise unseen("keys") from error
 
     def _slow_down_strangers(self, address: str) -> None:
         now = self._clock()
         wait = self._guesses.wait(address, now) or self._strangers.wait(1, now)
         if wait:
-            raise _too_many(wait)
+            raise too_many(wait)
         self._strangers.take(1)
 
     async def _read(self, key_id: str) -> _Account | None:
@@ -425,52 +420,9 @@ class Gatekeeper:
         return self._day
 
 
-def _out_of_budget(visitor: Visitor, exhausted: Exhausted | None) -> Refusal:
-    """The refusal that says which cap it is; none, where something came back meanwhile."""
-    if exhausted is None:
-        whole = f"a cap of the key {visitor.name!r}"
-    else:
-        shown = f"${exhausted.cap:g}" if exhausted.what == "usd" else f"{exhausted.cap:,} tokens"
-        when = {"day": "today", "month": "this month", "total": "it has in all"}[exhausted.period]
-        whole = f"the {shown} that the key {visitor.name!r} may spend {when}"
-    if exhausted is None or exhausted.held:
-        return Refusal(
-            "rate_limited",
-            f"requests in flight hold what is left of {whole}; try again when they are done",
-            retry_after=RETRY_SECONDS,
-        )
-    return Refusal("out_of_budget", f"{whole} is spent; {_ADVICE[exhausted.period]}")
-
-
-_ADVICE: Final = {
-    "day": "it begins anew at midnight UTC",
-    "month": "it begins anew on the first, UTC",
-    "total": "ask for another key",
-}
-
-
 def _caps(allowance: Allowance) -> dict[str, float | None]:
     return {"usd": allowance.usd, "tokens": allowance.tokens}
 
 
-def _dearest(pool: Pool) -> float:
-    """The most that reading a token costs anywhere in the pool, in dollars, as far as known."""
-    prices = (worker.price for worker in pool if worker.price is not None)
-    return max((price.highest_input for price in prices), default=0.0) / 1_000_000
-
-
 def _seconds(moment: str | None) -> float:
     return math.inf if moment is None else datetime.fromisoformat(moment).timestamp()
-
-
-def _too_many(wait: float) -> Refusal:
-    return Refusal(
-        "rate_limited",
-        f"too many keys that this server does not know were tried; try again in "
-        f"{math.ceil(wait)} s",
-        retry_after=wait,
-    )
-
-
-def _unauthenticated(message: str) -> Refusal:
-    return Refusal("unauthenticated", message)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from podium.budget import Hold, Left
 from podium.errors import BudgetExhausted
@@ -335,34 +335,3 @@ class Tab:
 
 def _most(one: Charged, other: Charged) -> Charged:
     return Charged(max(one.usd, other.usd), max(one.tokens, other.tokens))
-
-
-NEWEST_COUNTS: Final = 0.1
-"""How much the newest request counts in the experience, against all before it."""
-
-
-class Experience:
-    """What requests for a model come to.
-
-    A tier's plan may take ten calls or one, of workers at any price; how much that is shows only
-    as it happens, and no longer question tells it. So a request is taken to come to what those
-    before it did on average, and to no less than what reading it costs: its tokens, at `dearest`
-    dollars each.
-    """
-
-    def __init__(self, dearest: float) -> None:
-        self._means: dict[str, tuple[float, float]] = {}
-        self._dearest = dearest
-
-    def estimate(self, model: str, tokens: int) -> Charged:
-        """What a request of so many tokens will probably come to."""
-        mean_usd, mean_tokens = self._means.get(model, (0.0, 0.0))
-        return Charged(max(mean_usd, tokens * self._dearest), max(round(mean_tokens), tokens))
-
-    def learn(self, model: str, used: Charged) -> None:
-        """A request has come to this."""
-        usd, tokens = self._means.get(model, (used.usd, float(used.tokens)))
-        self._means[model] = (
-            usd + NEWEST_COUNTS * (used.usd - usd),
-            tokens + NEWEST_COUNTS * (used.tokens - tokens),
-        )
