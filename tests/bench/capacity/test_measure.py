@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from podium.bench import server
+from podium.bench.capacity import holding
 from podium.bench.capacity import measure as module
 from podium.bench.capacity.measure import Extent, measure_capacity, stations
 from podium.bench.capacity.processes import family, family_cpu_seconds, family_memory_bytes
 from podium.bench.capacity.stations import LOADS, Station
+from podium.errors import ConfigError
 from support.postgres import MISSING, binaries
 
 MOMENT = Extent(seconds=0.05, first_seconds=0.02, held=12, database_seconds=1)
@@ -31,6 +34,7 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
     monkeypatch.setattr(
         module, "stations", lambda _, replicas, url: [Station("replicas", replicas, 1, url)]
     )
+    monkeypatch.setattr(server, "MOST_IDLE_TRIES", 2)
     told: list[str] = []
     figures = await measure_capacity(
         MOMENT, workers=1, replicas=2, loads=LOADS[2:], say=told.append
@@ -38,7 +42,7 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
     (row,) = figures.rows
     assert (row.processes, row.in_flight, row.steps) == (2, 64, 3)
     assert row.per_second > 0
-    assert 0.1 < row.cpu_ms < 100
+    assert row.cpu_ms > 0.1
     assert row.database is not None
     assert row.database.commits >= 1, "runs are written"
     assert row.database.rows >= 4, "each with its three steps"
@@ -50,6 +54,14 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
     assert figures.document()["rows"][0]["database"]["connections"] == row.database.connections
     assert "replicas: a run of three steps …" in told
     assert figures.as_table().row_count == 1
+
+
+async def test_requests_that_never_reach_the_worker_are_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holding, "LONGEST_WAIT_SECONDS", 0.01)
+    with pytest.raises(ConfigError, match="0 of 3 requests reached the worker"):
+        await holding.HoldingUpstream().until_asked(3)
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux tells")

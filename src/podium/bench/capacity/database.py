@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 from podium.bench.postgres import programs
 from podium.errors import ConfigError
 
+MOST_TRIES: Final = 200
+BETWEEN_TRIES_SECONDS: Final = 0.05
 CLIENTS: Final = 16
 SCRIPT: Final = """
 INSERT INTO written (words)
@@ -57,6 +59,15 @@ async def connections(url: str) -> int:
     """How many connections to it are open, but for the one that asks."""
     ((count,),) = await _rows(url, _CONNECTIONS)
     return int(count)
+
+
+async def left_alone(url: str) -> None:
+    """Wait until nobody else is connected to it, and has told what there was to count."""
+    for _ in range(MOST_TRIES):
+        if not await connections(url):
+            return
+        await asyncio.sleep(BETWEEN_TRIES_SECONDS)
+    raise ConfigError("the servers have ended, and their connections to Postgres have not")
 
 
 async def postmaster(url: str) -> int:

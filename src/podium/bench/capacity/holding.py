@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from podium.bench.capacity.figures import Memory
+from podium.bench.capacity.processes import allow_many_connections
 from podium.bench.capacity.stations import Load, Station, running
 from podium.bench.server_client import Call, connected
 from podium.bench.server_upstream import WHOLE
+from podium.errors import ConfigError
 
 LONGEST_WAIT_SECONDS: Final = 60.0
 FIRST: Final = 32
@@ -47,8 +49,14 @@ class HoldingUpstream:
 
     async def until_asked(self, count: int) -> None:
         """Wait until it has been asked so often."""
-        async with asyncio.timeout(LONGEST_WAIT_SECONDS), self._changed:
-            await self._changed.wait_for(lambda: self.asked >= count)
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_SECONDS), self._changed:
+                await self._changed.wait_for(lambda: self.asked >= count)
+        except TimeoutError as error:
+            raise ConfigError(
+                f"{self.asked} of {count} requests reached the worker within "
+                f"{LONGEST_WAIT_SECONDS:g} s; let a process open more files (ulimit -n)"
+            ) from error
 
 
 @asynccontextmanager
@@ -63,6 +71,7 @@ async def _listening(upstream: HoldingUpstream) -> AsyncIterator[int]:
 
 async def memory_in_flight(load: Load, count: int, directory: Path) -> Memory:
     """What a process holds before, and while so many requests of that load are in flight."""
+    allow_many_connections()
     upstream = HoldingUpstream()
     upstream.may_answer.set()
     async with (

@@ -113,6 +113,7 @@ async def _row(station: Station, load: Load, upstream: int, home: Path, extent: 
         spent_by_database = await _database_cpu(station) - theirs
     made = None
     if station.url is not None and before is not None:
+        await database.left_alone(station.url)
         done = (await database.read_counters(station.url)).since(before)
         requests = first.requests + flooded.requests
         made = Database(

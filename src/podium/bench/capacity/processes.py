@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,13 @@ from podium.bench.server_processes import cpu_seconds
 from podium.errors import ConfigError
 
 PROC: Final = Path("/proc")
+
+
+def allow_many_connections() -> None:
+    """Let this process open as many files as the system lets it: clients and workers of a thousand
+    runs in flight are two thousand connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def family(process: int) -> Iterator[int]:
