@@ -35,8 +35,8 @@ def test_a_nested_run_that_failed_goes_on_when_its_step_is_resumed(
     status: RunStatus, goes_on: RunStatus
 ) -> None:
     before = nested("failed")
-    assert taken_up((before, nested(status))) == [before, nested(goes_on)]
-    assert taken_up(()) == []
+    assert taken_up((before, nested(status))) == (before, nested(goes_on))
+    assert taken_up(()) == ()
 
 
 def test_the_answer_of_a_nested_run_is_the_reply_of_its_step() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from podium.budget import Ledger
+from podium.engine.inspection import Inspection
 from podium.engine.toolbox import Toolbox
 from podium.events import Emit
 from podium.pool import Pool
 from podium.request import NO_TERMS, Image, Message, Terms
-from podium.run import Check, Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord
 from podium.workflow import Workflow
 
 
@@ -33,29 +33,6 @@ Nest = Callable[[Delegation, Callable[[Run], None]], Awaitable[None]]
 """Carries out a nested run. The second argument takes the run whenever it has got further, and
 as it ends, even when it ends by being cancelled; raises `BudgetExhausted` when the budget ended
 before the run had an answer."""
-
-
-class Inspection(Protocol):
-    """Who looks at what workers say before anybody else gets it. Each method gives the text as it
-    may go on, hands what was done to it to `keep`, and raises `GuardrailBlocked`. `answers` says
-    whether final replies are looked at as answers, too."""
-
-    answers: bool
-
-    async def reply(self, text: str, step: int, worker: str, keep: Callable[[Check], None]) -> str:
-        """A worker's reply, or what it calls a tool with."""
-        ...
-
-    async def answer(
-        self,
-        text: str,
-        step: int,
-        worker: str,
-        others: Sequence[StepRecord],
-        keep: Callable[[Check], None],
-    ) -> str:
-        """The final reply; `others` are the steps that have ended before it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,10 +129,13 @@ class Execution:
         if self.scope.emit is not None:
             self.scope.emit(StepDone(self.scope.run_id, record))
 
-    def has_lost_its_inputs(self, index: int) -> bool:
-        """Whether the step was to read something, and nothing of that is there."""
+    def obstacle(self, index: int) -> str | None:
+        """Why the step cannot be carried out, if it cannot: it was to read something and nothing
+        of that is there, or the round is to end."""
         reads = self._reads[index]
-        return bool(reads) and all(self.records[read].status != "done" for read in reads)
+        if reads and all(self.records[read].status != "done" for read in reads):
+            return "every step that this one may read has failed"
+        return None if self.blocked is None else "a guardrail ended the round"
 
     def pairs(self, index: int) -> list[Pair]:
         """What the step may read: earlier steps of this round, and with `all` the last round."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from podium.demands import before_the_end
 from podium.engine.assignment import Delegation
+from podium.engine.inspection import holds_answer
 from podium.errors import PromptTooLong, WorkerError
 from podium.request import Message, Reply, assistant, user
 from podium.run import Run
@@ -41,19 +42,18 @@ def delegation_of(execution: Execution, index: int, nested: Sequence[Run]) -> De
     )
 
 
-def holds_answer(execution: Execution) -> bool:
-    """Whether nothing of the final reply may be told before it was looked at as a whole."""
-    inspection = execution.inspection
-    return inspection is not None and inspection.answers
-
-
-def taken_up(nested: Sequence[Run]) -> list[Run]:
+def taken_up(nested: tuple[Run, ...]) -> tuple[Run, ...]:
     """The runs nested in a step that is resumed. The last one goes on although it failed, as the
     run around it does: what is done of it is not to be paid for again."""
-    runs = list(nested)
-    if runs and runs[-1].status == "failed":
-        runs[-1] = replace(runs[-1], status="interrupted")
-    return runs
+    if nested and nested[-1].status == "failed":
+        return (*nested[:-1], replace(nested[-1], status="interrupted"))
+    return nested
+
+
+def with_run(nested: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
+    """The runs nested in a step with that one as it stands now, in place of what it was before."""
+    before = nested[:-1] if nested and nested[-1].id == run.id else nested
+    return (*before, run)
 
 
 def reply_of(nested: Run) -> Reply:

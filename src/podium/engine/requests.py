@@ -14,11 +14,11 @@ from string import Template
 from typing import Final
 
 from podium.budget import estimated_input_tokens
-from podium.demands import offers_tools
+from podium.demands import final_needs, needs_in_words, offers_tools
 from podium.engine.assignment import Assignment
 from podium.engine.context import prompt_text
 from podium.engine.toolbox import Toolbox
-from podium.errors import BadReply
+from podium.errors import BadReply, RequestRefused
 from podium.pool import WorkerProfile
 from podium.request import (
     Image,
@@ -41,6 +41,14 @@ ROOM_FOR_AN_ANSWER: Final = 1024
 quarter of the window."""
 
 UNSEEN: Final = "[an image that you cannot see]"
+
+
+def require_able(profile: WorkerProfile, terms: Terms) -> None:
+    """Refuse a worker that cannot do what the final step must."""
+    missing = final_needs(terms) - profile.capabilities
+    if missing:
+        what = needs_in_words(missing)
+        raise RequestRefused(f"{profile.name} cannot {what}, which the answer needs")
 
 
 def tools_for(

@@ -1,45 +1,40 @@
-"""One step: what its worker is asked, its tools, its fallbacks, its record.
+"""One step being carried out: who is asked and in what order, what was said in it, its record.
 
 A step is one call in the simplest case. With tools it is a conversation: the worker calls, and goes
 on when it has the results. Podium's own tools answer at once; when the client's are called, the
 step ends as waiting, and a resumed run takes it up where it stood.
+
+Here is only what ties these together. What a worker is asked is `context` and `requests`, how it is
+called `calls` and `hedging`, who takes over from it `substitutes`; what tools answer is `uses`,
+what guardrails leave of a reply `inspection`, a run inside the step `nesting`, and what a reader
+hears meanwhile `telling`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from podium.demands import final_needs, needs_in_words
-from podium.engine.calls import Calls
+from podium.engine.calls import Calls, OnDelta
 from podium.engine.context import compose
-from podium.engine.hedging import Listener, Race
-from podium.engine.nesting import delegation_of, holds_answer, reply_of, taken_up
-from podium.engine.requests import asked_again, never_fitted, request_for, tools_for, turn_of
+from podium.engine.hedging import Listener, Race, Won
+from podium.engine.inspection import holds_answer, inspected, inspected_answer
+from podium.engine.nesting import delegation_of, reply_of, taken_up, with_run
+from podium.engine.requests import asked_again, never_fitted, request_for, require_able, tools_for
 from podium.engine.substitutes import hedge_for, substitute_for
-from podium.engine.telling import Telling
-from podium.engine.uses import carry_out, with_own_ids
+from podium.engine.telling import begin_telling
+from podium.engine.uses import turn_with_calls, unwanted_calls, with_own_answers
 from podium.errors import (
     BadReply,
     BudgetExhausted,
     GuardrailBlocked,
     PodiumError,
     PromptTooLong,
-    RequestRefused,
     WorkerError,
 )
 from podium.events import StepRetried, StepStarted
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.request import (
-    Message,
-    Reply,
-    Request,
-    Tool,
-    unanswered,
-    user,
-)
-from podium.resumption import with_answers
+from podium.request import Message, Reply, Request, Tool, unanswered, user
 from podium.run import Check, Run, StepRecord, StepStatus
 from podium.structure import misfit
 
@@ -89,29 +84,16 @@ class StepWork:
         self._step = execution.assignment.workflow.steps[index]
         self._begun_by = self._step.worker
         self._prompt = ""
-        self._nested: list[Run] = []
+        self._nested: tuple[Run, ...] = ()
         self._checks: tuple[Check, ...] = ()
         self._turns: tuple[Message, ...] = ()
-        self._telling = self._begin_telling() if self._is_final else None
+        self._telling = begin_telling(execution, index) if self._is_final else None
         self._first_repair: int | None = None
         self._started = execution.board.clock()
         self._calls = Calls(execution.board, execution.scope.ledger, execution.scope.started)
         before = execution.cut_off.get(index)
         if before is not None:
             self._take_up(before)
-
-    def _begin_telling(self) -> Telling | None:
-        """None where nothing will be told, nor said before the use of tools."""
-        execution = self._execution
-        if execution.is_plain and not execution.stream:
-            return None
-        return Telling(
-            execution.scope,
-            execution.assignment.round,
-            self._index,
-            streams=execution.stream,
-            must_fit=execution.assignment.terms.schema is not None,
-        )
 
     def _take_up(self, before: StepRecord) -> None:
         """Go on from where the step stood."""
@@ -126,42 +108,36 @@ class StepWork:
 
     async def perform(self) -> None:
         """Do the step; however it ends, the execution gets its record."""
+        execution = self._execution
         try:
-            if self._execution.has_lost_its_inputs(self._index):
-                self._end("skipped", error="every step that this one may read has failed")
-                return
-            if self._execution.blocked is not None:
-                self._end("skipped", error="a guardrail ended the round")
+            obstacle = execution.obstacle(self._index)
+            if obstacle is not None:
+                execution.done(self._record("skipped", error=obstacle))
                 return
             self._brief()
-            worker, reply = await self._ask_with_fallbacks()
+            reply = await self._ask_with_fallbacks()
             if reply is None:
-                self._end("waiting", Reply(self._said(), finish="tool"), answered_by=worker)
+                said = Reply(self._said(), finish="tool")
+                execution.done(self._record("waiting", said, answered_by=self._asked))
             else:
-                self._end("done", reply, answered_by=worker)
+                execution.done(self._record("done", reply, answered_by=self._asked))
         except BudgetExhausted as error:
-            self._execution.exhausted = self._execution.exhausted or error
-            self._end("skipped", Reply(self._said()), error=str(error))
+            execution.exhausted = execution.exhausted or error
+            execution.done(self._broken_off("skipped", str(error)))
         except GuardrailBlocked as error:
-            self._execution.blocked = self._execution.blocked or error
-            self._end("failed", error=str(error))
+            execution.blocked = execution.blocked or error
+            execution.done(self._record("failed", error=str(error)))
         except PodiumError as error:
             if isinstance(error, PromptTooLong):
-                self._execution.too_long = True
-            self._end("failed", Reply(self._said()), error=str(error))
+                execution.too_long = True
+            execution.done(self._broken_off("failed", str(error)))
         except asyncio.CancelledError:
-            self._end("cancelled", Reply(self._said()), error="stopped before it was done")
+            execution.done(self._broken_off("cancelled", "stopped before it was done"))
             raise
 
-    def _end(
-        self,
-        status: StepStatus,
-        reply: Reply = NOTHING,
-        *,
-        error: str | None = None,
-        answered_by: str = "",
-    ) -> None:
-        self._execution.done(self._record(status, reply, error=error, answered_by=answered_by))
+    def _broken_off(self, status: StepStatus, error: str) -> StepRecord:
+        """The step as it ends without its reply; what a reader has of that is kept."""
+        return self._record(status, Reply(self._said()), error=error)
 
     def _said(self) -> str:
         """What a reader has of a reply that did not come to its end."""
@@ -186,15 +162,14 @@ class StepWork:
                 )
             )
 
-    async def _ask_with_fallbacks(self) -> tuple[str, Reply | None]:
+    async def _ask_with_fallbacks(self) -> Reply | None:
         """The reply of the step's worker, or of the first of its substitutes that gives one; None
-        where the step has to wait."""
+        where the step has to wait. Either is of the one that was asked last."""
         name = self._begun_by
         self._tried = [name]
         while True:
             try:
-                reply = await self._ask(name)
-                return self._asked, reply
+                return await self._ask(name)
             except WorkerError as error:
                 fallback = self._substitute(name, self._tried)
                 if fallback is None:
@@ -230,22 +205,17 @@ class StepWork:
                 return None
             hear = telling.hear if telling is not None and telling.streams else None
             if execution.board.hedges.policies and self._is_hedged(name):
-                listener = Listener(hear, self._retried, self._may_give_way)
-                race = Race(self._calls, execution.board, worker, listener, self._other)
-                worker, reply = await race.run(self._request(worker.profile))
+                worker, reply = await self._race(worker, hear)
                 self._asked = name = worker.profile.name
             else:
+                request = self._request(worker.profile)
                 reply = await self._calls.make(
-                    worker,
-                    self._request(worker.profile),
-                    hear,
-                    self._retried,
-                    self._may_give_way,
+                    worker, request, hear, self._retried, self._may_give_way
                 )
             if telling is not None:
                 reply = telling.completed(reply)
             if inspection is not None:
-                reply = await self._inspected(reply, name)
+                reply = await inspected(reply, inspection, self._index, name, self._keep_check)
             if reply.tool_calls:
                 uses += 1
                 if uses > MOST_TURNS:
@@ -264,6 +234,12 @@ class StepWork:
         called them knows what for."""
         return not self._turns and name in self._execution.board.hedges.policies
 
+    async def _race(self, worker: Worker, hear: OnDelta | None) -> Won:
+        """Ask the worker and, should it take long, another beside it."""
+        listener = Listener(hear, self._retried, self._may_give_way)
+        race = Race(self._calls, self._execution.board, worker, listener, self._other)
+        return await race.run(self._request(worker.profile))
+
     def _other(self) -> tuple[Worker, Request] | None:
         """Who is asked beside a worker that takes long, and what."""
         execution, asked = self._execution, self._asked
@@ -274,44 +250,18 @@ class StepWork:
         worker = execution.workers[name]
         return worker, self._request(worker.profile)
 
-    async def _inspected(self, reply: Reply, name: str) -> Reply:
-        """The reply as guardrails leave it. They do not see thinking, so nobody else does: of it
-        only what the provider needs to go on after the use of tools is kept."""
-        inspection = self._execution.inspection
-        assert inspection is not None, "only asked for where there are guardrails"
-
-        async def left(text: str) -> str:
-            return await inspection.reply(text, self._index, name, self._keep_check)
-
-        calls = [replace(call, arguments=await left(call.arguments)) for call in reply.tool_calls]
-        needed = tuple(part for part in reply.thinking if part.opaque) if calls else ()
-        text = await left(reply.text) if reply.text else ""
-        return replace(reply, text=text, tool_calls=tuple(calls), thinking=needed)
-
     async def _concluded(self, reply: Reply, name: str) -> Reply:
         """The whole reply, looked at as the answer where it is one; what was held back is told."""
         telling = self._telling
         if telling is not None:
             reply = telling.concluded(reply)
         if self._is_final and holds_answer(self._execution):
-            reply = await self._as_answer(reply, name)
+            reply = await inspected_answer(
+                reply, self._execution, self._index, name, self._keep_check
+            )
         if telling is not None:
             telling.tell_rest(reply.text)
         return reply
-
-    async def _as_answer(self, reply: Reply, name: str) -> Reply:
-        """The final reply as guardrails of answers leave it."""
-        execution = self._execution
-        inspection = execution.inspection
-        assert inspection is not None, "an answer is held for somebody"
-        others = [execution.records[index] for index in sorted(execution.records)]
-        keep = self._keep_check
-        text = await inspection.answer(reply.text, self._index, name, others, keep)
-        schema = execution.assignment.terms.schema
-        if text != reply.text and schema is not None and (problem := misfit(text, schema)):
-            last = self._checks[-1].guardrail
-            raise GuardrailBlocked(last, "answer", f"what it left of it does not fit: {problem}")
-        return replace(reply, text=text, thinking=())
 
     def _keep_check(self, check: Check) -> None:
         self._checks += (check,)
@@ -319,10 +269,7 @@ class StepWork:
     def _begin_with(self, profile: WorkerProfile) -> None:
         """Refuse a worker that cannot do what is demanded, and forget the misfits of another."""
         if self._is_final:
-            missing = final_needs(self._execution.assignment.terms) - profile.capabilities
-            if missing:
-                what = needs_in_words(missing)
-                raise RequestRefused(f"{profile.name} cannot {what}, which the answer needs")
+            require_able(profile, self._execution.assignment.terms)
         if self._first_repair is not None:
             self._turns = self._turns[: self._first_repair]
             self._first_repair = None
@@ -349,12 +296,9 @@ class StepWork:
     def _take_calls(self, reply: Reply, profile: WorkerProfile) -> None:
         """Keep a turn in which tools were called."""
         if not self._tools(profile):
-            called = ", ".join(call.name for call in reply.tool_calls)
-            raise BadReply(f"{profile.name} called {called}, but was offered no tools")
-        if not self._execution.assignment.terms.parallel_tools:
-            reply = reply.with_one_call()
-        calls = with_own_ids(reply.tool_calls, self._execution.scope.call_ids)
-        self._turns += (turn_of(reply, calls),)
+            raise unwanted_calls(reply, profile.name)
+        terms, known = self._execution.assignment.terms, self._execution.scope.call_ids
+        self._turns += (turn_with_calls(reply, terms, known),)
         if self._telling is not None:
             self._telling.say_before_tools(reply.text)
 
@@ -364,15 +308,11 @@ class StepWork:
         calls = unanswered(self._turns)
         if not calls:
             return True
-        execution = self._execution
-        clients = {tool.name for tool in execution.assignment.terms.tools}
-        ours = [call for call in calls if call.name not in clients]
-        if ours:
-            round_ = execution.assignment.round
-            results = await carry_out(ours, execution.scope, round_, self._index)
-            self._turns = with_answers(self._turns, {result.call_id: result for result in results})
-            execution.note(self._record("cancelled", error=GOES_ON))
-        return len(ours) == len(calls)
+        turns = await with_own_answers(self._turns, calls, self._execution, self._index)
+        if turns != self._turns:
+            self._turns = turns
+            self._execution.note(self._record("cancelled", error=GOES_ON))
+        return not unanswered(turns)
 
     def _fits(self, reply: Reply, name: str) -> bool:
         """Whether the reply is what is demanded; where it is not, it is asked for once more.
@@ -405,10 +345,7 @@ class StepWork:
 
     def _keep(self, run: Run) -> None:
         """Take a nested run as it stands now, in place of what it was before."""
-        if self._nested and self._nested[-1].id == run.id:
-            self._nested[-1] = run
-        else:
-            self._nested.append(run)
+        self._nested = with_run(self._nested, run)
         if run.status == "running":
             self._execution.note(self._record("cancelled", error=GOES_ON))
 
@@ -453,7 +390,7 @@ class StepWork:
             self._prompt,
             answered_by,
             reply.finish,
-            tuple(self._nested),
+            self._nested,
             self._turns,
             reply.thinking,
             reply.stop_sequence,

@@ -7,12 +7,15 @@ between the use of tools. What was told stands, so the step's reply is what the 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from podium.engine.assignment import Scope
 from podium.engine.words import Words
 from podium.events import StepDelta
 from podium.request import Delta, Reply
+
+if TYPE_CHECKING:
+    from podium.engine.execution import Execution
 
 GAP: Final = "\n\n"
 """Stands between what was said before the use of tools and what is said after it."""
@@ -116,3 +119,17 @@ class Telling:
         if self._scope.emit is not None:
             event = StepDelta(self._scope.run_id, self._round, self._index, text, thinking)
             self._scope.emit(event)
+
+
+def begin_telling(execution: Execution, index: int) -> Telling | None:
+    """What is told of that final step; None where nothing will be, nor said before the use of
+    tools."""
+    if execution.is_plain and not execution.stream:
+        return None
+    return Telling(
+        execution.scope,
+        execution.assignment.round,
+        index,
+        streams=execution.stream,
+        must_fit=execution.assignment.terms.schema is not None,
+    )

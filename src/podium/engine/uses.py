@@ -1,4 +1,7 @@
-"""The use of tools in a step: calls that can be told apart, and Podium's own tools carried out."""
+"""The use of tools in a step: calls that can be told apart, and Podium's own tools carried out.
+
+What the client's tools answer is none of this: the step waits for it, and a resumed run has it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,44 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from podium.engine.assignment import Scope
+from podium.engine.requests import turn_of
+from podium.errors import BadReply
 from podium.events import ToolUsed
-from podium.request import ToolCall, ToolResult
+from podium.request import Message, Reply, Terms, ToolCall, ToolResult
+from podium.resumption import with_answers
+
+if TYPE_CHECKING:
+    from podium.engine.execution import Execution
+
+
+def unwanted_calls(reply: Reply, worker: str) -> BadReply:
+    """What is said of a worker that called tools although it has none."""
+    called = ", ".join(call.name for call in reply.tool_calls)
+    return BadReply(f"{worker} called {called}, but was offered no tools")
+
+
+def turn_with_calls(reply: Reply, terms: Terms, known: set[str]) -> Message:
+    """The turn in which the worker called tools, one at a time where that is demanded; `known`
+    takes up the ids of its calls."""
+    if not terms.parallel_tools:
+        reply = reply.with_one_call()
+    return turn_of(reply, with_own_ids(reply.tool_calls, known))
+
+
+async def with_own_answers(
+    turns: tuple[Message, ...], calls: Sequence[ToolCall], execution: Execution, index: int
+) -> tuple[Message, ...]:
+    """What was said in the step, with what Podium's own tools answer to those of the calls that
+    are for them; the client's are left."""
+    clients = {tool.name for tool in execution.assignment.terms.tools}
+    ours = [call for call in calls if call.name not in clients]
+    if not ours:
+        return turns
+    results = await carry_out(ours, execution.scope, execution.assignment.round, index)
+    return with_answers(turns, {result.call_id: result for result in results})
 
 
 def with_own_ids(calls: Sequence[ToolCall], known: set[str]) -> tuple[ToolCall, ...]:
