@@ -10,10 +10,8 @@ from typing import Annotated
 from pydantic import Field
 
 from podium.catalogue.entries import Table
+from podium.config.values import Name, Seconds
 from podium.engine.retry import Hedge
-
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
 
 
 class HedgeTable(Table):

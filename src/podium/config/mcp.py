@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from podium.catalogue.entries import Table
+from podium.config.values import VariableName
 from podium.errors import ConfigError
 
 SECONDS: Final = 30.0
 """How long a server may take to start, and to answer."""
 
 Text = Annotated[str, Field(min_length=1)]
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,30}[a-z0-9])?")
 

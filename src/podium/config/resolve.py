@@ -14,16 +14,12 @@ from urllib.parse import urlsplit
 
 from podium.budget import Budget
 from podium.catalogue import Catalogue, CatalogueEntry
+from podium.config.anchoring import WEIGHTS_PROVIDER
 from podium.config.guardrails import guardrail_settings
 from podium.config.mcp import mcp_settings
 from podium.config.problems import nearest, secret_in, secret_problem
-from podium.config.schema import (
-    WEIGHTS_PROVIDER,
-    ConductorTable,
-    ConfigFile,
-    StoreTable,
-    WorkerTable,
-)
+from podium.config.schema import ConductorTable, ConfigFile, WorkerTable
+from podium.config.serving import StoreTable
 from podium.config.settings import (
     ConductorSettings,
     ServerSettings,

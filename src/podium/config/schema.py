@@ -1,4 +1,9 @@
-"""The form of `podium.toml` and of pool files: every table and key, and what each may hold.
+"""The form of `podium.toml` and of pool files: a whole file, and the tables of who plans, who works
+and within what bounds.
+
+The tables of the store and of the server are `serving`; those that belong to a subject of their own
+lie with it (`mcp`, `guardrails`, `hedging`, `faults`). What a single key may hold is `values`, and
+how paths come to be counted from the file that they stand in is `anchoring`.
 
 Only what can be said of one key by itself is checked here. What keys mean together (a fallback
 that is in the pool, a provider's address) is settled in `resolve`; how a mistake is put into
@@ -8,32 +13,28 @@ words is `problems`. The descriptions are the documentation: `reference` prints 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
 from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
+from podium.config.anchoring import (
+    BATCHING_PROVIDER,
+    WEIGHTS_PROVIDER,
+    anchored,
+    anchored_options,
+    anchored_weights,
+)
 from podium.config.faults import FaultsTable
 from podium.config.guardrails import GuardrailTable
 from podium.config.hedging import HedgeTable
 from podium.config.mcp import McpTable
+from podium.config.serving import ServerTable, StoreTable
+from podium.config.values import Count, Name, Seconds, VariableName
 from podium.workflow import DEFAULT_MAX_STEPS
-
-WEIGHTS_PROVIDER: Final = "llamacpp"
-"""The provider of the weights that Podium ships and keeps."""
-
-BATCHING_PROVIDER: Final = "transformers"
-"""The provider whose models may be directories, as their adapters are."""
 
 ConductorKind = Literal["model", "rules", "router", "fixed"]
 PromptLength = Literal["full", "compact", "trained"]
-LogForm = Literal["text", "json"]
-
-Count = Annotated[int, Field(gt=0)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Days = Seconds
-Name = Annotated[str, Field(min_length=1, pattern=r"^\S(.*\S)?$")]
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class ConductorTable(Table):
@@ -85,12 +86,12 @@ class ConductorTable(Table):
         """This table with its files counted from that directory."""
         changes: dict[str, Any] = {}
         if self.workflow is not None:
-            changes["workflow"] = _anchored(self.workflow, directory)
+            changes["workflow"] = anchored(self.workflow, directory)
         provider, slash, weights = (self.model or "").partition("/")
         if slash and provider in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
-            changes["model"] = f"{provider}/{_anchored_weights(weights, directory)}"
+            changes["model"] = f"{provider}/{anchored_weights(weights, directory)}"
             if "options" in self.model_fields_set:
-                changes["options"] = _anchored_options(self.options, provider, directory)
+                changes["options"] = anchored_options(self.options, provider, directory)
         return self.model_copy(update=changes)
 
 
@@ -155,98 +156,6 @@ class BreakerTable(Table):
     longest_cooling_seconds: Seconds = Field(
         default=120.0, description="the longest that it is left alone"
     )
-
-
-class StoreTable(Table):
-    """Where runs are kept."""
-
-    path: Name | None = Field(
-        default=None,
-        description="an SQLite file, relative to this one; when left out, in the user's data "
-        "directory",
-    )
-    url: Name | None = Field(default=None, description="a database address, instead of `path`")
-    lease_seconds: Seconds = Field(
-        default=60.0,
-        description="a run whose process has not said for so long that it is at work may be taken "
-        "over by another; it says so four times as often. The same for all that share a store",
-    )
-
-    def anchored(self, directory: Path) -> StoreTable:
-        """This table with its file counted from that directory."""
-        if self.path is None:
-            return self
-        return self.model_copy(update={"path": _anchored(self.path, directory)})
-
-
-class ServerTable(Table):
-    """What `podium serve` does; its options on the command line come before these."""
-
-    host: Name = Field(
-        default="127.0.0.1", description="the address to listen on; `0.0.0.0`: on every one"
-    )
-    port: Annotated[int, Field(ge=0, le=65535)] = Field(
-        default=7755, description="the port; 0: any that is free"
-    )
-    workers: Count = Field(default=1, description="processes that answer, on the same port")
-    keys: bool = Field(
-        default=False, description="only who has a key is served; `podium keys` makes them"
-    )
-    hosts: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
-        default=(),
-        description="names that this server has elsewhere, as behind a proxy: only needed where no "
-        "keys are asked for, and for pages of other hosts that may use it",
-    )
-    in_flight: Count = Field(
-        default=1000, description="requests that are answered at the same time, in each process"
-    )
-    queue: Annotated[int, Field(ge=0)] = Field(
-        default=1000, description="requests that wait for their turn; more are refused"
-    )
-    body_megabytes: Count = Field(default=32, description="the largest body that is read")
-    keep_alive_seconds: Seconds = Field(
-        default=15.0, description="how long a stream may be silent before a sign of life is sent"
-    )
-    drain_seconds: Seconds = Field(
-        default=30.0, description="how long runs may go on when the server is to stop"
-    )
-    recover: bool = Field(
-        default=True,
-        description="go on with runs that were cut off with their process, be it this server's "
-        "before it was started again or another one's on the same store",
-    )
-    keep_days: Days | None = Field(
-        default=None,
-        description="runs older than that are deleted; when left out, they are kept",
-    )
-    log: LogForm | None = Field(
-        default=None,
-        description="`text`, to read, or `json`, for programs; when left out, text on a terminal "
-        "and JSON elsewhere",
-    )
-    log_prompts: bool = Field(
-        default=False, description="the log holds questions and answers as well"
-    )
-    private_images: bool = Field(
-        default=False,
-        description="clients may send addresses of images on private networks, which workers of "
-        "your own then look up from where they run",
-    )
-    traces: bool = Field(
-        default=False,
-        description="send OpenTelemetry traces (extra `otel`), where `OTEL_EXPORTER_OTLP_ENDPOINT` "
-        "says",
-    )
-    learning: Annotated[tuple[Name, ...], Field(strict=False)] = Field(
-        default=(),
-        description="directories of trainings and evaluations, relative to this file, that the "
-        "page Learning shows, with those in them",
-    )
-
-    def anchored(self, directory: Path) -> ServerTable:
-        """This table with its directories counted from that one."""
-        learning = tuple(_anchored(path, directory) for path in self.learning)
-        return self.model_copy(update={"learning": learning})
 
 
 class LimitsTable(Table):
@@ -320,10 +229,10 @@ class WorkerTable(Table):
             return self
         model = self.model or self.name
         changes: dict[str, Any] = {}
-        if (anchored := _anchored_weights(model, directory)) != model:
-            changes["model"] = anchored
+        if (weights := anchored_weights(model, directory)) != model:
+            changes["model"] = weights
         if "options" in self.model_fields_set:
-            changes["options"] = _anchored_options(self.options, self.provider, directory)
+            changes["options"] = anchored_options(self.options, self.provider, directory)
         return self.model_copy(update=changes)
 
 
@@ -377,27 +286,6 @@ class ConfigFile(Table):
         }
         written = {name: table for name, table in changed.items() if name in self.model_fields_set}
         return self.model_copy(update=written)
-
-
-def _anchored(path: str, directory: Path) -> str:
-    return str(directory / Path(path).expanduser())
-
-
-def _anchored_weights(name: str, directory: Path) -> str:
-    """Weights by their name, which may be that of a file; `podium.local.sources` has the forms."""
-    if name.startswith("hf:") or (not name.startswith("file:") and not name.endswith(".gguf")):
-        return name
-    return f"file:{_anchored(name.removeprefix('file:'), directory)}"
-
-
-def _anchored_options(options: dict[str, Any], provider: str, directory: Path) -> dict[str, Any]:
-    """A worker's options with its adapter counted from that directory."""
-    adapter = options.get("adapter")
-    if not isinstance(adapter, str):
-        return options
-    if provider == BATCHING_PROVIDER:
-        return {**options, "adapter": _anchored(adapter.removeprefix("file:"), directory)}
-    return {**options, "adapter": _anchored_weights(adapter, directory)}
 
 
 def table_in(annotation: Any) -> type[BaseModel] | None:

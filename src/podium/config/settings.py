@@ -14,7 +14,8 @@ from typing import Any
 from podium.budget import Budget
 from podium.config.guardrails import GuardrailSettings
 from podium.config.mcp import McpSettings
-from podium.config.schema import ConductorKind, LogForm, PromptLength
+from podium.config.schema import ConductorKind, PromptLength
+from podium.config.serving import LogForm
 from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.errors import ConfigError, UnknownWorker
 from podium.pool import Pool, WorkerProfile

@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from podium.catalogue.entries import Dollars, Table
 from podium.config.files import read_tables
 from podium.config.problems import form_problem
-from podium.config.schema import Count, Name
+from podium.config.values import Count, Name
 from podium.evals.strategies.learned import LEARNED
 from podium.tasks.own import ENDINGS
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from podium.catalogue.entries import Table
-from podium.config.schema import Count, Name
+from podium.config.values import Count, Name
 from podium.train.schema import Names, Positive, Share, Temperature, Weight
 
 Schedule = Literal["cosine", "linear", "constant"]

@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from podium.catalogue.entries import Table
-from podium.config.schema import Count, Name, PromptLength
+from podium.config.schema import PromptLength
+from podium.config.values import Count, Name
 from podium.etudes import ROLES
 from podium.etudes.later import ACCEPTED
 from podium.etudes.lessons import UNSURE_SHARE
