@@ -12,6 +12,7 @@ import pytest
 from podium.config import load
 from podium.config.files import read
 from podium.server.endpoints.health import router
+from podium.store.database import CONNECTIONS
 
 ROOT: Final = Path(__file__).parents[1]
 DOCKERFILE: Final = (ROOT / "Dockerfile").read_text("utf-8")
@@ -131,6 +132,15 @@ def test_replicas_in_compose_are_what_the_one_is_and_share_database_and_sessions
     assert variables["PGPASSWORD"].startswith("${POSTGRES_PASSWORD:?")
     assert "ports" not in found["podium-1"]
     assert found["balancer"]["ports"] == ["127.0.0.1:7755:7755"]
+
+
+def test_the_database_in_compose_has_room_for_the_connections_of_all_replicas() -> None:
+    found = replicas()
+    room = re.search(r"max_connections=(\d+)", " ".join(found["postgres"]["command"]))
+    assert room is not None
+    assert int(room[1]) > CONNECTIONS * sum("podium" in name for name in found)
+    for page in ("docs/capacity.md", "deploy/replicas/compose.yaml"):
+        assert f"up to {CONNECTIONS}" in (ROOT / page).read_text("utf-8")
 
 
 def test_the_balancer_asks_who_is_ready_and_knows_every_replica() -> None:
