@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import replace
 
 import pytest
 
 from podium.errors import ConfigError
+from podium.process import this_process
 from podium.store import NamedRequest, NullStore, names_in
 from podium.store.sql import SqlRunStore
 from podium.store.sql_request_names import KEPT_HOURS
@@ -50,6 +52,27 @@ async def test_of_several_one_takes_up_what_was_never_begun(place: str) -> None:
     assert not await store.names.take_up(found, "there:3")
     again = await store.names.give(replace(MINE, run_id="run_9"))
     assert (again.run_id, again.process) == ("run_1", "there:2")
+    await store.close()
+
+
+async def test_a_name_is_taken_up_when_its_process_was_silent_for_the_lease(place: str) -> None:
+    now = 0
+    store = await SqlRunStore.open(place, clock=lambda: at(now), lease_seconds=3601)
+    found = await store.names.give(MINE)
+    now = 1
+    assert not await store.names.take_up(found, "there:2"), "it may still begin"
+    now = 2
+    assert await store.names.take_up(found, "there:2")
+    await store.close()
+
+
+async def test_a_name_whose_process_is_known_to_be_gone_is_taken_up_at_once(place: str) -> None:
+    store = await SqlRunStore.open(place)
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await process.wait()
+    here = this_process().rpartition(":")[0]
+    found = await store.names.give(replace(MINE, process=f"{here}:{process.pid}"))
+    assert await store.names.take_up(found, "there:2")
     await store.close()
 
 

@@ -28,8 +28,8 @@ class NameStore(Protocol):
         ...
 
     async def take_up(self, found: NamedRequest, process: str) -> bool:
-        """Have that process begin the run of a request whose own process ended before; False where
-        another did so first."""
+        """Have that process begin the run of a request whose own process ended before, or has said
+        nothing for as long as a lease; False where it may still begin, or another did so first."""
         ...
 
     async def drop(self, request: NamedRequest) -> None:

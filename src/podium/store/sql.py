@@ -101,7 +101,7 @@ class SqlRunStore:
         self.feedback = SqlFeedbackStore(self._transaction)
         self.accounts = SqlAccounts(self._transaction)
         self.audit = SqlAuditLog(self._transaction, clock)
-        self.names = SqlNameStore(self._transaction, clock)
+        self.names = SqlNameStore(self._transaction, clock, self._claims.is_held)
 
     @classmethod
     async def open(

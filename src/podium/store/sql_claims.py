@@ -52,7 +52,7 @@ class SqlClaims:
         """Whether the run is this store's own, or that of a process that is at work on it."""
         if seen.status != "running":
             return False
-        return self._has(run_id, seen.number) or self._is_held(seen.process, seen.updated_at)
+        return self._has(run_id, seen.number) or self.is_held(seen.process, seen.updated_at)
 
     def _has(self, run_id: str, number: int) -> bool:
         return self._numbers.get(run_id) == number
@@ -148,11 +148,11 @@ class SqlClaims:
         found = [
             Abandoned(id=row.id, owner=row.owner, takeovers=row.takeovers)
             for row in await connection.execute(query)
-            if not self._has(row.id, row.claims) and not self._is_held(row.process, row.updated_at)
+            if not self._has(row.id, row.claims) and not self.is_held(row.process, row.updated_at)
         ]
         return found[:limit]
 
-    def _is_held(self, process: str, updated_at: str) -> bool:
+    def is_held(self, process: str, updated_at: str) -> bool:
         """Whether that process has said lately that it is at work, and is not known to be gone."""
         return updated_at >= self.lease_begin() and not is_gone(process)
 

@@ -23,11 +23,18 @@ KEPT_HOURS: Final = 24
 
 
 class SqlNameStore:
-    """Keeps names of requests in SQLite or Postgres."""
+    """Keeps names of requests in SQLite or Postgres. `is_held` says whether a process is at work
+    that has said so at a given moment."""
 
-    def __init__(self, transaction: Transaction, clock: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        transaction: Transaction,
+        clock: Callable[[], str],
+        is_held: Callable[[str, str], bool],
+    ) -> None:
         self._transaction = transaction
         self._clock = clock
+        self._is_held = is_held
 
     async def give(self, request: NamedRequest) -> NamedRequest:
         """Write the request down unless one of its name is there already; give the one that is."""
@@ -41,6 +48,8 @@ class SqlNameStore:
 
     async def take_up(self, found: NamedRequest, process: str) -> bool:
         """Have that process begin the run of a request whose own process ended before."""
+        if self._is_held(found.process, found.created_at):
+            return False
         now = {"process": process, "created_at": self._clock()}
         async with self._transaction() as connection:
             taking = update(REQUESTS).where(_is(found)).values(now)

@@ -7,11 +7,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from podium.errors import Conflict, NotFound, PodiumError, TakenOver
-from podium.process import is_gone, this_process
+from podium.process import this_process
 from podium.run import Run, new_run_id, timestamp
 from podium.server.dialects.base import Named
 from podium.server.logs import LOGGER
@@ -24,9 +23,6 @@ HEADER: Final = "Idempotency-Key"
 FIRST_WAIT: Final = 0.02
 LONGEST_WAIT: Final = 1.0
 """Seconds until a run that goes on elsewhere is looked at again; twice as long each time."""
-
-SECONDS_TO_BEGIN: Final = 60.0
-"""How long whoever sent a request first may take until its run is on record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,8 @@ async def once(archive: Archive, named: Named, owner: str, acts: Acts) -> Run:
         if run is not None:
             return await ended(archive, run, acts.go_on)
         found = await _given(archive, request)
-        if found.run_id == request.run_id or await _may_begin(archive, found):
+        is_mine = found.run_id == request.run_id
+        if is_mine or await archive.keeper.names.take_up(found, request.process):
             return await _begun(archive, found, acts)
         await asyncio.sleep(wait)
         wait = min(2 * wait, LONGEST_WAIT)
@@ -91,15 +88,6 @@ async def _given(archive: Archive, request: NamedRequest) -> NamedRequest:
             field=HEADER,
         )
     return found
-
-
-async def _may_begin(archive: Archive, found: NamedRequest) -> bool:
-    """Whether the request's first process is gone without having begun its run, and this one is
-    the first to notice."""
-    late = timestamp(datetime.now(UTC) - timedelta(seconds=SECONDS_TO_BEGIN))
-    if not is_gone(found.process) and found.created_at >= late:
-        return False
-    return await archive.keeper.names.take_up(found, this_process())
 
 
 async def _begun(archive: Archive, request: NamedRequest, acts: Acts) -> Run:
