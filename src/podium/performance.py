@@ -1,8 +1,9 @@
 """One run being performed: plan, carry out, and plan again until the answer stands.
 
 This is where planning and execution meet. A conductor never executes and the engine never
-plans; a performance hands each what the other made, and decides how the run ended. Whatever a
-conductor does wrong ends the run as `failed`, with the reason on it.
+plans; a performance hands each what the other made. Whatever a conductor does wrong ends the run as
+`failed`, with the reason on it. How one round is planned is `podium.planning`, and what a run comes
+to at its end `podium.ending`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,14 @@ from dataclasses import dataclass, field, replace
 
 from podium.budget import Ledger
 from podium.conductor.base import Conductor, Situation
+from podium.ending import (
+    answer_while_waiting,
+    answering_step,
+    is_final,
+    status_at_the_end,
+    what_blocked,
+    what_went_wrong,
+)
 from podium.engine import (
     Assignment,
     Calls,
@@ -52,7 +61,6 @@ from podium.run import (
     Run,
     RunStatus,
     StepRecord,
-    best_so_far,
     new_run_id,
     timestamp,
 )
@@ -145,13 +153,7 @@ class Performance:
     def blocked(self) -> GuardrailBlocked | None:
         """What a guardrail did not let through, where that ends the run: a plan that it demanded
         and did not get, too."""
-        if isinstance(self.stopped_by, GuardrailBlocked):
-            return self.stopped_by
-        unmet = self._objection
-        if unmet is None or any(round_.final is not None for round_ in self._rounds):
-            return None
-        why = str(self.stopped_by) if self.stopped_by is not None else "no round is left to plan"
-        return GuardrailBlocked(unmet.guardrail, unmet.place, f"{unmet.reason}; {why}")
+        return what_blocked(self._rounds, self.stopped_by, self._objection)
 
     @property
     def _inspects_answers(self) -> bool:
@@ -161,8 +163,8 @@ class Performance:
     async def _check_what_else_answers(self) -> None:
         """Have guardrails look at an answer that no final step gave, and that they have not seen
         as one."""
-        best = self._best()
-        if best is None or self._is_final(best) or self._waits or self.blocked is not None:
+        best = answering_step(self._rounds, self._run.terms)
+        if best is None or is_final(best, self._rounds) or self._waits or self.blocked is not None:
             return
         inspector = self._inspector(best.round)
         assert inspector is not None, "somebody inspects answers"
@@ -335,87 +337,44 @@ class Performance:
             raise nested.stopped_by
 
     def _ended(self, status: RunStatus | None = None) -> Run:
-        """The run as it stands at its end. Without a status, what was achieved decides."""
-        if self._waits and status is None:
-            return self._waiting()
-        best, blocked = self._best(), self.blocked
+        """The run as it stands at its end, or while it waits. Without a status, what was achieved
+        decides."""
+        rounds, checks, spent = tuple(self._rounds), tuple(self._checks), self._cast.ledger.spent
+        best, blocked = answering_step(rounds, self._run.terms), self.blocked
         if status is None:
+            if self._waits:
+                said = answer_while_waiting(rounds)
+                return replace(
+                    self._run,
+                    status="waiting",
+                    answer=said,
+                    checks=checks,
+                    rounds=rounds,
+                    spent=spent,
+                )
             if blocked is not None:
                 status, best = "failed", None
-            elif any(round_.final is not None for round_ in self._rounds):
-                status = "answered"
-            elif best is not None:
-                status = "partial"
             else:
-                status = "exhausted" if isinstance(self.stopped_by, BudgetExhausted) else "failed"
+                status = status_at_the_end(rounds, best, self.stopped_by)
+        wrong = what_went_wrong(rounds, self.stopped_by)
         return replace(
             self._run,
             status=status,
             answer=self._answer(best) if best is not None else None,
-            error=str(blocked) if blocked is not None else self._what_went_wrong(),
+            error=str(blocked) if blocked is not None else wrong,
             too_long=self._too_long and status == "failed",
             blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
-            checks=tuple(self._checks),
-            rounds=tuple(self._rounds),
-            spent=self._cast.ledger.spent,
-        )
-
-    def _waiting(self) -> Run:
-        """The run as it stands while it waits: nothing has gone wrong, and there is no answer but
-        what its final step said with its calls."""
-        rounds = tuple(self._rounds)
-        last = rounds[-1].steps[-1]
-        workflow = rounds[-1].workflow
-        is_final = workflow is not None and last.index == len(workflow) - 1
-        return replace(
-            self._run,
-            status="waiting",
-            answer=(last.reply or None) if is_final else None,
-            checks=tuple(self._checks),
+            checks=checks,
             rounds=rounds,
-            spent=self._cast.ledger.spent,
+            spent=spent,
         )
 
     def _answer(self, best: StepRecord) -> str | None:
         """What is told of that step as the answer: as guardrails left it, where they look at
         answers."""
-        if self._inspects_answers and not self._is_final(best):
+        if self._inspects_answers and not is_final(best, self._rounds):
             return self._checked_answer
         return best.reply
-
-    def _is_final(self, step: StepRecord) -> bool:
-        return any(step is round_.final for round_ in self._rounds)
-
-    def _best(self) -> StepRecord | None:
-        """The step whose reply answers best. Where the answer must fit a schema, only the reply
-        of a final step can; and of a reply that was told already, the reader has that."""
-        best = best_so_far(self._rounds)
-        if best is not None and self._is_final(best):
-            return best
-        if self._run.terms.schema is not None:
-            return None
-        steps = [step for round_ in self._rounds for step in round_.steps]
-        told = [step for step in steps if step.reply and step.status in ("failed", "skipped")]
-        return told[-1] if told else best
-
-    def _what_went_wrong(self) -> str | None:
-        """The first thing that did not go as planned, in the last round that was carried out."""
-        if self.stopped_by is not None:
-            return str(self.stopped_by)
-        carried_out = [round_ for round_ in self._rounds if round_.workflow is not None]
-        if not carried_out:
-            return None
-        for step in carried_out[-1].steps:
-            if step.status != "done":
-                return f"step {step.index} ({step.worker}) {step.status}: {step.error}"
-        final = carried_out[-1].final
-        if final is None:
-            return None
-        if final.nested and final.nested[-1].error is not None:
-            return final.nested[-1].error
-        if final.finish == "length":
-            return f"{final.answered_by} reached the limit of its output, so the answer is cut off"
-        return None
 
     def _tell(self, event: Event) -> None:
         if self._cast.emit is None:
