@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from podium.budget import Budget, Ledger
+from podium.budget import Budget, Hold, Ledger, Left
 from podium.engine import Calls, RetryPolicy, Switchboard
 from podium.engine import calls as calls_module
 from podium.engine.gate import Gate
 from podium.errors import (
     BadReply,
     BudgetExhausted,
+    BudgetUnseen,
     ConfigError,
     RateLimited,
     RequestRefused,
@@ -317,3 +318,54 @@ async def test_a_worker_that_streamed_very_much_is_not_asked_to_go_on_after_it()
         await calls.make(worker, ASK, hear)
     assert len(calls.attempts) == 1
     assert told <= 2_000_000
+
+
+class Shared:
+    """An account of which other processes took the rest, or that nobody can look at."""
+
+    left = Left(None, 1.0)
+    may_get_back = True
+    is_shared = True
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.problem = problem
+        self.held = 0
+
+    def exhausted(self, cap: str) -> BudgetExhausted:
+        return BudgetExhausted(cap, 1.0)
+
+    def hold(self, hold: Hold) -> None:
+        self.held += 1
+
+    def settle(self, hold: Hold, tokens: int, usd: float) -> None:
+        self.held -= 1
+
+    async def change(self) -> None:
+        raise AssertionError("nobody waits")
+
+    async def secure(self) -> bool:
+        if self.problem is not None:
+            raise self.problem
+        return False
+
+
+@pytest.mark.parametrize("problem", [None, BudgetUnseen("the database is away")])
+async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
+    problem: Exception | None,
+) -> None:
+    account, worker = Shared(problem), Telling("yes")
+    board = Switchboard()
+    board.bind()
+    calls = Calls(board, Ledger(Budget(), account=account), board.clock())
+    assert await calls.beside(worker, ASK, None) is None
+    assert (account.held, calls.attempts) == (0, [])
+
+
+async def test_no_call_is_made_while_nobody_can_tell_what_is_left() -> None:
+    account, worker = Shared(BudgetUnseen("the database is away")), Telling("yes")
+    board = Switchboard()
+    board.bind()
+    calls = Calls(board, Ledger(Budget(), account=account), board.clock())
+    with pytest.raises(BudgetUnseen, match="the database is away"):
+        await calls.make(worker, ASK)
+    assert (account.held, calls.attempts) == (0, [])

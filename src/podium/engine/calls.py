@@ -22,6 +22,7 @@ from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy
 from podium.errors import (
     BadReply,
     BudgetExhausted,
+    BudgetUnseen,
     PodiumError,
     RequestRefused,
     TimedOut,
@@ -167,9 +168,11 @@ class Calls:
             return None
         try:
             hold = self._ledger.hold(worker.profile, request, self.share)
-        except BudgetExhausted:
-            return None
-        if hold is None:
+            if hold is None:
+                return None
+            if self._ledger.is_shared and not await self._ledger.is_certain(hold):
+                return None
+        except (BudgetExhausted, BudgetUnseen):
             return None
         gate = board.gate(worker)
         if gate.is_open:
