@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 
-from podium.bench import fuzz_plans as plans
-from podium.bench.fuzz import FuzzRow, fuzz_bodies, fuzz_plans
-from podium.bench.fuzz_corpus import BODIES
-from podium.bench.fuzz_coverage import Coverage
-from podium.bench.fuzz_damage import MOST_BYTES, Sent, damaged, sent
-from podium.bench.fuzz_judge import CHAT, MESSAGES, Said, Unfit, judge
-from podium.bench.fuzz_mutation import LONGEST, mutated
-from podium.bench.fuzz_row import Finding, gathered
-from podium.bench.fuzz_seeds import SEEDS
-from podium.bench.fuzz_server import campaign
+from podium.bench.fuzz import FuzzRow, fuzz_bodies, fuzz_plans, plans
+from podium.bench.fuzz.corpus import BODIES
+from podium.bench.fuzz.coverage import Coverage
+from podium.bench.fuzz.damage import MOST_BYTES, Sent, damaged, sent
+from podium.bench.fuzz.judge import CHAT, MESSAGES, Said, Unfit, judge
+from podium.bench.fuzz.mutation import LONGEST, mutated
+from podium.bench.fuzz.row import Finding, gathered
+from podium.bench.fuzz.seeds import SEEDS
+from podium.bench.fuzz.server import campaign
 from podium.errors import MalformedPlan
 from podium.plan import ParsedPlan, parse
 from podium.server.dialects.base import Asked

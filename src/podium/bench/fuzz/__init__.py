@@ -1,8 +1,8 @@
 """Fuzzing what reads foreign texts: plans through the parser, bodies through the server.
 
-Both are functions that give one row (`fuzz_row`), and the same row for the same seed and count
-but for its times. How plans are made odd and judged is in `fuzz_plans`, how requests are, in
-`fuzz_damage` and `fuzz_judge`, and the server that they are sent to is in `fuzz_server`.
+Both are functions that give one row (`row`), and the same row for the same seed and count
+but for its times. How plans are made odd and judged is in `plans`, how requests are, in
+`damage` and `judge`, and the server that they are sent to is in `server`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from typing import Final
 
-from podium.bench.fuzz_row import Finding, FuzzRow, gathered
+from podium.bench.fuzz.row import Finding, FuzzRow, gathered
 
 __all__ = ["Finding", "FuzzRow", "fuzz_bodies", "fuzz_plans"]
 
@@ -23,7 +23,7 @@ _SEEDS_APART: Final = 1_000_003
 
 def fuzz_plans(count: int, seconds: float, seed: int, processes: int = 1) -> FuzzRow:
     """Read so many plan texts made odd, or as many as the seconds allow, in so many processes."""
-    from podium.bench.fuzz_plans import campaign
+    from podium.bench.fuzz.plans import campaign
 
     if processes == 1:
         return campaign(count, seconds, seed)
@@ -48,7 +48,7 @@ def fuzz_bodies(count: int, seed: int, processes: int = 1) -> FuzzRow:
 
 
 def _bodies(count: int, seed: int) -> FuzzRow:
-    from podium.bench.fuzz_server import campaign
+    from podium.bench.fuzz.server import campaign
 
     return asyncio.run(campaign(count, seed))
 

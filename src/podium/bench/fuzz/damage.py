@@ -2,7 +2,7 @@
 
 First the body as a value (other types, deep nesting, long lists, what is foreign there), then as
 it is written (keys twice, other encodings, cut off, bytes changed), then around it (headers,
-pieces). What the server makes of them is judged in `fuzz_server`.
+pieces). What the server makes of them is judged in `server`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from podium.bench.fuzz_corpus import HEADERS, ODD
+from podium.bench.fuzz.corpus import HEADERS, ODD
 
 MOST_BYTES: Final = 200_000
 DEPTHS: Final = (3, 20, 62, 63, 64, 65, 200)

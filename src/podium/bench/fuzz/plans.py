@@ -8,7 +8,7 @@ Whatever the text:
 - it takes no more than so much time a character, and twice the text no more than twice the time.
 
 Texts that go a way through the parser that none went before join the corpus, which is what makes
-the next ones (`fuzz_coverage`). How a text ended is a cheap hint of that and is looked at each
+the next ones (`coverage`). How a text ended is a cheap hint of that and is looked at each
 time; a share of all texts is traced besides.
 """
 
@@ -22,10 +22,10 @@ from random import Random
 from typing import Final
 
 import podium.plan
-from podium.bench.fuzz_coverage import Coverage
-from podium.bench.fuzz_mutation import mutated
-from podium.bench.fuzz_row import MOST_FINDINGS, Finding, FuzzRow
-from podium.bench.fuzz_seeds import POOL, SEEDS, UNITS
+from podium.bench.fuzz.coverage import Coverage
+from podium.bench.fuzz.mutation import mutated
+from podium.bench.fuzz.row import MOST_FINDINGS, Finding, FuzzRow
+from podium.bench.fuzz.seeds import POOL, SEEDS, UNITS
 from podium.errors import MalformedPlan
 from podium.plan import parse, write
 from podium.workflow import DEFAULT_MAX_STEPS, Workflow

@@ -27,10 +27,10 @@ from fastapi import FastAPI
 from starlette.types import Message
 
 from podium.api import AsyncPodium
-from podium.bench.fuzz_corpus import BODIES
-from podium.bench.fuzz_damage import Body, Sent, damaged, is_deep, sent
-from podium.bench.fuzz_judge import CHAT, MESSAGES, RESPONSES, Said, Unfit, judge
-from podium.bench.fuzz_row import MOST_FINDINGS, Finding, FuzzRow
+from podium.bench.fuzz.corpus import BODIES
+from podium.bench.fuzz.damage import Body, Sent, damaged, is_deep, sent
+from podium.bench.fuzz.judge import CHAT, MESSAGES, RESPONSES, Said, Unfit, judge
+from podium.bench.fuzz.row import MOST_FINDINGS, Finding, FuzzRow
 from podium.conductor import ModelConductor
 from podium.config import ServerSettings
 from podium.engine import RetryPolicy
