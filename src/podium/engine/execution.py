@@ -49,6 +49,7 @@ class Execution:
         self.board = board
         self.scope = scope
         self.inspection = scope.inspection
+        self.hedges = board.hedges.policies
         self.stream = stream
         self.last = len(assignment.workflow) - 1
         terms = assignment.terms
@@ -133,8 +134,12 @@ class Execution:
         """Why the step cannot be carried out, if it cannot: it was to read something and nothing
         of that is there, or the round is to end."""
         reads = self._reads[index]
-        if reads and all(self.records[read].status != "done" for read in reads):
-            return "every step that this one may read has failed"
+        for read in reads:  # not `all`: a generator costs more than the look at one record
+            if self.records[read].status == "done":
+                break
+        else:
+            if reads:
+                return "every step that this one may read has failed"
         return None if self.blocked is None else "a guardrail ended the round"
 
     def pairs(self, index: int) -> list[Pair]:

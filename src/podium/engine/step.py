@@ -204,7 +204,7 @@ class StepWork:
             if self._turns and not await self._tools_have_answered():
                 return None
             hear = telling.hear if telling is not None and telling.streams else None
-            if execution.board.hedges.policies and self._is_hedged(name):
+            if execution.hedges and self._is_hedged(name):
                 worker, reply = await self._race(worker, hear)
                 self._asked = name = worker.profile.name
             else:
@@ -232,7 +232,7 @@ class StepWork:
     def _is_hedged(self, name: str) -> bool:
         """Whether another may be asked beside that worker: not once tools were used, for only who
         called them knows what for."""
-        return not self._turns and name in self._execution.board.hedges.policies
+        return not self._turns and name in self._execution.hedges
 
     async def _race(self, worker: Worker, hear: OnDelta | None) -> Won:
         """Ask the worker and, should it take long, another beside it."""
@@ -243,7 +243,7 @@ class StepWork:
     def _other(self) -> tuple[Worker, Request] | None:
         """Who is asked beside a worker that takes long, and what."""
         execution, asked = self._execution, self._asked
-        hedge = execution.board.hedges.policies[asked]
+        hedge = execution.hedges[asked]
         name = hedge_for(asked, hedge, execution.assignment, is_final=self._is_final)
         if name is None:
             return None
