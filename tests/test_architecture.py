@@ -158,8 +158,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "bench.chaos": (*BELOW_THE_ENTRY_POINTS, *SERVER_ROOMS, "bench", "bench.fuzz"),
     "bench.cli": (*BELOW_THE_ENTRY_POINTS, "bench", "bench.chaos"),
     # The fuzzer of bodies asks the server's application itself, without a socket between.
-    "bench.fuzz.server": (*BELOW_THE_ENTRY_POINTS, "bench", "bench.fuzz", *SERVER_ROOMS),
-    "bench.fuzz": (*BELOW_THE_ENTRY_POINTS, "bench", "bench.fuzz.server"),
+    "bench.fuzz": (*BELOW_THE_ENTRY_POINTS, "bench", *SERVER_ROOMS),
     "server": (),  # only what holds its rooms together: a new module needs a floor
     **{room: (*BELOW_THE_ENTRY_POINTS, *below(room)) for room in SERVER_ROOMS},
     "cli": (*BELOW_THE_ENTRY_POINTS, *ENTRY_POINTS, *SERVER_ROOMS, "mcp.server"),
