@@ -20,9 +20,18 @@ from podium._version import __version__
 from podium.server import pages
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
-from podium.server.endpoints import audit
+from podium.server.endpoints import (
+    audit,
+    health,
+    key_names,
+    learning,
+    models,
+    pool,
+    previews,
+    runs,
+    spend,
+)
 from podium.server.endpoints import details as records
-from podium.server.endpoints import health, key_names, learning, models, pool, previews, runs, spend
 from podium.server.endpoints.dialect import DialectEndpoint
 from podium.server.endpoints.errors import USUAL, word_refusals
 from podium.server.endpoints.guard import BodyGuard, not_kept, path_in
