@@ -107,7 +107,7 @@ def test_a_key_that_is_made_while_the_server_runs_is_taken_at_once(tmp_path: Pat
     assert "error" in json.loads(refused)
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=["tools", "openai", "anthropic"])
+@pytest.mark.parametrize("block", blocks("python"), ids=["tools", "openai", "anthropic", "again"])
 def test_every_program_runs_and_says_what_was_answered(
     block: str, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +120,7 @@ def test_every_program_runs_and_says_what_was_answered(
         ]
     else:
         assert said.startswith("The answer")
+        assert said.endswith("one run\n") == ("Idempotency-Key" in block)
 
 
 def test_every_way_to_start_it_is_one(
