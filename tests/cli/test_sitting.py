@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cli.support import RULES, Podium
+from podium.cluster import Replies
 from podium.etudes import ROLES
 from podium.evals import cluster
-from podium.evals.cluster import Opening, Replies
+from podium.evals.cluster import Opening
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.performing import Performer
 from podium.files import exclusive

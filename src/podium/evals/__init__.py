@@ -25,9 +25,10 @@ Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podi
 
 from __future__ import annotations
 
+from podium.cluster import Replies
 from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.case import Case, Variant, etude_cases, suite_cases
-from podium.evals.cluster import Opening, Replies, spread
+from podium.evals.cluster import Opening, spread
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import RecordedPool, recorded_pool
