@@ -184,7 +184,10 @@ class Round:
         if self.workflow is None:
             return None
         last = len(self.workflow) - 1
-        return next((s for s in self.steps if s.index == last and s.status == "done"), None)
+        for step in reversed(self.steps):  # it is the first of these, as a rule
+            if step.index == last and step.status == "done":
+                return step
+        return None
 
     @property
     def unfinished(self) -> bool:
@@ -330,7 +333,7 @@ def total_cost(calls: Iterator[Attempt]) -> float | None:
 def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:
     """The step whose reply answers best: the last round's final one that is done, else a final
     one that was cut off in mid-answer, else the last step that is done."""
-    finals = [round_.final for round_ in rounds if round_.final is not None]
+    finals = [step for round_ in rounds if (step := round_.final) is not None]
     if finals:
         return finals[-1]
     steps = [step for round_ in rounds for step in round_.steps]
