@@ -38,6 +38,9 @@ from podium.events import Event, RunDone, StepDelta
 from podium.run import Run
 from podium.store import NullStore, RunStore
 
+SOON = 20.0
+"""Seconds in which what is waited for has happened, or never will."""
+
 JOIN = Workflow((Step("a", "one view"), Step("b", "another"), Step("a", "both", (0, 1))))
 
 
@@ -264,10 +267,11 @@ async def test_a_crash_loses_no_finished_step_of_a_nested_run(tmp_path: Path) ->
     crew = [ScriptedWorker("a", "kept"), slow, ConductorWorker()]
     async with AsyncPodium(crew, FixedConductor(inner), store=store) as podium:
         task = asyncio.create_task(podium.run(outer, "why?"))
-        await reached.wait()
-        left = await store.load("last")
-        while not left.steps or not left.steps[0].nested[0].steps:
+        async with asyncio.timeout(SOON):
+            await reached.wait()
             left = await store.load("last")
+            while not left.steps or not left.steps[0].nested[0].steps:
+                left = await store.load("last")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     await store.close()
@@ -344,7 +348,7 @@ async def test_closing_stops_the_runs_that_are_going_on_and_keeps_them(store: Ru
     held = Held()
     podium = AsyncPodium([held], FixedConductor(ALONE), store=store)
     asking = asyncio.create_task(podium.ask("why?"))
-    await held.asked.wait()
+    await asyncio.wait_for(held.asked.wait(), SOON)
     await podium.close()
     assert (await store.load("last")).status == "interrupted"
     with pytest.raises(UsageError, match="was closed while the run was going on"):
@@ -356,7 +360,7 @@ async def test_a_caller_who_is_cancelled_while_podium_is_closed_stays_cancelled(
     held = Held()
     podium = AsyncPodium([held], FixedConductor(ALONE))
     asking = asyncio.create_task(podium.ask("why?"))
-    await held.asked.wait()
+    await asyncio.wait_for(held.asked.wait(), SOON)
     asking.cancel()
     await podium.close()
     with pytest.raises(asyncio.CancelledError):
