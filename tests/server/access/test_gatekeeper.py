@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import pytest
 
 from podium.budget import Budget
 from podium.pool import Pool, WorkerProfile
+from podium.run import Run
 from podium.server.access import Gatekeeper, OpenDoor
 from podium.server.access.gatekeeper import KEY_SECONDS, STRANGERS_A_MINUTE
 from podium.server.access.guesses import WRONG_A_MINUTE
@@ -119,6 +121,17 @@ async def test_guessing_does_not_keep_the_store_busy_nor_out_who_is_known(
     assert server.keys.looked_up <= STRANGERS_A_MINUTE
     server.clock.now += KEY_SECONDS
     await server.door.admit(token)
+
+
+async def test_strangers_who_guess_do_not_keep_a_run_that_was_cut_off_from_going_on(
+    server: Server, make_run: Callable[..., Run]
+) -> None:
+    owner, key = await server.token(), (await server.keys.keys())[0]
+    for n in range(STRANGERS_A_MINUTE):
+        await refused(server, f"pk_{n}_x", address=f"10.0.{n // 200}.{n % 200}")
+    assert (await refused(server, owner, "10.1.0.1")).reason == "rate_limited"
+    async with server.door.account_for(replace(make_run(), owner=key.id)):
+        assert (await server.door.admit(owner, "10.1.0.1")).key_id == key.id
 
 
 @pytest.mark.parametrize("kind", ["another", "malformed", "wrong secret", "session"])

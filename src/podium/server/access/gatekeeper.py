@@ -256,7 +256,7 @@ class Gatekeeper:
     async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
         """A tab of its own for a run that goes on without a request, where the key has a cap.
         Raises `Refusal` unauthenticated where the key that owns the run is good no longer."""
-        account = await self._account(run.owner, "") if run.owner else None
+        account = await self._account(run.owner, None) if run.owner else None
         if account is None:
             if run.owner.startswith(ID_PREFIX):
                 raise unauthenticated("the key that this run was asked with is not known here")
@@ -342,8 +342,9 @@ class Gatekeeper:
             estimate.tokens if most.tokens is None else min(estimate.tokens, most.tokens),
         )
 
-    async def _account(self, key_id: str, address: str) -> _Account | None:
-        """The account of a key, read anew where what is known of it is old or of another day."""
+    async def _account(self, key_id: str, address: str | None) -> _Account | None:
+        """The account of a key, read anew where what is known of it is old or of another day.
+        With no address nobody shows the key: then strangers who guess at keys are in no way."""
         account = self._accounts.get(key_id)
         if account is not None and self._is_fresh(account):
             return account
@@ -351,7 +352,7 @@ class Gatekeeper:
             account = self._accounts.get(key_id)
             if account is not None and self._is_fresh(account):
                 return account
-            if account is None:
+            if account is None and address is not None:
                 self._slow_down_strangers(address)
             try:
                 return await self._read(key_id)
