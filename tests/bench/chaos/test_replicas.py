@@ -15,6 +15,7 @@ from podium.bench.chaos.client import Response
 from podium.bench.chaos.load import Ended, Load, Purse
 from podium.bench.chaos.replicas import Deaths, Judge, cost_of, measure_replicas
 from podium.bench.chaos.row import ChaosRow
+from podium.bench.chaos.scene import INNER
 from podium.bench.postgres import programs
 from podium.pool import Pool, WorkerProfile
 from podium.run import Attempt, Round, Run, StepRecord
@@ -124,6 +125,36 @@ def test_a_key_may_pass_its_cap_by_calls_in_flight_and_no_more() -> None:
     assert judged(kept=runs, asked={FIRST: explained + 1}, purse=poor).budget_overruns == 1
     lost = judged(kept=runs[1:], asked={FIRST: explained + 1}, purse=poor, deaths=hit)
     assert lost.budget_overruns == 0  # a kill hid that call
+
+
+def unrecorded(calls: int, hits: int) -> Judge:
+    """So many calls without a record of any, of a question that was hit so often by kills."""
+    return Judge([], {}, Asked({FIRST: calls}, {}, {}), Deaths(hit=Counter({MARK: hits})), {})
+
+
+def test_calls_on_no_record_are_an_overrun_unless_kills_can_have_hidden_them() -> None:
+    poor = replace(PURSE, cap_usd=0.0)
+    in_flight = replicas.CLIENTS_A_KEY
+    assert not unrecorded(in_flight, hits=0).spending(poor).overran
+    assert unrecorded(in_flight + 1, hits=0).spending(poor).overran
+    for hits in (1, 3):
+        hidden = hits * len(INNER)
+        assert not unrecorded(in_flight + hidden, hits).spending(poor).overran
+        assert unrecorded(in_flight + hidden + 1, hits).spending(poor).overran
+
+
+def test_a_kill_hides_calls_of_the_question_that_it_hit_and_of_no_other() -> None:
+    poor = replace(PURSE, cap_usd=0.0)
+    elsewhere = Deaths(hit=Counter({"chaos-small-00-00001": 9}))
+    asked = Asked({FIRST: replicas.CLIENTS_A_KEY + 1}, {}, {})
+    assert Judge([], {}, asked, elsewhere, {}).spending(poor).overran
+
+
+def test_a_kill_explains_no_calls_that_are_on_record() -> None:
+    poor = replace(PURSE, cap_usd=0.0)
+    calls = replicas.CLIENTS_A_KEY + 1
+    judge = replace(unrecorded(calls, hits=9), kept={MARK: [a_run()] * calls})
+    assert judge.spending(poor).overran
 
 
 async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_an_answer(

@@ -112,7 +112,8 @@ class Journal:
 
 class Spending(NamedTuple):
     """What was spent on one account, as the upstream counts it. `unsettled` is what calls cost of
-    which nobody is left to tell: they were in flight when their process was killed."""
+    which nobody is left to tell, for their process was killed before they were on record: what is
+    on no record for another cause is no part of it, or no cap could ever be seen to be passed."""
 
     cap: float
     spent: float

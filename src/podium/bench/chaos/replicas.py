@@ -23,7 +23,7 @@ from podium.bench.chaos.checks import EXACT_USD, Journal, Spending, has_ended
 from podium.bench.chaos.load import Ended, Load, Purse
 from podium.bench.chaos.replica import Replica
 from podium.bench.chaos.row import ChaosRow
-from podium.bench.chaos.scene import PRICE, mark_of, steps_done, write_scene
+from podium.bench.chaos.scene import INNER, PRICE, mark_of, steps_done, write_scene
 from podium.bench.chaos.turns import every_run, middle_and_tail
 from podium.bench.chaos.upstream import Conduct, tokens_of
 from podium.bench.postgres import running_postgres
@@ -223,7 +223,8 @@ class Judge:
         return len(again)
 
     def spending(self, purse: Purse) -> Spending:
-        """What was spent with a key, as the upstream has it."""
+        """What was spent with a key, as the upstream has it. What is on no record is unsettled as
+        far as kills can have hidden it, and otherwise spent as all else is."""
         marks = {step.mark for step in self.asked.steps if _is_of(purse, step.mark)}
         asked = {mark: self.asked.calls(mark) * cost_of(mark) for mark in marks}
         recorded = {
@@ -233,9 +234,17 @@ class Judge:
         return Spending(
             cap=purse.cap_usd,
             spent=sum(asked.values()),
-            unsettled=sum(max(0.0, asked[mark] - recorded[mark]) for mark in marks),
+            unsettled=sum(
+                min(max(0.0, asked[mark] - recorded[mark]), self._hidden_at_most(mark))
+                for mark in marks
+            ),
             most_in_flight=CLIENTS_A_KEY * dearest,
         )
+
+    def _hidden_at_most(self, mark: str) -> float:
+        """What those calls cost of which kills can have left no record: whoever performs the
+        question asks for each of its steps once, and is killed before any of them is kept."""
+        return self.deaths.hit[mark] * len(INNER) * cost_of(mark)
 
     def is_mischarged(self, purse: Purse) -> bool:
         """Whether the key was charged something else than its runs came to, each of them once."""
