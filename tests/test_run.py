@@ -122,6 +122,20 @@ def test_the_final_finish_is_why_the_answer_ended() -> None:
     assert replace(answered, rounds=(), answer=None).final_finish == "stop"
 
 
+def test_an_answer_that_is_not_its_steps_reply_word_for_word_ended_as_the_reply_did() -> None:
+    done = replace(step(0, CALL), reply="To [e-mail 1].", stop_sequence="END")
+    restored = replace(run(done), answer="To ada@example.com.")
+    assert (restored.final_finish, restored.final_stop_sequence) == ("stop", "END")
+    cut = replace(restored, rounds=run(replace(done, finish="length")).rounds)
+    assert cut.final_finish == "length"
+
+
+def test_an_answer_that_broke_off_while_it_was_told_was_cut_off() -> None:
+    told = replace(step(1), status="failed", reply="half")
+    broken = replace(run(step(0, CALL), told), status="partial", answer="half")
+    assert (broken.final_finish, broken.final_stop_sequence) == ("length", "")
+
+
 def test_a_run_of_a_newer_podium_is_refused_with_the_remedy() -> None:
     with pytest.raises(StoreError, match="version 99.*upgrade Podium"):
         load(dump(run(step(0, CALL))) | {"version": 99})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from podium.errors import BudgetExhausted, GuardrailBlocked, PodiumError, ReplanDemanded
 from podium.request import Terms
-from podium.run import Round, RunStatus, StepRecord, best_so_far
+from podium.run import Round, RunStatus, StepRecord, told_best
 
 
 def is_answered(rounds: Sequence[Round]) -> bool:
@@ -24,16 +24,12 @@ def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
 
 
 def answering_step(rounds: Sequence[Round], terms: Terms) -> StepRecord | None:
-    """The step whose reply answers best. Where the answer must fit a schema, only the reply of a
-    final step can; and of a reply that was told already, the reader has that."""
-    best = best_so_far(rounds)
-    if best is not None and is_final(best, rounds):
+    """The step whose reply is the answer. Where that must fit a schema, only the reply of a final
+    step can."""
+    best = told_best(rounds)
+    if best is None or terms.schema is None or is_final(best, rounds):
         return best
-    if terms.schema is not None:
-        return None
-    steps = [step for round_ in rounds for step in round_.steps]
-    told = [step for step in steps if step.reply and step.status in ("failed", "skipped")]
-    return told[-1] if told else best
+    return None
 
 
 def answer_while_waiting(rounds: Sequence[Round]) -> str | None:

@@ -297,16 +297,18 @@ class Run:
             return "tool"
         if self.blocked_by:
             return "refused"
-        best = best_so_far(self.rounds)
-        if best is None or best.reply != self.answer:
-            return "stop" if self.answer is None else "length"
-        return best.finish if best.status == "done" else "length"
+        if self.answer is None:
+            return "stop"
+        step = told_best(self.rounds)
+        return step.finish if step is not None and step.status == "done" else "length"
 
     @property
     def final_stop_sequence(self) -> str:
         """The client's stop sequence that ended the answer, where the worker said so."""
-        best = best_so_far(self.rounds)
-        return best.stop_sequence if best is not None and best.reply == self.answer else ""
+        if self.answer is None or self.status == "waiting":
+            return ""
+        step = told_best(self.rounds)
+        return step.stop_sequence if step is not None else ""
 
 
 def _planning_calls(run: Run) -> Iterator[Attempt]:
@@ -340,6 +342,17 @@ def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:
     begun = [step for step in steps if step.status == "cancelled" and step.reply]
     done = [step for step in steps if step.status == "done"]
     return begun[-1] if begun else done[-1] if done else None
+
+
+def told_best(rounds: Sequence[Round]) -> StepRecord | None:
+    """The step whose reply a reader is left with: a final one that is done, else one that broke
+    off when some of it had been told, else the best so far."""
+    best = best_so_far(rounds)
+    if best is not None and any(best is round_.final for round_ in rounds):
+        return best
+    steps = [step for round_ in rounds for step in round_.steps]
+    told = [step for step in steps if step.reply and step.status in ("failed", "skipped")]
+    return told[-1] if told else best
 
 
 def spent_by(run: Run) -> Spent:

@@ -87,6 +87,11 @@ def finish_of(dialect: str, answer: dict[str, Any]) -> object:
             return (answer["status"], (answer["incomplete_details"] or {}).get("reason"))
 
 
+COMPLETE = {
+    "/v1/chat/completions": "stop",
+    "/v1/messages": "end_turn",
+    "/v1/responses": ("completed", None),
+}
 REFUSED = {
     "/v1/chat/completions": "content_filter",
     "/v1/messages": "refusal",
@@ -193,7 +198,9 @@ async def test_whoever_asks_gets_the_values_back_and_nobody_else_has_them(
             async with serving(app) as served:
                 whole = await ask(served, dialect, model, f"mail {MAIL}")
                 assert text_of(dialect, whole) == f"You said: mail {MAIL}"
-                pieces, _ = await stream(served, dialect, model, f"mail {MAIL} now")
+                assert finish_of(dialect, whole) == COMPLETE[dialect]
+                pieces, why = await stream(served, dialect, model, f"mail {MAIL} now")
+                assert why == COMPLETE[dialect]
                 assert "".join(pieces) == f"You said: mail {MAIL} now"
                 assert len(pieces) > 2
     finally:
