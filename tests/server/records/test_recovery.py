@@ -13,6 +13,7 @@ import pytest
 
 from podium.api import AsyncPodium
 from podium.budget import Account
+from podium.errors import StoreError
 from podium.pool import Pool, WorkerProfile
 from podium.process import this_process
 from podium.providers import ScriptedWorker
@@ -75,6 +76,20 @@ class GoodNoLonger(OpenDoor):
     @asynccontextmanager
     async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
         raise Refusal("unauthenticated", "this key was revoked")
+        yield None
+
+
+class Hindered(OpenDoor):
+    """Cannot say at first what a run may draw on."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+    @asynccontextmanager
+    async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
+        if self.errors:
+            raise self.errors.pop()
         yield None
 
 
@@ -235,6 +250,42 @@ async def test_a_run_whose_key_is_good_no_longer_is_ended_with_a_cause(place: st
         run = await server.until(has_ended)
         assert (run.status, run.error) == ("failed", "this key was revoked")
         assert server.worker.calls == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Refusal("overloaded", "keys cannot be looked up now; try again"),
+        Refusal("rate_limited", "too many keys were tried"),
+        StoreError("the connection was reset"),
+    ],
+)
+async def test_a_run_whose_key_cannot_be_looked_up_for_a_moment_is_gone_on_with_afterwards(
+    place: str, error: Exception
+) -> None:
+    await left_behind(place, cut_off())
+    async with a_server(place, Hindered(error)) as server:
+        server.recovery.start()
+        run = await server.until(has_ended)
+        assert (run.status, server.worker.calls) == ("answered", 1)
+
+
+async def test_a_run_that_cannot_be_taken_for_a_moment_is_gone_on_with_afterwards(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await left_behind(place, cut_off())
+    async with a_server(place) as server:
+        claim, failures = server.store.claim, [StoreError("the connection was reset")]
+
+        async def claiming(run_id: str, process: str, *, takeover: bool = False) -> Run:
+            if failures:
+                raise failures.pop()
+            return await claim(run_id, process, takeover=takeover)
+
+        monkeypatch.setattr(server.store, "claim", claiming)
+        server.recovery.start()
+        run = await server.until(has_ended)
+        assert (run.status, server.worker.calls) == ("answered", 1)
 
 
 async def test_a_run_whose_own_workflow_is_not_on_record_is_not_given_another(place: str) -> None:

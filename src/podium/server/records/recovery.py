@@ -17,7 +17,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from podium.api import AsyncPodium
-from podium.errors import ConfigError, Conflict, NotFound, PodiumError, UsageError
+from podium.errors import (
+    ConfigError,
+    Conflict,
+    NotFound,
+    PodiumError,
+    StoreError,
+    UnreadableRun,
+    UsageError,
+)
 from podium.events import Event, RunDone
 from podium.pool import Pool
 from podium.process import this_process
@@ -105,11 +113,21 @@ class Recovery:
             await self._go_on(found)
         except (Conflict, NotFound):
             return  # another was quicker, or it was deleted; who lost it later has said so
-        except ConfigError as error:  # what is configured elsewhere may be otherwise
+        except (
+            ConfigError,
+            UnreadableRun,
+        ) as error:  # it may go on elsewhere
             self._left_alone.add(found.id)
             LOGGER.warning("cannot go on with %s, which was cut off: %s", found.id, error)
-        except (UsageError, Refusal) as error:  # it cannot go on, or its key is good no longer
+        except UsageError as error:  # nobody can go on with it
             await self._end(found, str(error))
+        except Refusal as error:
+            if error.reason == "unauthenticated":  # its key is good no longer
+                await self._end(found, str(error))
+            else:
+                LOGGER.warning("cannot go on with %s yet: %s", found.id, error)
+        except StoreError as error:  # the next look may find the store well again
+            LOGGER.warning("cannot go on with %s yet: %s", found.id, error)
         except PodiumError as error:
             self._left_alone.add(found.id)
             LOGGER.warning("cannot go on with %s, which was cut off: %s", found.id, error)
