@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import time
 from itertools import product
 
@@ -10,6 +12,7 @@ import pytest
 from podium.guardrails import KINDS, Block, Checked, Kind, Pass, Redact, Redaction, Verdict
 from podium.guardrails.base import PerRun, Restoring
 from podium.guardrails.kinds import SHAPES, iban, looks_made, luhn
+from podium.guardrails.redaction import LONGEST_AT_ONCE
 from podium.guardrails.restoring import RestoredWords
 from podium.run import Place
 
@@ -176,6 +179,27 @@ def test_what_is_found_can_block_instead() -> None:
     run = hook(found="block").for_run()
     decided = run(Checked(place="question", text="a@x.org", run_id="run_1", question=""))
     assert decided == Block("it holds 1 × e-mail")
+
+
+async def test_a_long_text_is_redacted_as_others_and_lets_them_work_meanwhile() -> None:
+    run = hook().for_run()
+    text = f"a@x.org, 555-123-4567{' ' * LONGEST_AT_ONCE}b@x.org"
+    deciding = run(Checked(place="question", text=text, run_id="run_1", question=""))
+    assert inspect.isawaitable(deciding)
+    turns = 0
+
+    async def work() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    worker = asyncio.create_task(work())
+    decided = await deciding
+    worker.cancel()
+    left = f"[e-mail 1], [phone 1]{' ' * LONGEST_AT_ONCE}[e-mail 2]"
+    assert decided == Redact(left, "2 × e-mail, 1 × phone")
+    assert turns >= len(SHAPES) - 1
 
 
 def test_only_values_that_came_with_the_question_are_put_back() -> None:

@@ -10,9 +10,10 @@ put back into what is told to whoever asked.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final, Literal
 
@@ -24,6 +25,9 @@ Found = Literal["redact", "block"]
 
 MARK: Final = re.compile(rf"\[({'|'.join(KINDS)}) (\d{{1,6}})\]")
 LONGEST_MARK: Final = max(map(len, KINDS)) + len("[ 999999]")
+
+LONGEST_AT_ONCE: Final = 100_000
+"""Characters that are looked through in one go, in a few hundredths of a second."""
 
 
 class Redaction:
@@ -56,8 +60,23 @@ class _Redacting:
         self._values: dict[str, str] = {}
         self._last: dict[str, int] = {}
 
-    def __call__(self, checked: Checked) -> Verdict:
-        text, counts = self.redacted(checked.text, asked=checked.place == "question")
+    def __call__(self, checked: Checked) -> Verdict | Awaitable[Verdict]:
+        asked = checked.place == "question"
+        if len(checked.text) > LONGEST_AT_ONCE:
+            return self._decided_in_turns(checked.text, asked)
+        return self._verdict(*self.redacted(checked.text, asked=asked))
+
+    async def _decided_in_turns(self, text: str, asked: bool) -> Verdict:
+        """Decide about a long text, and let others on the event loop work after each shape. A
+        thread would do no more for them: a pattern keeps the interpreter to itself."""
+        self.recall(text)
+        counts: Counter[Kind] = Counter()
+        for shape in self._shapes:
+            text = self._without(shape, text, asked, counts)
+            await asyncio.sleep(0)
+        return self._verdict(text, counts)
+
+    def _verdict(self, text: str, counts: Counter[Kind]) -> Verdict:
         if not counts:
             return Pass()
         what = ", ".join(f"{count} × {kind}" for kind, count in counts.items())
@@ -69,8 +88,11 @@ class _Redacting:
         self.recall(text)
         counts: Counter[Kind] = Counter()
         for shape in self._shapes:
-            text = shape.pattern.sub(partial(self._replaced, shape, counts, asked), text)
+            text = self._without(shape, text, asked, counts)
         return text, counts
+
+    def _without(self, shape: Shape, text: str, asked: bool, counts: Counter[Kind]) -> str:
+        return shape.pattern.sub(partial(self._replaced, shape, counts, asked), text)
 
     def _replaced(
         self, shape: Shape, counts: Counter[Kind], asked: bool, match: re.Match[str]
