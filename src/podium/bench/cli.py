@@ -102,8 +102,6 @@ def chaos(
     import json
     import os
 
-    from rich.console import Console
-
     from podium.bench.chaos.measure import QUICK, USUAL, measure_chaos, parts_named
     from podium.bench.chaos.part import Order
 
@@ -113,7 +111,7 @@ def chaos(
     if output is not None:
         output.write_text(json.dumps(figures.document(), indent=2) + "\n", "utf-8")
     if not as_json:
-        Console().print(figures.as_table())
+        typer.echo(figures.as_text() + "\n")
     typer.echo(figures.as_json())
     if not figures.holds:
         raise typer.Exit(1)

@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from podium.bench.chaos import measure
+from podium.bench.chaos import part as module
 from podium.bench.chaos.measure import QUICK, USUAL, measure_chaos, parts_named
-from podium.bench.chaos.part import Extent, Order
+from podium.bench.chaos.part import Extent, Order, Part, missing_for
 from podium.bench.cli import app
 from podium.errors import ConfigError
 
@@ -24,11 +25,10 @@ def test_quick_does_a_tenth() -> None:
         assert getattr(USUAL, name) == 10 * getattr(QUICK, name)
 
 
-def test_the_command_prints_a_table_and_last_one_line_of_json(
+def test_the_command_prints_text_and_last_one_line_of_json(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(measure, "QUICK", TINY)
-    monkeypatch.setenv("COLUMNS", "200")
     output = tmp_path / "chaos.json"
     words = ["chaos", "--quick", "--part", "fuzz,faults", "--seed", "3", "--output", str(output)]
     result = CliRunner().invoke(app, words)
@@ -48,6 +48,39 @@ def test_the_exit_code_is_1_where_a_promise_is_broken(monkeypatch: pytest.Monkey
     assert result.exit_code == 1
     document = json.loads(result.stdout.splitlines()[-1])
     assert "/no/such/python is not a Python" in document["parts"][0]["broken"][0]
+
+
+def lack(monkeypatch: pytest.MonkeyPatch, *, postgres: bool = False, extra: bool = False) -> None:
+    """Make the machine one that has just so much of what replicas need."""
+    monkeypatch.setattr(module, "programs", lambda: Path("/bin") if postgres else None)
+    monkeypatch.setattr(module, "find_spec", lambda _: object() if extra else None)
+
+
+def test_a_part_that_cannot_be_tried_here_breaks_no_promise_and_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lack(monkeypatch, postgres=True)
+    result = CliRunner().invoke(app, ["chaos", "--quick", "--part", "replicas"])
+    assert result.exit_code == 0, result.output
+    text, document = result.stdout, json.loads(result.stdout.splitlines()[-1])
+    assert "replicas        not tried: needs the extra postgres (" in text
+    assert "[postgres]'" in text, "the command can be copied as it stands"
+    assert document["holds"] is True
+    assert document["not_tried"] == ["replicas"]
+    assert document["parts"][0]["not_tried"].startswith("needs the extra postgres (")
+
+
+def test_all_that_a_part_lacks_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lack(monkeypatch)
+    monkeypatch.setattr(module, "PROCESS_MEMORY", tmp_path / "statm")
+    assert missing_for("replicas").startswith("needs Postgres (apt-get install postgresql) and the")
+    assert missing_for("soak").startswith("needs Linux")
+    others: tuple[Part, ...] = ("faults", "kills", "fuzz", "peer")
+    assert [missing_for(part) for part in others] == [""] * 4
+    lack(monkeypatch, postgres=True, extra=True)
+    assert missing_for("replicas") == ""
 
 
 def test_a_part_that_does_not_exist_is_named() -> None:

@@ -28,3 +28,15 @@ def test_figures_are_a_line_for_each_part_and_peer(tmp_path: Path) -> None:
     assert peer.startswith("| LiteLLM | 9 |")
     assert head.count("|") == rule.count("|") == 11
     assert words.startswith("With seed 4, everything")
+    assert words.endswith("Every promise held: yes.")
+
+
+def test_a_part_that_was_not_tried_is_no_line_of_zeros(tmp_path: Path) -> None:
+    results = tmp_path / "chaos.json"
+    untried = ChaosRow(name="replicas", runs=0, not_tried="needs a | b")
+    figures = ChaosFigures(parts=[ChaosRow(name="faults", runs=9), untried])
+    results.write_text(json.dumps(figures.document()), "utf-8")
+    head, _, _, line, _, words = figures_of(results).splitlines()
+    assert line == "| replicas | | | | | | | | | not tried: needs a \\| b |"
+    assert line.replace("\\|", "").count("|") == head.count("|")
+    assert words.endswith("Every promise that was tried held: yes. Not tried: replicas.")

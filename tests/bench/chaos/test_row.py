@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from podium.bench.chaos.row import ChaosFigures, ChaosRow, row_of
 
@@ -52,15 +50,45 @@ def test_a_peer_breaks_no_promise_of_ours() -> None:
     assert ChaosFigures(parts=[ROW], peers=[replace(ROW, lost=9)]).holds
 
 
+def test_a_part_that_was_not_tried_breaks_no_promise_and_is_named() -> None:
+    untried = ChaosRow(name="replicas", runs=0, not_tried="needs Postgres")
+    figures = ChaosFigures(parts=[ROW, untried])
+    assert figures.holds
+    document = figures.document()
+    assert (document["holds"], document["not_tried"]) == (True, ["replicas"])
+    assert [part["not_tried"] for part in document["parts"]] == ["", "needs Postgres"]
+    assert not ChaosFigures(parts=[replace(ROW, lost=1), untried]).holds
+
+
 def test_a_row_passes_between_processes_unchanged() -> None:
-    row = replace(ROW, broken=("one", "two"), figures={"kills": 3})
+    row = replace(ROW, broken=("one", "two"), not_tried="no", figures={"kills": 3})
     assert row_of(json.loads(json.dumps(row.document()))) == row
 
 
-def test_the_table_has_a_line_for_each_part_and_says_what_is_broken() -> None:
-    console = Console(file=StringIO(), width=160)
-    rows = [ROW, replace(ROW, name="soak", broken=("files grew",))]
-    console.print(ChaosFigures(parts=rows, peers=[replace(ROW, name="LiteLLM")]).as_table())
-    text = console.file.getvalue()  # type: ignore[attr-defined]
-    for words in ("faults", "soak", "LiteLLM", "files grew", "99.50%", "NO", "beside"):
-        assert words in text
+def test_each_row_is_a_line_of_80_columns_with_its_words_under_it() -> None:
+    large = replace(ROW, name="LiteLLM 1.83.14", runs=200_000, answered_share=1.0, seconds=1_234)
+    rows = [ROW, replace(ROW, name="soak", broken=("files grew", "tasks grew"))]
+    figures = ChaosFigures(parts=rows, peers=[large])
+    title, _, head, *lines = figures.as_text().splitlines()
+    assert title == "what held while things broke"
+    assert head.split() == [
+        *("part", "runs", "lost", "stuck", "answered", "usage", "repeated", "overruns"),
+        *("s", "holds"),
+    ]
+    faults, note, soak, *said, peer, beside = lines
+    assert faults.split() == ["faults", "100", "0", "0", "99.50%", "0", "0", "0", "2", "yes"]
+    assert note == beside == "    all well"
+    assert soak.endswith("  NO")
+    assert said == ["    files grew", "    tasks grew", "    all well"]
+    assert peer.split()[:3] == ["LiteLLM", "1.83.14", "200,000"]
+    assert peer.endswith("  beside")
+    assert max(map(len, (head, *lines))) == 80
+    assert soak.index(" 0 ") + 1 == head.index("lost") + len("lost") - 1
+
+
+def test_why_a_part_was_not_tried_is_printed_to_the_letter() -> None:
+    command = "/a/rather/long/place/python -m pip install -e '/a/rather/long/place[postgres]'"
+    remedy = f"needs the extra postgres ({command})"
+    figures = ChaosFigures(parts=[ChaosRow(name="replicas", runs=0, not_tried=remedy)])
+    last = figures.as_text().splitlines()[-1]
+    assert last == f"replicas        not tried: {remedy}"

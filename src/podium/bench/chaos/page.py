@@ -35,15 +35,19 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield _HEAD
     for row in (*document["parts"], *document["peers"]):
         yield _line(row)
+    untried = ", ".join(document["not_tried"])
     of = "a tenth of everything" if document["quick"] else "everything"
     yield ""
     yield (
         f"With seed {document['seed']}, {of}, on {document['cpus']} cores and Python "
-        f"{document['python']}. Every promise held: {'yes' if document['holds'] else 'NO'}."
+        f"{document['python']}. Every promise{' that was tried' if untried else ''} held: "
+        f"{'yes' if document['holds'] else 'NO'}.{f' Not tried: {untried}.' if untried else ''}"
     )
 
 
 def _line(row: Mapping[str, Any]) -> str:
+    if row["not_tried"]:
+        return f"| {row['name']} |{' |' * 8} not tried: {_escaped(row['not_tried'])} |"
     share = row["answered_share"]
     cells = (
         row["name"],
@@ -55,9 +59,13 @@ def _line(row: Mapping[str, Any]) -> str:
         row["repeated_steps"],
         row["budget_overruns"],
         f"{row['seconds']:.0f}",
-        "; ".join((*row["broken"], row["note"])).replace("|", "\\|"),
+        _escaped("; ".join((*row["broken"], row["note"]))),
     )
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _escaped(words: str) -> str:
+    return words.replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -13,15 +13,18 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from podium.bench.chaos.row import ChaosRow, row_of
 from podium.bench.environment import Say
-from podium.errors import PodiumError
+from podium.bench.postgres import programs
+from podium.errors import PodiumError, installing
 
 Part = Literal["faults", "kills", "replicas", "soak", "fuzz", "peer"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
+PROCESS_MEMORY: Final = Path("/proc/self/statm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +111,24 @@ MEASURES: Final[Mapping[Part, Callable[[Order, Say], Awaitable[Rows]]]] = {
 }
 
 
+def missing_for(part: Part) -> str:
+    """What that part needs and this machine lacks, and how to get it; empty where it lacks nothing.
+    Asked beforehand, so that no error of what is tried is ever taken for it."""
+    lacks = []
+    if part == "replicas" and programs() is None:
+        lacks.append("Postgres (apt-get install postgresql)")
+    if part == "replicas" and find_spec("asyncpg") is None:
+        lacks.append(f"the extra postgres ({installing('postgres')})")
+    if part == "soak" and not PROCESS_MEMORY.exists():
+        lacks.append(f"Linux, which tells of a process in {PROCESS_MEMORY}")
+    return f"needs {' and '.join(lacks)}" if lacks else ""
+
+
 async def in_process(part: Part, order: Order) -> Rows:
-    """Have that part done by a process of its own. One that fails is a row that says why."""
+    """Have that part done by a process of its own. One that fails is a row that says why, and so
+    is one that cannot be tried here."""
+    if missing := missing_for(part):
+        return Rows((ChaosRow(name=part, runs=0, not_tried=missing),))
     wanted = {"part": part, **asdict(order), "litellm": order.litellm and str(order.litellm)}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "podium.bench.chaos.part", json.dumps(wanted)),

@@ -1,22 +1,27 @@
-"""What `podium bench chaos` found: a row for each part, as a table, and as one line of JSON."""
+"""What `podium bench chaos` found: a row for each part, as text, and as one line of JSON."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from typing import Any, Final
 
 LEAST_ANSWERED: Final = 0.99
 """The share of runs that must be answered where every worker has a fallback."""
 
 COUNTED: Final = ("lost", "stuck", "usage_mismatch", "repeated_steps", "budget_overruns")
 """What there must be none of."""
+
+COLUMNS: Final = "{:<15} {:>7} {:>4} {:>5} {:>8} {:>5} {:>8} {:>8} {:>4}  {}"
+"""A line of the text. It fits into 80 columns: logs and narrow terminals have it in one piece."""
+
+HEADINGS: Final = (
+    *("part", "runs", "lost", "stuck", "answered", "usage", "repeated", "overruns"),
+    *("s", "holds"),
+)
 
 Figure = int | float | str | None
 
@@ -28,7 +33,8 @@ class ChaosRow:
     `lost` runs are not in the store as they ended, or did not reach who asked as they are there;
     `stuck` ones did not end in time. `answered_share` is of the runs that had a fallback and all
     the budget they needed, None where a part has none of those. `broken` says in words what else
-    did not hold; `figures` are what was measured besides.
+    did not hold; `figures` are what was measured besides. `not_tried` says why none of it was, and
+    what to do to have it; it is empty where it was.
     """
 
     name: str
@@ -41,6 +47,7 @@ class ChaosRow:
     budget_overruns: int = 0
     seconds: float = 0.0
     note: str = ""
+    not_tried: str = ""
     broken: tuple[str, ...] = ()
     figures: Mapping[str, Figure] = field(default_factory=dict)
 
@@ -67,6 +74,7 @@ class ChaosRow:
             "budget_overruns": self.budget_overruns,
             "seconds": round(self.seconds, 2),
             "note": self.note,
+            "not_tried": self.not_tried,
             "broken": list(self.broken),
             **({"figures": dict(self.figures)} if self.figures else {}),
         }
@@ -88,7 +96,7 @@ class ChaosFigures:
 
     @property
     def holds(self) -> bool:
-        """Whether every part held what is promised."""
+        """Whether every part held what is promised; one that was not tried broke nothing."""
         return all(row.holds for row in self.parts)
 
     @property
@@ -107,6 +115,7 @@ class ChaosFigures:
             "answered_share": None if share is None else round(share, 5),
             **{name: sum(getattr(row, name) for row in self.parts) for name in COUNTED[2:]},
             "holds": self.holds,
+            "not_tried": [row.name for row in self.parts if row.not_tried],
             "parts": [row.document() for row in self.parts],
             "peers": [row.document() for row in self.peers],
             "seed": self.seed,
@@ -119,34 +128,38 @@ class ChaosFigures:
         """One line, for programs."""
         return json.dumps(self.document())
 
-    def as_table(self) -> Table:
-        """For people."""
-        from rich.table import Table
+    def as_text(self) -> str:
+        """For people: a line for each row, and under it in words what else there is to say."""
+        return "\n".join(self._lines())
 
-        table = Table(title="what held while things broke" + (" (quick)" if self.quick else ""))
-        table.add_column("part")
-        for heading in ("runs", "lost", "stuck", "answered", "usage", "repeated", "overruns", "s"):
-            table.add_column(heading, justify="right")
-        table.add_column("holds")
-        table.add_column("what else", overflow="fold")
-        for row in (*self.parts, *self.peers):
-            table.add_row(*_cells(row, is_peer=row in self.peers))
-        return table
+    def _lines(self) -> Iterator[str]:
+        yield "what held while things broke" + (" (quick)" if self.quick else "")
+        yield ""
+        yield COLUMNS.format(*HEADINGS)
+        for row in self.parts:
+            yield from _lines_of(row, "yes" if row.holds else "NO")
+        for row in self.peers:
+            yield from _lines_of(row, "beside")
 
 
-def _cells(row: ChaosRow, *, is_peer: bool) -> tuple[str, ...]:
+def _lines_of(row: ChaosRow, verdict: str) -> Iterator[str]:
+    """What is in words is left in one piece, however long: there are commands in it to copy."""
+    if row.not_tried:
+        yield f"{row.name:<15} not tried: {row.not_tried}"
+        return
     share = row.answered_share
-    verdict = "beside" if is_peer else "yes" if row.holds else "NO"
-    return (
+    yield COLUMNS.format(
         row.name,
         f"{row.runs:,}",
-        str(row.lost),
-        str(row.stuck),
+        row.lost,
+        row.stuck,
         "" if share is None else f"{share:.2%}",
-        str(row.usage_mismatch),
-        str(row.repeated_steps),
-        str(row.budget_overruns),
-        f"{row.seconds:.1f}",
+        row.usage_mismatch,
+        row.repeated_steps,
+        row.budget_overruns,
+        f"{row.seconds:.0f}",
         verdict,
-        "; ".join((*row.broken, row.note) if row.note else row.broken),
     )
+    for words in (*row.broken, row.note):
+        if words:
+            yield f"    {words}"
