@@ -6,12 +6,14 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from podium.config import ServerSettings, Settings, WorkerSettings
 from podium.config.guardrails import GuardrailSettings
 from podium.config.settings import StoreSettings
+from podium.engine import RetryPolicy
 from podium.pool import WorkerProfile
 from podium.server.access import Visitor
 from podium.server.records.audit import AGAIN_SECONDS, Audit, fingerprint, plain
@@ -57,6 +59,19 @@ def test_the_fingerprint_is_the_same_in_every_process_and_knows_no_password() ->
     secret = replace(SETTINGS, store=StoreSettings(url="postgresql://ada:secret@host/db"))
     assert fingerprint(secret) == fingerprint(SETTINGS)
     assert fingerprint(replace(SETTINGS, mask_names=True)) != fingerprint(SETTINGS)
+
+
+def test_replicas_with_the_same_settings_have_the_same_fingerprint() -> None:
+    here, there = (
+        replace(
+            SETTINGS,
+            retry=RetryPolicy(jitter=Random(seed).random),  # as of another process: not this one
+            server=ServerSettings(host=host, port=port),
+        )
+        for seed, host, port in ((1, "127.0.0.1", 7755), (2, "0.0.0.0", 7756))
+    )
+    assert fingerprint(here) == fingerprint(there)
+    assert fingerprint(replace(here, retry=RetryPolicy(attempts=9))) != fingerprint(there)
 
 
 async def test_reading_again_is_entered_again_only_after_a_while(store: SqlRunStore) -> None:

@@ -105,16 +105,20 @@ class Audit:
 
 
 def fingerprint(settings: Settings) -> str:
-    """A short mark of all that a server was told, by which a change of it is seen; the address of
-    the store, which may hold a password, is left out."""
+    """A short mark of all that a server was told, by which a change of it is seen. Left out are the
+    address of the store, which may hold a password, and where the server listens, in which
+    replicas differ."""
     told = asdict(settings)
     told["store"].pop("url")
+    for name in ("host", "port"):
+        told["server"].pop(name)
     written = json.dumps(told, sort_keys=True, default=plain)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
 def plain(value: object) -> object:
-    """What JSON does not have: sets, in an order of their own, and paths."""
+    """What JSON does not have: sets, in an order of their own, and paths. A function says nothing:
+    in words it has an address in memory, which every process has for itself."""
     if isinstance(value, frozenset | set):
         return sorted(map(str, value))
-    return str(value)
+    return None if callable(value) else str(value)
