@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, final
 from podium.errors import StoreError
 from podium.quick import quick
 from podium.store.charges import RunCharge, believed
-from podium.store.keys import Charged, KeyStore, KeyUsage, Standing
+from podium.store.keys import NOTHING, Charged, KeyStore, KeyUsage, Standing
 from podium.usage import Usage
 
 log = logging.getLogger("podium")
@@ -44,7 +44,7 @@ class Tokens(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Used:
     """What a request used. What is unknown of it is None, and `assumed` is what its key is
-    charged for that; `orchestration` is a part of `tokens`."""
+    charged besides what is known; `orchestration` is a part of `tokens`."""
 
     tokens: Tokens | None
     orchestration: Tokens | None
@@ -54,17 +54,39 @@ class Used:
     @property
     def charged(self) -> Charged:
         """What the key's budget is charged."""
-        return Charged(
-            self.assumed.usd if self.cost_usd is None else self.cost_usd,
-            self.assumed.tokens if self.tokens is None else self.tokens.input + self.tokens.output,
-        )
+        tokens = 0 if self.tokens is None else sum(self.tokens)
+        return Charged((self.cost_usd or 0.0) + self.assumed.usd, tokens + self.assumed.tokens)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether that is nothing but what was used."""
+        return self.tokens is not None and self.cost_usd is not None and self.assumed == NOTHING
 
 
-def used_of(usage: Usage, orchestration: Usage, cost_usd: float | None, assumed: Charged) -> Used:
-    """What was used, of which nothing is believed that cannot be."""
+def used_of(
+    usage: Usage,
+    orchestration: Usage,
+    cost_usd: float | None,
+    claimed: Charged,
+    seen: Charged = NOTHING,
+) -> Used:
+    """What was used, of which nothing is believed that cannot be. The unknown is charged as it was
+    `claimed`, and the known as what the request's calls were `seen` to use where that is more."""
     if cost_usd is not None:
         cost_usd = max(0.0, cost_usd) if -CRUMB <= cost_usd < math.inf else None
-    return Used(_tokens(usage), _tokens(orchestration), cost_usd, assumed)
+    tokens = _tokens(usage)
+    beyond = missing(seen, Charged(cost_usd or 0.0, 0 if tokens is None else sum(tokens)))
+    assumed = Charged(
+        claimed.usd if cost_usd is None else beyond.usd,
+        claimed.tokens if tokens is None else beyond.tokens,
+    )
+    return Used(tokens, _tokens(orchestration), cost_usd, assumed)
+
+
+def missing(seen: Charged, charged: Charged) -> Charged:
+    """What calls were seen to use and nobody is charged for."""
+    usd = seen.usd - charged.usd
+    return Charged(usd if usd > CRUMB else 0.0, max(0, seen.tokens - charged.tokens))
 
 
 def _tokens(usage: Usage) -> Tokens | None:
@@ -103,20 +125,26 @@ class _Line:
 
     def add(self, used: Used) -> None:
         self.requests += 1
-        if used.tokens is None:
-            self.unknown_tokens += 1
-            self.assumed_tokens += used.assumed.tokens
-        else:
+        if used.tokens is not None:
             self.input_tokens += used.tokens.input
             self.output_tokens += used.tokens.output
             if used.orchestration is not None:
                 self.orchestration_input_tokens += used.orchestration.input
                 self.orchestration_output_tokens += used.orchestration.output
-        if used.cost_usd is None:
-            self.unknown_cost += 1
-            self.assumed_usd += used.assumed.usd
-        else:
-            self.cost_usd += used.cost_usd
+        self.cost_usd += used.cost_usd or 0.0
+        self.assume(
+            used.assumed,
+            unknown_tokens=used.tokens is None,
+            unknown_cost=used.cost_usd is None,
+        )
+
+    def assume(
+        self, assumed: Charged, *, unknown_tokens: bool = False, unknown_cost: bool = False
+    ) -> None:
+        self.assumed_tokens += assumed.tokens
+        self.assumed_usd += assumed.usd
+        self.unknown_tokens += unknown_tokens or assumed.tokens > 0
+        self.unknown_cost += unknown_cost or assumed.usd > 0
 
     def merge(self, other: _Line) -> None:
         for name in self.__slots__:
@@ -159,6 +187,13 @@ class Book:
         used = charge.used
         self._line(used.key_id, used.day, used.model).requests += 1
         self._runs[charge.run_id] = charge
+        if self._soon is None:
+            self._write_soon()
+
+    def enter_missing(self, key_id: str, day: str, model: str, assumed: Charged) -> None:
+        """Add what calls of a request used that are not on the run that it was entered with.
+        Returns at once; must be called on the event loop."""
+        self._line(key_id, day, model).assume(assumed)
         if self._soon is None:
             self._write_soon()
 

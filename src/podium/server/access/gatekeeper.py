@@ -25,7 +25,7 @@ from podium.errors import BudgetUnseen, StoreError
 from podium.pool import Pool
 from podium.quick import quick
 from podium.run import Run
-from podium.server.access.book import Book, used_of
+from podium.server.access.book import Book, missing, used_of
 from podium.server.access.experience import Experience, dearest
 from podium.server.access.guesses import Guesses
 from podium.server.access.keys import ID_PREFIX, fits, read_token
@@ -44,7 +44,7 @@ from podium.server.access.visitor import Visitor, scope_of
 from podium.server.refusal import Refusal, unseen_budget
 from podium.store.base import LEASE_SECONDS
 from podium.store.buckets import Bucket, Rates
-from podium.store.charges import charge_of
+from podium.store.charges import RunCharge, charge_of
 from podium.store.keys import NOTHING, Allowance, Charged, Key, KeyStore, Rules, Scope
 from podium.store.tabs import TabStore
 from podium.usage import Usage
@@ -231,11 +231,12 @@ class Gatekeeper:
         run: Run | None = None,
     ) -> None:
         """The request is over, and this is what it used. What is unknown is charged as it was
-        claimed; of a run, as its budget counted it."""
+        claimed; of a run, as its budget counted it. Calls that its tab has seen are charged even
+        if nobody tells of them: who asked may be gone before there is a run that has them."""
         account = self._accounts[visitor.key_id]
         begun = self._begun.pop(visitor.ticket, None)
-        assumed = NOTHING if begun is None else begun.tab.claim
-        used = used_of(usage, orchestration, cost_usd, assumed)
+        claimed, seen = (NOTHING, NOTHING) if begun is None else (begun.tab.claim, begun.tab.used)
+        used = used_of(usage, orchestration, cost_usd, claimed, seen)
         charged = used.charged
         if begun is None:
             account.purse.charge(charged)
@@ -243,14 +244,23 @@ class Gatekeeper:
         else:
             account.purse.settle(begun.tab, charged)
             account.rates.correct(charged.tokens - begun.estimate.tokens)
-            if charged.tokens and used.tokens is not None and used.cost_usd is not None:
+            if charged.tokens and used.is_known:
                 self._experience.learn(begun.model, charged)
         if run is None:
             self._book.enter(visitor.key_id, self._today(), model, used)
         else:
-            self._book.enter_run(charge_of(run, self._today()))
+            self._enter_run(visitor.key_id, charge_of(run, self._today()), seen)
         if begun is not None and account.till is not None:
             account.till.close_tab(begun.tab.id)
+
+    def _enter_run(self, key_id: str, charge: RunCharge, seen: Charged) -> None:
+        """Enter a run, and what else its calls were seen to use. The run is charged all that it
+        used since it began, by whoever writes its end: what is beyond even that is no part of it,
+        and is nobody else's to charge."""
+        self._book.enter_run(charge)
+        beyond = missing(seen, charge.charged)
+        if beyond != NOTHING:
+            self._book.enter_missing(key_id, charge.used.day, charge.used.model, beyond)
 
     @asynccontextmanager
     async def account_for(self, run: Run) -> AsyncIterator[Account | None]:

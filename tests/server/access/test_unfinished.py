@@ -1,0 +1,250 @@
+"""What was spent on a request that was cut off before there was a run to be charged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podium import AsyncPodium
+from podium.budget import Budget, Ledger
+from podium.conductor import FixedConductor
+from podium.guardrails import Checked, Guardrail, Pass, Verdict, Verify
+from podium.pool import Pool, WorkerProfile
+from podium.providers import ScriptedWorker
+from podium.request import Reply, Request, Terms, Tool, ToolCall, ToolResult, user
+from podium.run import Run
+from podium.server.access import Gatekeeper, Visitor
+from podium.server.access.keys import Made, make_key
+from podium.server.records.bill import Bill
+from podium.server.refusal import Refusal
+from podium.store.keys import Allowance, Charged, Rules
+from podium.store.sql import SqlRunStore
+from podium.usage import NO_USAGE, Price, Usage
+from podium.workflow import Step, Workflow
+
+DOLLARS = Rules(in_total=Allowance(usd=1.0))
+JUDGE = WorkerProfile(name="judge", price=Price(input=100.0, output=1000.0))
+
+
+class House:
+    """A gatekeeper over a real store, with one key of a dollar."""
+
+    def __init__(self, store: SqlRunStore, made: Made) -> None:
+        self.store = store
+        self.made = made
+        self.door = Gatekeeper(store.keys, Pool((JUDGE,)))
+
+    async def begin(self) -> Visitor:
+        visitor = await self.door.admit(self.made.token)
+        await self.door.begin(visitor, tier_or_worker="podium", tokens=1)
+        return visitor
+
+    async def settle(self, visitor: Visitor, bill: Bill) -> None:
+        await self.door.settle(
+            visitor,
+            model="podium",
+            usage=bill.usage,
+            orchestration=bill.orchestration,
+            cost_usd=bill.cost_usd,
+            run=bill.run,
+        )
+
+    async def charged(self) -> Charged:
+        await self.door.close()
+        return (await self.store.keys.standing(self.made.key.id, "2026-01-02")).total
+
+    def call(self, visitor: Visitor, usage: Usage, usd: float) -> None:
+        """A call of the visitor's request begins and ends."""
+        ledger = Ledger(Budget(), account=self.door.account_of(visitor))
+        hold = ledger.hold(JUDGE, Request((user("?"),), max_tokens=100))
+        assert hold is not None
+        ledger.settle(hold, usage, usd)
+
+
+@asynccontextmanager
+async def house_in(folder: Path) -> AsyncIterator[House]:
+    store = await SqlRunStore.open(folder / "podium.db")
+    made = make_key("Ada", DOLLARS)
+    await store.keys.add(made.key)
+    house = House(store, made)
+    try:
+        yield house
+    finally:
+        await house.door.close()
+        await store.close()
+
+
+class Verified:
+    """Has a judge look, who is paid; then takes its time, in which whoever asked goes away."""
+
+    def __init__(self) -> None:
+        self.paid = asyncio.Event()
+        self.places: list[str] = []
+        self.is_on = True
+
+    def __call__(self, checked: Checked) -> Verdict:
+        self.places.append(checked.place)
+        return Verify("judge", "Is it fine?", lambda _: Pass()) if self.is_on else Pass()
+
+    async def linger(self, checked: Checked) -> Verdict:
+        if self.is_on:
+            self.paid.set()
+            await asyncio.Event().wait()
+        return Pass()
+
+    @property
+    def guardrails(self) -> list[Guardrail]:
+        return [
+            Guardrail("verified", self, places=("question",)),
+            Guardrail("slow", self.linger, places=("question",)),
+        ]
+
+
+def judge() -> ScriptedWorker:
+    """A fifth of a dollar a look; and, where there is a tool, one who calls it."""
+
+    def act(request: Request) -> Reply | str:
+        used, call = Usage(1000, 200, 0, 0, 0), ToolCall("1", "look", "{}")
+        called = Reply("", used, finish="tool", tool_calls=(call,))
+        return called if request.tools and request.messages[-1].role != "tool" else "fine"
+
+    profile = replace(JUDGE, capabilities=frozenset({"tools"}))
+    return ScriptedWorker(profile, act, usage=Usage(1000, 100, 0, 0, 0))
+
+
+ALONE = FixedConductor(Workflow((Step("judge", "Look"),)))
+TOOLS = Terms(tools=(Tool("look", "looks something up", {"type": "object"}),))
+
+
+async def gone_away(asking: asyncio.Task[Run], verified: Verified) -> None:
+    """Whoever asked goes away once the judge was paid."""
+    async with asyncio.timeout(5):
+        await verified.paid.wait()
+    verified.paid.clear()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_who_goes_away_while_a_question_is_looked_at_is_charged_and_held_to_the_cap(
+    tmp_path: Path,
+) -> None:
+    verified, worker = Verified(), judge()
+    async with (
+        house_in(tmp_path) as house,
+        AsyncPodium([worker], ALONE, guardrails=verified.guardrails) as podium,
+    ):
+        for _ in range(4):
+            visitor = await house.begin()
+            account = house.door.account_of(visitor)
+            asking = asyncio.create_task(podium.ask("Why?", account=account))
+            await gone_away(asking, verified)
+            await house.settle(visitor, Bill())
+        visitor = await house.begin()
+        house.call(visitor, Usage(0, 0, 0, 0, 0), 0.2)
+        await house.settle(visitor, Bill())
+        with pytest.raises(Refusal, match=r"the \$1 that the key 'Ada' may spend it has in all"):
+            await house.begin()
+        charged = await house.charged()
+    assert worker.calls == 4
+    assert (charged.usd, charged.tokens) == (pytest.approx(1.0), 4400)
+
+
+async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_run(
+    tmp_path: Path,
+) -> None:
+    verified = Verified()
+    async with (
+        house_in(tmp_path) as house,
+        AsyncPodium([judge()], ALONE, guardrails=verified.guardrails, store=house.store) as podium,
+    ):
+        verified.is_on = False
+        key_id, visitor = house.made.key.id, await house.begin()
+        account = house.door.account_of(visitor)
+        run = await podium.ask("Why?", terms=TOOLS, owner=key_id, account=account)
+        bill = Bill()
+        bill.take(run, None)
+        await house.settle(visitor, bill)
+        verified.is_on = True
+        visitor = await house.begin()
+        looked = await house.store.load(run.id)
+        results = [ToolResult(run.waiting_for[0].id, "it")]
+        going_on = podium.resume(looked, results=results, account=house.door.account_of(visitor))
+        await gone_away(asyncio.create_task(going_on), verified)
+        await house.settle(visitor, Bill())
+        charged = await house.charged()
+    assert verified.places == ["question", "question"]
+    assert run.cost_usd == pytest.approx(0.3)
+    assert (charged.usd, charged.tokens) == (pytest.approx(0.5), 1200 + 1100)
+
+
+async def test_a_run_is_charged_once_by_its_end_and_by_the_request_that_it_was_for(
+    tmp_path: Path, make_run: Callable[..., Run]
+) -> None:
+    async with house_in(tmp_path) as house:
+        run = replace(make_run(steps=3), owner=house.made.key.id)
+        visitor = await house.begin()
+        for _ in range(3):
+            house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
+        await house.store.begin(replace(run, status="running", answer=None, rounds=()))
+        await house.store.finish(run)
+        bill = Bill()
+        bill.take(run, None)
+        await house.settle(visitor, bill)
+        assert await house.charged() == Charged(0.75, 45)
+
+
+async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
+    tmp_path: Path, make_run: Callable[..., Run]
+) -> None:
+    async with house_in(tmp_path) as house:
+        run = replace(make_run(steps=2), owner=house.made.key.id)
+        visitor = await house.begin()
+        for _ in range(3):
+            house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
+        bill = Bill()
+        bill.take(run, None)
+        await house.settle(visitor, bill)
+        await house.store.begin(replace(run, status="running", answer=None, rounds=()))
+        await house.store.finish(run)
+        assert await house.charged() == Charged(0.75, 45)
+        (row,) = await house.store.keys.usage(key_id=house.made.key.id)
+    assert (row.requests, row.cost_usd, row.assumed_usd, row.unknown_cost) == (1, 0.5, 0.25, 1)
+    assert (row.assumed_tokens, row.unknown_tokens) == (15, 1)
+
+
+async def test_a_request_that_goes_on_with_a_run_is_charged_what_it_added(
+    tmp_path: Path, make_run: Callable[..., Run]
+) -> None:
+    async with house_in(tmp_path) as house:
+        before = replace(make_run(steps=1, status="waiting"), owner=house.made.key.id)
+        for run, last, calls in (
+            (before, None, 1),
+            (replace(make_run(), owner=before.owner), before, 2),
+        ):
+            visitor = await house.begin()
+            for _ in range(calls):
+                house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
+            bill = Bill()
+            bill.take(run, last)
+            await house.settle(visitor, bill)
+        assert await house.charged() == Charged(0.75, 45)
+
+
+async def test_what_calls_used_of_which_the_bill_knows_less_is_charged_as_assumed(
+    tmp_path: Path,
+) -> None:
+    async with house_in(tmp_path) as house:
+        visitor = await house.begin()
+        house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
+        house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
+        await house.settle(visitor, Bill(Usage(10, 5, 0, 0, 0), NO_USAGE, 0.25))
+        assert await house.charged() == Charged(0.5, 30)
+        (row,) = await house.store.keys.usage(key_id=house.made.key.id)
+    assert (row.cost_usd, row.assumed_usd, row.unknown_cost) == (0.25, 0.25, 1)
+    assert (row.input_tokens, row.assumed_tokens, row.unknown_tokens) == (10, 15, 1)
