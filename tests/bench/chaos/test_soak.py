@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 
 from podium.bench.chaos import soak
-from podium.bench.chaos.gauges import MIB, Gauge, growing, read_gauge, slope
+from podium.bench.chaos.gauges import (
+    LEAST_GROWTH_BYTES,
+    LEAST_GROWTH_OBJECTS,
+    MIB,
+    MOST_BYTES,
+    MOST_OBJECTS,
+    SLOPE_RUNS,
+    Gauge,
+    growing,
+    read_gauge,
+    slope,
+)
 from podium.bench.chaos.soak import measure_soak
 
 STILL = Gauge(
@@ -34,6 +45,7 @@ async def test_many_runs_of_the_library_and_the_server_leave_nothing_behind() ->
     row = await measure_soak(160, slices=4)
     assert row.lost == 0
     assert row.runs == 160
+    assert row.note.endswith("MiB in all (less than 4 is no growth)")
     for name in ("files", "tasks", "threads", "connections", "locks"):
         assert row.figures[f"{name}_end"] == row.figures[f"{name}_warm"]
 
@@ -70,6 +82,19 @@ def test_a_leak_of_any_kind_is_found(name: str, by: int) -> None:
     found = growing(over_time(name, by))
     assert len(found) == 1
     assert found[0].startswith(name)
+
+
+def test_a_steep_slope_of_little_in_all_is_no_growth() -> None:
+    assert growing(over_time("bytes", MIB // 3, every=1_000)) == ()
+    assert growing(over_time("bytes", MIB, every=1_000))
+
+
+def test_the_page_says_from_where_on_growth_counts() -> None:
+    page = " ".join((Path(__file__).parents[3] / "docs" / "chaos.md").read_text("utf-8").split())
+    slopes = f"{MOST_BYTES / MIB:g} MiB in {SLOPE_RUNS:,} runs and objects not by more than"
+    least = f"{LEAST_GROWTH_BYTES // MIB} MiB in all, or objects by less than"
+    assert f"{slopes} {MOST_OBJECTS}," in page
+    assert f"{least} {LEAST_GROWTH_OBJECTS:,}, did not grow" in page
 
 
 def test_one_moment_that_stands_out_is_no_growth() -> None:

@@ -8,6 +8,7 @@ import pytest
 from podium.bench.chaos import wire
 from podium.bench.chaos.asking import asked_of, chaos_upstream
 from podium.bench.chaos.client import Response, post
+from podium.bench.chaos.row import ChaosFigures, ChaosRow
 from podium.bench.chaos.upstream import ANSWER, WIRE_FAULTS, Conduct, tokens_of
 from podium.bench.chaos.wire import Tally, judge, litellm_document, measure_wire
 from podium.errors import ConfigError
@@ -31,7 +32,21 @@ async def test_podium_answers_every_request_although_a_fifth_of_its_calls_fail(
     ours, theirs = await measure_wire(24, seed=2, litellm=None, say=pytest.fail)
     assert ours.holds, ours
     assert ours.figures["faults_upstream"] != 0
-    assert theirs == ()
+    (proxy,) = theirs
+    assert (proxy.name, proxy.runs) == ("LiteLLM", 0)
+    assert proxy.not_tried.startswith("an environment for it could not be made; --litellm")
+
+
+async def test_a_quick_look_says_that_the_proxy_was_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def no_requests(name: str, *_: object) -> ChaosRow:
+        return ChaosRow(name=name, runs=1)
+
+    monkeypatch.setattr(wire, "_through", no_requests)
+    figures = await measure_wire(1, seed=1, litellm=None, say=pytest.fail, is_quick=True)
+    text = ChaosFigures(parts=[figures[0]], peers=figures[1]).as_text()
+    assert "LiteLLM         not tried: --quick makes no environment for it; --litellm" in text
 
 
 def test_an_answer_is_right_only_to_the_letter_and_the_token() -> None:

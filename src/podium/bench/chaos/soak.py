@@ -23,7 +23,15 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from podium.api import AsyncPodium
-from podium.bench.chaos.gauges import MIB, Gauge, growing, read_gauge, slope
+from podium.bench.chaos.gauges import (
+    LEAST_GROWTH_BYTES,
+    MIB,
+    SLOPE_RUNS,
+    Gauge,
+    growing,
+    read_gauge,
+    slope,
+)
 from podium.bench.chaos.row import ChaosRow
 from podium.bench.chaos.turns import in_turns
 from podium.conductor import FixedConductor
@@ -202,6 +210,7 @@ def _row(soak: Soak, gauges: list[Gauge], seconds: float) -> ChaosRow:
     first, last = warm[0], warm[-1]
     rate = soak.done / soak.seconds
     memory = slope(warm, "bytes") / MIB
+    in_all = memory * (last.runs - first.runs) / SLOPE_RUNS
     return ChaosRow(
         name="soak",
         runs=soak.done,
@@ -210,7 +219,8 @@ def _row(soak: Soak, gauges: list[Gauge], seconds: float) -> ChaosRow:
         seconds=seconds,
         note=(
             f"{rate:,.0f} runs/s; memory {first.bytes / MIB:.1f} to {last.bytes / MIB:.1f} MiB, "
-            f"{memory:+.2f} MiB in 10,000 runs"
+            f"{memory:+.2f} MiB in {SLOPE_RUNS:,} runs, {in_all:+.2f} MiB in all "
+            f"(less than {LEAST_GROWTH_BYTES // MIB} is no growth)"
         ),
         broken=growing(warm),
         figures={

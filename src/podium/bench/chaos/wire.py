@@ -38,6 +38,12 @@ CLIENT_SECONDS: Final = 60.0
 RETRIES: Final = 3
 WORKERS: Final = ("first", "second")
 
+PEER: Final = "LiteLLM"
+GIVE_ONE: Final = "--litellm PYTHON names one that has the proxy"
+QUICK: Final = f"--quick makes no environment for it; {GIVE_ONE}"
+NO_PROXY: Final = f"an environment for it could not be made; {GIVE_ONE}"
+"""Why there was no proxy to be measured."""
+
 Serve = Callable[[int, Path], AbstractAsyncContextManager[Started]]
 """Starts a contestant over the upstream on that port, in that directory."""
 
@@ -66,19 +72,20 @@ async def measure_wire(
     is_quick: bool = False,
 ) -> tuple[ChaosRow, Sequence[ChaosRow]]:
     """So many requests through Podium, and as many through the proxy where there is one. Where it
-    is to be quick, no environment is made for the proxy: that alone takes minutes."""
+    is to be quick, no environment is made for the proxy: that alone takes minutes. The proxy has a
+    row in either case, which says why where it was not tried."""
     python = litellm if is_quick else await litellm_python(litellm, say, install)
     version = await litellm_version(python) if python is not None else None
     with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
         directory = Path(name)
         ours = await _through("peer", podium, "podium-mini", requests, seed, directory)
         if python is None:
-            return ours, ()
+            return ours, (ChaosRow(name=PEER, runs=0, not_tried=QUICK if is_quick else NO_PROXY),)
 
         def proxy(upstream: int, home: Path) -> AbstractAsyncContextManager[Started]:
             return litellm_process(python, litellm_document(upstream), home)
 
-        theirs = await _through(f"LiteLLM {version}", proxy, WORKERS[0], requests, seed, directory)
+        theirs = await _through(f"{PEER} {version}", proxy, WORKERS[0], requests, seed, directory)
     return ours, (theirs,)
 
 
