@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 SHOWN: Final = """() => document.querySelector('main .page')?.textContent.length > 0
-    && document.querySelector('main .state-loading') === null"""
+    && document.querySelector('main .state-loading, main [aria-busy=true]') === null"""
 
 
 async def shown(page: Page) -> None:

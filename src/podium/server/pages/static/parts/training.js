@@ -50,8 +50,14 @@ export function training(name, first, { step, onStep, signal }) {
   }
 
   async function catchUp() {
-    if (isBehind) await moments.update(series);
-    isBehind = false;
+    if (!isBehind) return;
+    moments.element.ariaBusy = 'true';
+    try {
+      await moments.update(series);
+      isBehind = false;
+    } finally {
+      moments.element.ariaBusy = 'false';
+    }
   }
 
   async function follow() {
