@@ -152,7 +152,8 @@ async def test_who_goes_away_while_a_question_is_looked_at_is_charged_and_held_t
             await house.begin()
         charged = await house.charged()
     assert worker.calls == 4
-    assert (charged.usd, charged.tokens) == (pytest.approx(1.0), 4400)
+    assert charged.usd == pytest.approx(1.0)
+    assert charged.tokens == 4400
 
 
 async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_run(
@@ -180,7 +181,8 @@ async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_
         charged = await house.charged()
     assert verified.places == ["question", "question"]
     assert run.cost_usd == pytest.approx(0.3)
-    assert (charged.usd, charged.tokens) == (pytest.approx(0.5), 1200 + 1100)
+    assert charged.usd == pytest.approx(0.5)
+    assert charged.tokens == 1200 + 1100
 
 
 async def test_a_run_is_charged_once_by_its_end_and_by_the_request_that_it_was_for(
