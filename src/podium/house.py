@@ -12,7 +12,7 @@ from typing import Final, TypedDict
 
 from podium.assembly import Assembly
 from podium.budget import Account, Budget
-from podium.conductor import Conductor, FixedConductor, for_tier
+from podium.conductor import Conductor, FixedConductor, GivenConductor, for_tier
 from podium.engine import Switchboard, Toolbox, servers_of
 from podium.errors import ConfigError, Conflict, NotFound, TakenOver, UsageError
 from podium.events import Emit
@@ -80,7 +80,7 @@ class House:
         """Carry out a workflow that was written by hand."""
         options = self._options_for(wishes)
         workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
-        return await self._answer(question, FixedConductor(workflow), options, wishes)
+        return await self._answer(question, GivenConductor(workflow), options, wishes)
 
     async def plan(self, question: str, wishes: Wishes) -> Round:
         """Only plan."""

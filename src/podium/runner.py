@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
 from podium.budget import Account, Budget, Ledger
-from podium.conductor.base import Conductor, Situation
+from podium.conductor.base import Conductor, Given, Situation
 from podium.demands import check_pool, check_terms
 from podium.engine import Calls, Switchboard, Toolbox, context, toolbox_excluding
 from podium.errors import (
@@ -177,8 +177,14 @@ class Runner:
         if not self.guardrails:
             return await self._perform(run, ledger, emit, stream=stream)
         guard = self._guard(ledger, options.exclude)
-        run, blocked = await let_in(run, guard)
-        return await self._perform(run, ledger, emit, stream=stream, guard=guard, blocked=blocked)
+        conductor = self.conductor
+        given = conductor.workflow if isinstance(conductor, Given) else None
+        run, workflow, blocked = await let_in(run, guard, given)
+        if isinstance(conductor, Given) and workflow is not None:
+            conductor = conductor.with_workflow(workflow)
+        return await self._perform(
+            run, ledger, emit, stream=stream, conductor=conductor, guard=guard, blocked=blocked
+        )
 
     async def resume(
         self,
@@ -285,6 +291,7 @@ class Runner:
         *,
         stream: bool,
         was_waiting: bool = False,
+        conductor: Conductor | None = None,
         guard: Guard | None = None,
         blocked: GuardrailBlocked | None = None,
     ) -> Run:
@@ -301,7 +308,12 @@ class Runner:
             on_record=self.on_record,
         )
         performance = Performance(
-            cast, run, self.conductor, stream=stream, was_waiting=was_waiting, blocked=blocked
+            cast,
+            run,
+            conductor or self.conductor,
+            stream=stream,
+            was_waiting=was_waiting,
+            blocked=blocked,
         )
         ended = await performance.perform()
         if guard is None:

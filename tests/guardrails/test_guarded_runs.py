@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from podium.api import AsyncPodium
 from podium.budget import Budget
 from podium.conductor.base import Plan, Situation
 from podium.engine import RetryPolicy, Switchboard
@@ -28,9 +29,11 @@ from podium.guardrails import (
     as_guardrail,
 )
 from podium.request import (
+    Message,
     Reply,
     Request,
     Terms,
+    Text,
     Thinking,
     Tool,
     ToolCall,
@@ -150,6 +153,45 @@ async def test_workers_conductor_events_and_record_have_the_mark_and_never_the_v
     assert run.answer is not None
     assert MAIL in run.answer
     assert "[e-mail 1]" not in run.answer
+    assert deeds(run) == [("privacy", "question", "redacted")] * 2
+
+
+async def test_subtasks_of_a_workflow_that_came_with_the_question_are_looked_at_with_it() -> None:
+    actor = Actor("a")
+    given = Workflow((Step("a", f"write to {MAIL}"), Step("a", "check it", (0,))))
+    guard = Guardrail("privacy", Redaction(), places=("question",))
+    async with AsyncPodium([actor], guardrails=[guard], store=None) as podium:
+        run = await podium.run(given, f"mail {MAIL} and bob@example.com")
+    assert run.status == "answered"
+    assert [step.subtask for step in run.steps] == ["write to [e-mail 1]", "check it"]
+    assert "write to [e-mail 1]" in actor.asked[0]
+    assert MAIL not in repr(actor.requests)
+    assert MAIL not in json.dumps(dump(run))
+    assert deeds(run) == [("privacy", "question", "redacted")] * 2
+
+    block = Guardrail("no-mail", Redaction(found="block"), places=("question",))
+    async with AsyncPodium([actor], guardrails=[block], store=None) as podium:
+        run = await podium.run(given, "mail them")
+    assert (run.status, run.blocked_by, run.rounds) == ("failed", "no-mail", ())
+    assert len(actor.asked) == 2
+    assert MAIL not in json.dumps(dump(run))
+
+
+async def test_thinking_in_the_conversation_is_looked_at_and_goes_whole_or_not_at_all() -> None:
+    actor = Actor("a")
+    signed = Thinking("so it is", opaque='{"signature": "x"}', model=actor.profile.model)
+    telling = Thinking(f"it is {MAIL}", opaque=f'{{"summary": "{MAIL}"}}', model=signed.model)
+    history = (
+        user("who?"),
+        Message("assistant", (telling,)),
+        Message("assistant", (telling, signed, Text("hi"))),
+    )
+    guard = Guardrail("privacy", Redaction(), places=("question",))
+    run = await runner(Planner(ONE), actor, guardrails=[guard]).run("?", history=history)
+    assert run.history == (user("who?"), Message("assistant", (signed, Text("hi"))))
+    assert MAIL not in json.dumps(dump(run))
+    assert MAIL not in repr(actor.requests)
+    assert "so it is" in repr(actor.requests)
     assert deeds(run) == [("privacy", "question", "redacted")] * 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from podium.conductor.base import Conductor, Plan, Situation
-from podium.conductor.fixed import FixedConductor
+from podium.conductor.fixed import FixedConductor, GivenConductor
 from podium.conductor.model import ModelConductor
 from podium.conductor.prompt import Form, Length
 from podium.conductor.router import RouterConductor
@@ -60,6 +60,7 @@ __all__ = [
     "Conductor",
     "FixedConductor",
     "Form",
+    "GivenConductor",
     "Length",
     "ModelConductor",
     "Plan",

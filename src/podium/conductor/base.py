@@ -76,3 +76,15 @@ class Conductor(Protocol):
         """Write the plan for the next round. `call` reaches a model within the run's budget;
         may raise `BudgetExhausted`, or `PlanError` where there is nothing to fall back on."""
         ...
+
+
+@runtime_checkable
+class Given(Protocol):
+    """A conductor whose workflow came with the question. What is looked at before it may go on is
+    both."""
+
+    workflow: Workflow
+
+    def with_workflow(self, workflow: Workflow) -> Conductor:
+        """The conductor with what is left of its workflow."""
+        ...

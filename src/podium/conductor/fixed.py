@@ -20,3 +20,11 @@ class FixedConductor:
     async def plan(self, situation: Situation, call: Caller) -> Plan:
         """The given workflow; once there is an answer, acceptance."""
         return Plan(self.workflow if situation.answer is None else None)
+
+
+class GivenConductor(FixedConductor):
+    """Plans the workflow that came with this very question."""
+
+    def with_workflow(self, workflow: Workflow) -> GivenConductor:
+        """The conductor with what guardrails left of its workflow."""
+        return GivenConductor(workflow, name=self.name)

@@ -14,6 +14,7 @@ from podium.guardrails.guard import Guard
 from podium.guardrails.redaction import MARK
 from podium.request import Part, Terms, Text, ToolCall, ToolResult
 from podium.run import Check, Run, StepRecord
+from podium.workflow import Workflow
 
 
 def restorer(guard: Guard, terms: Terms) -> Callable[[str], str] | None:
@@ -64,18 +65,24 @@ def in_json(guard: Guard, text: str) -> str:
     return MARK.sub(lambda mark: json.dumps(guard.restore(mark[0]))[1:-1], text)
 
 
-async def let_in(run: Run, guard: Guard) -> tuple[Run, GuardrailBlocked | None]:
-    """The run with its question as guardrails left it; of one that they blocked, nothing is
-    kept."""
+async def let_in(
+    run: Run, guard: Guard, workflow: Workflow | None = None
+) -> tuple[Run, Workflow | None, GuardrailBlocked | None]:
+    """The run with its question as guardrails left it, and the workflow that came with it, if one
+    did; of what they blocked, nothing is kept."""
     checks: list[Check] = []
     run = replace(run, guardrails=guard.names)
     try:
         question, history = await guard.question(run.id, run.question, run.history, checks.append)
+        if workflow is not None:
+            checked = Checked(place="question", text="", run_id=run.id, question=question)
+            workflow = await guard.workflow(checked, workflow, checks.append)
     except GuardrailBlocked as error:
         withheld = f"[withheld: blocked by {error.guardrail}]"
         kept = replace(run, question=withheld, history=(), images=(), checks=tuple(checks))
-        return kept, error
-    return replace(run, question=question, history=history, checks=tuple(checks)), None
+        return kept, None, error
+    run = replace(run, question=question, history=history, checks=tuple(checks))
+    return run, workflow, None
 
 
 async def let_in_results(

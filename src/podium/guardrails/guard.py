@@ -28,9 +28,20 @@ from podium.guardrails.base import (
     Restoring,
     Verify,
 )
-from podium.request import Message, Part, Request, Text, ToolCall, ToolResult, user
+from podium.request import (
+    Image,
+    Message,
+    Part,
+    Request,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    user,
+)
 from podium.run import Attempt, Check, Deed, Place
 from podium.worker import Caller, Worker
+from podium.workflow import Step, Workflow
 
 MOST_QUESTIONS: Final = 4
 """How often a guardrail may ask a verifier about one text."""
@@ -124,8 +135,22 @@ class Guard:
     async def messages(
         self, checked: Checked, messages: Sequence[Message], keep: Keep
     ) -> tuple[Message, ...]:
-        """Those messages with every text in them looked at as `checked` says."""
-        return tuple([await self._message(checked, message, keep) for message in messages])
+        """Those messages with every text in them looked at as `checked` says; one of which nothing
+        is left is left out."""
+        left = [await self._message(checked, message, keep) for message in messages]
+        return tuple(
+            after
+            for before, after in zip(messages, left, strict=True)
+            if after.parts or not before.parts
+        )
+
+    async def workflow(self, checked: Checked, workflow: Workflow, keep: Keep) -> Workflow:
+        """A workflow that came with the question, with every subtask looked at as that."""
+        steps: list[Step] = []
+        for step in workflow.steps:
+            text = await self.look(replace(checked, text=step.subtask), keep)
+            steps.append(step if text == step.subtask else replace(step, subtask=text))
+        return Workflow(tuple(steps))
 
     async def _message(self, checked: Checked, message: Message, keep: Keep) -> Message:
         parts: list[Part] = []
@@ -138,8 +163,18 @@ class Guard:
                     text = await self.look(replace(checked, text=part.arguments), keep)
                     same = text == part.arguments
                     parts.append(part if same else replace(part, arguments=text))
-                case _:
+                case Thinking():
+                    # A provider takes thinking back as it gave it or not at all, and its opaque
+                    # state may repeat the words.
+                    text = (
+                        await self.look(replace(checked, text=part.text), keep) if part.text else ""
+                    )
+                    if text == part.text:
+                        parts.append(part)
+                case Image():
                     parts.append(part)
+                case _:
+                    assert_never(part)
         return replace(message, parts=tuple(parts))
 
     async def look(self, checked: Checked, keep: Keep, round_: int = 0) -> str:
