@@ -4,6 +4,7 @@ OpenAI's SDK, one of them killed, and the other stopped as an operator would."""
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -173,3 +174,64 @@ def test_without_a_number_it_says_how_it_is_called(said: list[str]) -> None:
     ended = subprocess.run([START, *said], capture_output=True, text=True)
     assert ended.returncode == 2
     assert "expected how many replicas, such as: deploy/replicas/start 3" in ended.stderr
+
+
+ECHO: Final = """#!/bin/sh
+echo "{who}: $*"
+"""
+
+
+def program(path: Path, who: str) -> Path:
+    """A program there that says who it is and what it was told."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(ECHO.format(who=who), "utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def said_by(start: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What two replicas say that are started by it, in an environment without Podium."""
+    return subprocess.run(
+        [start, "2", "--config", "a pool.toml"],
+        env={"PATH": "/usr/bin:/bin", "PODIUM_FIRST_PORT": "9001", **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+    )
+
+
+def copied_to(clone: Path) -> Path:
+    start = clone / "deploy" / "replicas" / "start"
+    start.parent.mkdir(parents=True)
+    shutil.copy(START, start)
+    return start
+
+
+def test_in_a_clone_it_starts_the_clones_own_podium_unless_there_is_another(tmp_path: Path) -> None:
+    start = copied_to(tmp_path / "a clone")
+    program(tmp_path / "a clone" / "podium", "clone")
+    (tmp_path / "link").symlink_to(start)
+    arguments = [f"serve --port {port} --config a pool.toml" for port in (9001, 9002)]
+    for called in (start, tmp_path / "link"):
+        ended = said_by(called)
+        assert ended.returncode == 0, ended.stderr
+        assert sorted(ended.stdout.splitlines()) == [f"clone: {each}" for each in arguments]
+    installed = program(tmp_path / "bin" / "podium", "installed")
+    with_one = {"PATH": f"{installed.parent}:/usr/bin:/bin"}
+    assert {line.split(":")[0] for line in said_by(start, **with_one).stdout.splitlines()} == {
+        "installed"
+    }
+    named = said_by(start, **with_one, PODIUM="echo -n named:").stdout
+    assert sorted(named.split("named: ")[1:]) == arguments
+
+
+def test_without_any_podium_it_says_what_it_looked_for(tmp_path: Path) -> None:
+    ended = said_by(copied_to(tmp_path))
+    assert ended.returncode == 2
+    assert "expected podium on the PATH, or this file in a clone; set PODIUM" in ended.stderr
+
+
+@pytest.mark.parametrize("page", ["scaling.md", "deployment.md"])
+def test_the_pages_name_the_extra_that_postgres_needs(page: str) -> None:
+    text = (START.parents[2] / "docs" / page).read_text("utf-8")
+    assert ".venv/bin/python -m pip install -e '.[postgres]'" in text
