@@ -1,4 +1,4 @@
-"""Going on with a run that waits: the results of the client's tools are put where they belong.
+"""Going on with a run: which may go on at all, and where the results of the client's tools belong.
 
 A result belongs to the step that made the call, and to no other; also when that step is one of a
 nested run. A client that does not know whether its results arrived sends them again: the same
@@ -7,12 +7,29 @@ results once more change nothing, and the run goes on from where it stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from podium.errors import UsageError
+from podium.errors import ConfigError, UsageError
 from podium.request import Message, Part, ToolCall, ToolResult, unanswered
 from podium.run import Run, StepRecord
+
+
+def refuse_to_go_on(run: Run, in_force: Collection[str]) -> None:
+    """Refuse a run that is done with, and one that would get out of a guardrail by going on;
+    `in_force` are the names of the guardrails there are now. Raises `ConfigError`."""
+    if run.status == "answered":
+        raise ConfigError(f"{run.id} is answered already; there is nothing to resume")
+    if run.blocked_by:
+        raise ConfigError(
+            f"{run.id} was blocked by the guardrail {run.blocked_by!r}, and stays so; ask again"
+        )
+    for name in run.guardrails:
+        if name not in in_force:
+            raise ConfigError(
+                f"{run.id} began under the guardrail {name!r}, which is not in force now; "
+                f"configure it again, or ask again"
+            )
 
 
 def with_results(run: Run, results: Sequence[ToolResult]) -> Run:

@@ -32,7 +32,7 @@ from podium.planning import planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.process import this_process
 from podium.request import NO_TERMS, Image, Message, Reply, Request, Terms, ToolResult
-from podium.resumption import known_calls, with_results
+from podium.resumption import known_calls, refuse_to_go_on, with_results
 from podium.run import Check, Round, Run, Tier, new_run_id, spent_by, timestamp
 from podium.structure import require_sound
 from podium.worker import Worker
@@ -199,13 +199,7 @@ class Runner:
     ) -> Run:
         """Go on with a run that was cut off, or that waits for the results of tools; steps that
         are done are not asked again. `terms` replace those of the run."""
-        if run.status == "answered":
-            raise ConfigError(f"{run.id} is answered already; there is nothing to resume")
-        if run.blocked_by and not run.rounds:
-            raise ConfigError(
-                f"the question of {run.id} was blocked by the guardrail {run.blocked_by!r} and is "
-                f"not kept; ask again"
-            )
+        refuse_to_go_on(run, [guardrail.name for guardrail in self.guardrails])
         was_waiting = run.status == "waiting"
         terms = run.terms if terms is None else terms
         self._check_workers(run.pool)
@@ -229,7 +223,6 @@ class Runner:
             conductor=self.conductor.name,
             prompt_hash=_prompt_hash(self.conductor),
             process=this_process(),
-            blocked_by="",
             guardrails=guard.names if guard is not None else (),
         )
         return await self._perform(

@@ -406,3 +406,22 @@ def test_guardrails_of_the_configuration_hold_on_the_command_line(
     assert blocked.code == 1
     assert "the guardrail 'privacy' blocked the question: it holds 1 × e-mail" in blocked.complaint
     assert "resume" not in blocked.complaint
+
+
+def test_a_run_that_a_guardrail_blocked_is_not_gone_on_with(
+    podium: Podium, vendor: Vendor, tmp_path: Path
+) -> None:
+    vendor.replies["a"] = "Ask ada@example.com."
+    pool = vendor.pool("a", directory=tmp_path)
+    text = pool.read_text("utf-8")
+    guardrail = '[[guardrail]]\nkind = "redact"\nname = "no-mail"\naction = "block"\n'
+    pool.write_text(f'{guardrail}places = ["answer"]\n\n{text}', "utf-8")
+    blocked = podium("ask", "--pool", str(pool), "Who?")
+    assert blocked.code == 1
+    assert "the guardrail 'no-mail' blocked the answer" in blocked.complaint
+    assert "resume" not in blocked.complaint
+    pool.write_text(text, "utf-8")
+    again = podium("runs", "resume", "last", "--pool", str(pool))
+    assert again.code == 2
+    assert "was blocked by the guardrail 'no-mail', and stays so; ask again" in again.complaint
+    assert again.out == ""

@@ -527,8 +527,39 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
 async def test_a_run_whose_question_was_blocked_cannot_be_resumed() -> None:
     guarded = runner(Planner(ONE), Actor("a"), guardrails=[Guardrail("no", says(Block("no")))])
     run = await guarded.run("why?")
-    with pytest.raises(ConfigError, match="is not kept; ask again"):
+    with pytest.raises(ConfigError, match="was blocked by the guardrail 'no', and stays so"):
         await guarded.resume(run)
+
+
+async def test_a_run_that_was_blocked_cannot_be_resumed_whatever_is_in_force_now() -> None:
+    def look(checked: Checked) -> Verdict:
+        return Block("rude") if "damn" in checked.text else Pass()
+
+    workers = Actor("a", lambda _: "damn it"), Actor("b", lambda _: "damn, so")
+    guard = Guardrail("manners", look, places=("answer",))
+    run = await runner(Planner(TWO), *workers, guardrails=[guard]).run("say")
+    assert (run.blocked_by, run.answer) == ("manners", None)
+    for guardrails in ([], [guard]):
+        with pytest.raises(ConfigError, match="was blocked by the guardrail 'manners'"):
+            await runner(Planner(TWO), *workers, guardrails=guardrails).resume(load(dump(run)))
+
+
+async def test_a_run_goes_on_only_under_every_guardrail_that_it_began_under() -> None:
+    fails = [True]
+    workers = (
+        Actor("a"),
+        Actor("b", lambda _: RequestRefused("no") if fails[0] else "42"),
+    )
+    first, second = (Guardrail(name, says(Pass())) for name in ("first", "second"))
+    run = await runner(Planner(TWO), *workers, guardrails=[first, second]).run("?")
+    assert run.status == "partial"
+    fails[0] = False
+    with pytest.raises(ConfigError, match="'second', which is not in force now; configure it"):
+        await runner(Planner(TWO), *workers, guardrails=[first]).resume(load(dump(run)))
+    third = Guardrail("third", says(Pass()))
+    more = runner(Planner(TWO), *workers, guardrails=[third, second, first])
+    again = await more.resume(load(dump(run)))
+    assert (again.status, again.guardrails) == ("answered", ("third", "second", "first"))
 
 
 async def test_planning_alone_is_guarded() -> None:

@@ -23,7 +23,6 @@ _SPENT: Final = re.compile(r"budget is spent: (\w+) is capped at")
 
 _REFUSED: Final = re.compile(
     r"so check its key|answered HTTP (?:3\d\d|4(?!08|09|25|29)\d\d)|is excluded from this run"
-    r"|the guardrail .{1,200} blocked the question"
 )
 """How errors read of which the same request can only make another."""
 
@@ -42,9 +41,10 @@ class Exit(IntEnum):
 def conclude(run: Run, resume: str | None) -> Exit:
     """Complain where the run did not end as planned, and give its exit code.
 
-    `resume` is the command that goes on with it, where it was stored.
+    `resume` is the command that goes on with it, where it was stored; one that a guardrail blocked
+    cannot go on.
     """
-    go_on = _way_on(run.error or "", resume) if resume else ""
+    go_on = _way_on(run.error or "", resume) if resume and not run.blocked_by else ""
     match run.status:
         case "answered" if run.error is None:
             return Exit.ANSWERED

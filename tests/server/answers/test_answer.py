@@ -81,3 +81,9 @@ def test_an_answer_stands_unless_its_worker_broke_off(status: RunStatus) -> None
     assert failure_of(whole) is None
     assert stands(whole, ())
     assert not stands(broken(), ())
+
+
+def test_a_block_stands_so_that_it_is_told_again_and_nobody_goes_on() -> None:
+    failed = replace(RUN, status="failed", answer=None)
+    assert stands(replace(failed, blocked_by="manners"), ())
+    assert not stands(failed, ())

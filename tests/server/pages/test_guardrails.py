@@ -51,3 +51,15 @@ async def test_a_run_without_deeds_of_guardrails_says_nothing_of_them(
     await page.goto(site.url(f"/runs/{run.id}"))
     await page.locator(".run-answer").wait_for()
     assert await page.get_by_role("heading", name="Guardrails").count() == 0
+
+
+async def test_a_run_that_was_blocked_says_so_and_not_how_to_go_on(page: Page, site: Site) -> None:
+    error = "the guardrail 'grounding' blocked the answer: made up"
+    run = kept_run(status="failed", answer=None, error=error, blocked_by="grounding")
+    await site.keep(run)
+    await page.goto(site.url(f"/runs/{run.id}"))
+    notice = page.locator(".run-notice")
+    await notice.get_by_text("A guardrail blocked this run").wait_for()
+    text = await notice.inner_text()
+    assert error in text
+    assert "resume" not in text

@@ -90,9 +90,9 @@ def failure_of(run: Run) -> Refusal | None:
 
 
 def stands(run: Run, results: tuple[ToolResult, ...]) -> bool:
-    """Whether the answer to these results has been given already."""
+    """Whether the answer to these results has been given already, or was blocked for good."""
     settled = run.status in ("answered", "partial", "waiting") and not _is_broken(run)
-    return settled and repeats(run, results)
+    return (settled or bool(run.blocked_by)) and repeats(run, results)
 
 
 def _is_broken(run: Run) -> bool:

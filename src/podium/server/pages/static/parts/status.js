@@ -61,6 +61,9 @@ export function statusNotice(document) {
     const words = 'This run is going on. The page follows it, and ends with it.';
     return h('p', { class: 'quiet-text', role: 'status' }, words);
   }
+  if (document.blocked_by) {
+    return notice('bad', 'A guardrail blocked this run; it cannot go on.', because);
+  }
   switch (status) {
     case 'running':
     case 'interrupted':
