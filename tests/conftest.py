@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support.postgres import MISSING, Postgres, binaries, running_postgres
+from podium.bench.postgres import programs, running_postgres
+from support.postgres import MISSING, Postgres
 
 settings.register_profile(
     "podium",
@@ -22,8 +23,7 @@ settings.load_profile("podium")
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A Postgres that runs for as long as this process of pytest does."""
-    programs = binaries()
-    if programs is None:
+    if programs() is None:
         pytest.skip(MISSING)
-    with running_postgres(programs) as server:
-        yield server
+    with running_postgres() as server:
+        yield Postgres(server.directory)

@@ -1,4 +1,5 @@
-"""A Postgres of the machine's own programs, for as long as it is needed and for nobody else.
+"""A Postgres of the machine's own programs, for as long as it is needed and for nobody else: on a
+socket that nobody else finds, and gone with the process that started it.
 
 What it keeps is gone afterwards, so it need not wait for the disk, unless just that is measured.
 It is the servers over it that are killed, and never this.
@@ -6,31 +7,56 @@ It is the servers over it that are killed, and never this.
 
 from __future__ import annotations
 
-import asyncio
+import ctypes
 import os
-import pwd
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from podium.errors import ConfigError
 
 NOBODY: Final = 65534
-"""Who it runs as where we are root: Postgres refuses to be."""
+"""Who it runs as where we are root: Postgres refuses to be. A user and a group."""
 
 LONGEST_START_SECONDS: Final = 60.0
-BETWEEN_TRIES_SECONDS: Final = 0.05
-IN_A_HURRY: Final = {"fsync": "off", "full_page_writes": "off"}
+BETWEEN_TRIES_SECONDS: Final = 0.02
 SETTINGS: Final = {
     "listen_addresses": "",
     "max_connections": "200",
     "log_min_messages": "fatal",
 }
+IN_A_HURRY: Final = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "16MB",
+    "autovacuum": "off",
+}
+
+_INITIAL: Final = (
+    *("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"),
+    "--no-sync",
+)
+_DIES_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A server that runs. `directory` is where its socket is."""
+
+    directory: str
+
+    def address(self, database: str = "postgres") -> str:
+        """The address of a database, as `[store] url` has it."""
+        return f"postgresql://postgres@/{database}?host={self.directory}"
 
 
 def programs() -> Path | None:
@@ -43,10 +69,10 @@ def programs() -> Path | None:
     return None if found is None else Path(found).resolve().parent
 
 
-@asynccontextmanager
-async def running_postgres(*, durable: bool = False) -> AsyncIterator[str]:
-    """Start one with nothing in it; the address of its database, as `[store] url` has it. Where it
-    is to be `durable`, it waits for the disk as in earnest."""
+@contextmanager
+def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
+    """Start one with nothing in it. Where it is to be `durable`, it waits for the disk as in
+    earnest. It may outlive an event loop, so it belongs to none: that waits while this starts."""
     where = programs()
     if where is None:
         raise ConfigError(
@@ -54,63 +80,66 @@ async def running_postgres(*, durable: bool = False) -> AsyncIterator[str]:
             "(apt-get install postgresql), or leave out what shares one"
         )
     directory = tempfile.mkdtemp(prefix="podium-postgres-")
-    user = NOBODY if os.geteuid() == 0 else os.geteuid()
+    user = NOBODY if os.geteuid() == 0 else None
     try:
-        os.chown(directory, user, -1)
-        await _run(user, where / "initdb", "-D", f"{directory}/data", *_INITIAL)
-        chosen = SETTINGS if durable else {**SETTINGS, **IN_A_HURRY}
-        settings = [word for item in chosen.items() for word in ("-c", "=".join(item))]
-        server = await asyncio.create_subprocess_exec(
-            *(str(where / "postgres"), "-D", f"{directory}/data", "-k", directory, *settings),
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            **_as(user),
-        )
+        if user is not None:
+            os.chown(directory, user, user)
+        _make(where, directory, user)
+        server = _start(where, directory, user, SETTINGS if durable else SETTINGS | IN_A_HURRY)
         try:
-            await _until_ready(where, directory, server)
-            yield f"postgresql://postgres@/postgres?host={directory}"
+            _until_ready(where, directory, server)
+            yield Postgres(directory)
         finally:
-            if server.returncode is None:
-                server.send_signal(signal.SIGQUIT)
-            await server.wait()
+            server.send_signal(signal.SIGQUIT)
+            server.wait()
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(directory)
 
 
-_INITIAL: Final = (
-    *("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"),
-    "--no-sync",
-)
-
-
-async def _run(user: int, *command: str | Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *map(str, command),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        **_as(user),
+def _make(where: Path, directory: str, user: int | None) -> None:
+    made = subprocess.run(  # noqa: S603 -- a program of Postgres
+        [str(where / "initdb"), "-D", f"{directory}/data", *_INITIAL],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        user=user,
+        group=user,
     )
-    output, _ = await process.communicate()
-    if process.returncode != 0:
-        said = output.decode(errors="replace").strip()[-400:]
-        raise ConfigError(f"{command[0]} failed, so there is no Postgres to share: {said}")
+    if made.returncode != 0:
+        said = made.stdout.decode(errors="replace").strip()[-400:]
+        raise ConfigError(f"{where / 'initdb'} failed, so there is no Postgres to share: {said}")
 
 
-async def _until_ready(where: Path, directory: str, server: asyncio.subprocess.Process) -> None:
+def _start(
+    where: Path, directory: str, user: int | None, settings: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    words = [word for item in settings.items() for word in ("-c", "=".join(item))]
+    return subprocess.Popen(  # noqa: S603 -- a program of Postgres
+        [str(where / "postgres"), "-D", f"{directory}/data", "-k", directory, *words],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_ending_with_parent(),
+        user=user,
+        group=user,
+    )
+
+
+def _ending_with_parent() -> Callable[[], None] | None:
+    """Have the system end it should we be killed, so that nothing is left behind, where it can."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def end_with_parent() -> None:
+        prctl(_DIES_WITH_PARENT, signal.SIGQUIT)
+
+    return end_with_parent
+
+
+def _until_ready(where: Path, directory: str, server: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + LONGEST_START_SECONDS
-    while True:
-        asking = await asyncio.create_subprocess_exec(
-            *(str(where / "pg_isready"), "-q", "-h", directory, "-U", "postgres")
-        )
-        if await asking.wait() == 0:
-            return
-        if server.returncode is not None or time.monotonic() > until:
+    asking = [str(where / "pg_isready"), "-q", "-h", directory, "-U", "postgres"]
+    while subprocess.run(asking).returncode != 0:  # noqa: S603 -- a program of Postgres
+        if server.poll() is not None or time.monotonic() > until:
             raise ConfigError("Postgres did not become ready; what it said is above")
-        await asyncio.sleep(BETWEEN_TRIES_SECONDS)
-
-
-def _as(user: int) -> dict[str, Any]:
-    if user == os.geteuid():
-        return {}
-    return {"user": user, "group": pwd.getpwuid(user).pw_gid}
+        time.sleep(BETWEEN_TRIES_SECONDS)

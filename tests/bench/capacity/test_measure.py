@@ -13,8 +13,9 @@ from podium.bench.capacity import measure as module
 from podium.bench.capacity.measure import Extent, measure_capacity, stations
 from podium.bench.capacity.processes import family, family_cpu_seconds, family_memory_bytes
 from podium.bench.capacity.stations import LOADS, Station
+from podium.bench.postgres import programs
 from podium.errors import ConfigError
-from support.postgres import MISSING, binaries
+from support.postgres import MISSING
 
 MOMENT = Extent(seconds=0.05, first_seconds=0.02, held=12, database_seconds=1)
 
@@ -26,11 +27,10 @@ def test_one_process_one_machine_and_replicas_are_measured() -> None:
     assert [station.processes for station in stations(4, 3, None)] == [1, 4]
 
 
+@pytest.mark.skipif(programs() is None, reason=MISSING)
 async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if binaries() is None:
-        pytest.skip(MISSING)
     monkeypatch.setattr(
         module, "stations", lambda _, replicas, url: [Station("replicas", replicas, 1, url)]
     )

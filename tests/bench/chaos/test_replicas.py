@@ -21,6 +21,7 @@ from podium.pool import Pool, WorkerProfile
 from podium.run import Attempt, Round, Run, StepRecord
 from podium.usage import Usage
 from podium.workflow import Step, Workflow
+from support.postgres import MISSING
 
 MARK = "chaos-small-00-00000"
 PURSE = Purse("small", "key_1", "pk_1", cap_usd=1.0)
@@ -205,7 +206,7 @@ async def test_a_client_whose_key_has_no_money_left_is_refused_and_not_stuck(
     assert load.ended[0].is_refused
 
 
-@pytest.mark.skipif(programs() is None, reason="there is no Postgres on this machine")
+@pytest.mark.skipif(programs() is None, reason=MISSING)
 async def test_no_question_is_lost_or_run_twice_while_servers_are_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

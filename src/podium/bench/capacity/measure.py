@@ -53,7 +53,7 @@ async def measure_capacity(
         if programs() is None:
             say("this machine has no Postgres, so replicas over one are not measured")
         else:
-            url = await stack.enter_async_context(running_postgres(durable=True))
+            url = stack.enter_context(running_postgres(durable=True)).address()
         measuring = _measured(stations(workers, replicas, url), loads, url, extent, say)
         return await asyncio.to_thread(run_on_fast_loop, measuring)
 
@@ -61,7 +61,7 @@ async def measure_capacity(
 async def _measured(
     places: Sequence[Station], loads: Sequence[Load], url: str | None, extent: Extent, say: Say
 ) -> Capacity:
-    """On an event loop of its own, which is quick, but cannot start programs for other users."""
+    """On an event loop of its own, which is quick."""
     load_before = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))

@@ -71,7 +71,7 @@ async def measure_replicas(seconds: float, seed: int) -> ChaosRow:
     started = time.perf_counter()
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-chaos-")))
-        url = await stack.enter_async_context(running_postgres())
+        url = stack.enter_context(running_postgres()).address()
         port = await stack.enter_async_context(
             chaos_upstream(Conduct(latency_seconds=LATENCY_SECONDS))
         )
