@@ -120,7 +120,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @asynccontextmanager
 async def a_server(place: str, door: OpenDoor | None = None) -> AsyncIterator[Server]:
     store, worker = await SqlRunStore.open(place), Worker()
-    keeper = Keeper(store, shared=True)
+    keeper = Keeper(store, shared=True, lease_seconds=0.1)
     podium = AsyncPodium([worker], store=keeper)
     parts = Parts(
         podium=podium,
@@ -306,6 +306,22 @@ async def test_runs_of_others_and_those_that_wait_for_tools_are_left_alone(place
         await asyncio.sleep(0.03)
         assert await server.store.load("run_1") == foreign
         assert await server.store.load("run_2") == waiting
+
+
+async def test_a_run_that_began_under_another_guardrail_is_left_to_who_has_it(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    guarded = replace(cut_off(1), guardrails=("privacy",))
+    await left_behind(place, guarded, cut_off())
+    async with a_server(place) as server:
+        with caplog.at_level(logging.WARNING):
+            server.recovery.start()
+            await server.until(has_ended)
+            async with asyncio.timeout(10):
+                while "'privacy', which is not in force now" not in caplog.text:
+                    await asyncio.sleep(0.005)
+        assert await server.store.load("run_1") == guarded
+        assert server.worker.calls == 1
 
 
 async def test_a_store_that_fails_for_a_while_is_asked_again(
