@@ -25,6 +25,7 @@ def run_document(run: Run) -> dict[str, Any]:
         "question": run.question,
         "answer": run.answer,
         "status": run.status,
+        "error": run.error,
         "tier": run.tier,
         "conductor": run.conductor,
         "rounds": [_round(round_) for round_ in run.rounds],

@@ -51,6 +51,7 @@ def test_json_is_the_object_that_is_specified_and_nothing_else(podium: Podium) -
         "question",
         "answer",
         "status",
+        "error",
         "tier",
         "conductor",
         "rounds",
@@ -416,9 +417,12 @@ def test_a_run_that_a_guardrail_blocked_is_not_gone_on_with(
     text = pool.read_text("utf-8")
     guardrail = '[[guardrail]]\nkind = "redact"\nname = "no-mail"\naction = "block"\n'
     pool.write_text(f'{guardrail}places = ["answer"]\n\n{text}', "utf-8")
-    blocked = podium("ask", "--pool", str(pool), "Who?")
+    blocked = podium("ask", "--json", "--pool", str(pool), "Who?")
     assert blocked.code == 1
-    assert "the guardrail 'no-mail' blocked the answer" in blocked.complaint
+    error = "the guardrail 'no-mail' blocked the answer: it holds 1 × e-mail"
+    assert error in blocked.complaint
+    assert blocked.json["error"] == error
+    assert podium("runs", "show", "last", "--json").json["error"] == error
     assert "resume" not in blocked.complaint
     pool.write_text(text, "utf-8")
     again = podium("runs", "resume", "last", "--pool", str(pool))

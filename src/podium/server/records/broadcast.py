@@ -214,7 +214,7 @@ def happenings(event: Event) -> Iterator[Happening]:
         case RoundDone(round=round_):
             yield Happening("round_done", {**run, "round": round_.index})
         case RunDone(run=ended):
-            yield Happening("run_done", {**run_document(ended), "error": ended.error})
+            yield Happening("run_done", run_document(ended))
         case _:
             return
 

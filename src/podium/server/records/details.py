@@ -29,7 +29,6 @@ def run_details(run: Run, *, is_performed: bool) -> dict[str, Any]:
     return {
         **document,
         "created_at": run.created_at,
-        "error": run.error,
         "owner": run.owner,
         "max_steps": run.max_steps,
         "max_rounds": run.max_rounds,
