@@ -149,6 +149,54 @@ async def test_whoever_lost_a_run_cannot_write_it_any_more(
     assert (await other.load(run.id)).answer == "Theirs."
 
 
+async def test_an_end_that_could_not_be_written_is_written_later_unless_another_took_the_run_over(
+    place: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    here, there = [await SqlRunStore.open(place, clock=clock) for _ in range(2)]
+    kept, lost = (make_run(f"run_{n}", status="running", answer=None) for n in range(2))
+
+    async def fails(connection: AsyncConnection, runs: Sequence[Run]) -> None:
+        raise StoreError("the database is away")
+
+    for run in (kept, lost):
+        await here.begin(run)
+        with monkeypatch.context() as away:
+            away.setattr(here, "_charge", fails)
+            with pytest.raises(StoreError, match="away"):
+                await here.finish(replace(run, status="answered"))
+    clock.second += LEASE_SECONDS + 1
+    await there.claim(lost.id, ELSEWHERE, takeover=True)
+    await here.finish(replace(kept, status="answered"))
+    with pytest.raises(TakenOver):
+        await here.finish(replace(lost, status="answered"))
+    assert [(await there.load(run.id)).status for run in (kept, lost)] == ["answered", "running"]
+    await here.close()
+    await there.close()
+
+
+async def test_a_run_whose_end_could_not_be_written_can_be_taken_up_again(
+    place: str, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    store = await SqlRunStore.open(place, clock=clock)
+    run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
+    await store.begin(run)
+
+    async def fails(connection: AsyncConnection, runs: Sequence[Run]) -> None:
+        raise StoreError("the database is away")
+
+    with monkeypatch.context() as away:
+        away.setattr(store, "_charge", fails)
+        with pytest.raises(StoreError, match="away"):
+            await store.finish(replace(run, status="answered"))
+    clock.second += LEASE_SECONDS + 1
+    assert not await store.is_performed(run.id)
+    await store.claim(run.id, ELSEWHERE)
+    assert await store.is_performed(run.id)
+    await store.close()
+
+
 async def test_a_beat_tells_which_runs_are_lost(
     two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
 ) -> None:

@@ -178,7 +178,7 @@ class SqlRunStore:
                 await self._charge(connection, runs)
         except StoreError:
             if len(runs) == 1:  # of several, each is written by itself then
-                self._claims.drop(ids)
+                self._claims.end(runs[0].id)
             raise
         self._claims.drop(ids)
 

@@ -47,6 +47,7 @@ class SqlClaims:
         self._clock = clock
         self._lease_seconds = lease_seconds
         self._numbers: dict[str, int] = {}
+        self._ended: set[str] = set()
 
     def is_performed(self, run_id: str, seen: Standing) -> bool:
         """Whether the run is this store's own, or that of a process that is at work on it."""
@@ -55,12 +56,19 @@ class SqlClaims:
         return self._has(run_id, seen.number) or self.is_held(seen.process, seen.updated_at)
 
     def _has(self, run_id: str, number: int) -> bool:
-        return self._numbers.get(run_id) == number
+        return self._numbers.get(run_id) == number and run_id not in self._ended
 
     def drop(self, run_ids: Iterable[str]) -> None:
         """These runs go on no longer."""
         for run_id in run_ids:
             self._numbers.pop(run_id, None)
+            self._ended.discard(run_id)
+
+    def end(self, run_id: str) -> None:
+        """The run goes on no longer, though that could not be written: anybody may take it up, and
+        who writes its end later must still name the claim that it had."""
+        if run_id in self._numbers:
+            self._ended.add(run_id)
 
     async def standing(self, connection: AsyncConnection, run_id: str) -> Standing | None:
         """How the run with that whole id stands; None where there is none."""
@@ -88,9 +96,11 @@ class SqlClaims:
         if (await connection.execute(claim)).rowcount == 0:
             raise taken(run.id, "another")
         self._numbers[run.id] = seen.number + 1
+        self._ended.discard(run.id)
 
     async def note(self, connection: AsyncConnection, run_id: str) -> None:
         """A run was begun here without being taken up."""
+        self._ended.discard(run_id)
         if run_id not in self._numbers:
             query = select(RUNS.c.claims).where(RUNS.c.id == run_id)
             self._numbers[run_id] = (await connection.execute(query)).scalar_one()
