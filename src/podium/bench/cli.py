@@ -82,7 +82,11 @@ def chaos(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything.")] = False,
     seed: Annotated[int, typer.Option(help="What goes wrong is drawn from this number.")] = 1,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the figures there, as JSON.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write the figures there, as JSON, beside those of other parts in it.",
+        ),
     ] = None,
     litellm: Annotated[
         Path | None,
@@ -109,7 +113,10 @@ def chaos(
     at_once = 1 + (os.cpu_count() or 1) if quick else 1  # some of them mostly wait
     figures = asyncio.run(measure_chaos(parts_named(part), order, _say, at_once=at_once))
     if output is not None:
-        output.write_text(json.dumps(figures.document(), indent=2) + "\n", "utf-8")
+        whole = figures
+        if output.is_file():
+            whole = figures.beside(json.loads(output.read_text("utf-8")))
+        output.write_text(json.dumps(whole.document(), indent=2) + "\n", "utf-8")
     if not as_json:
         typer.echo(figures.as_text() + "\n")
     typer.echo(figures.as_json())

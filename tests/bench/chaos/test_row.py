@@ -65,6 +65,15 @@ def test_a_row_passes_between_processes_unchanged() -> None:
     assert row_of(json.loads(json.dumps(row.document()))) == row
 
 
+def test_a_part_that_is_run_again_by_itself_stands_beside_the_others() -> None:
+    kills = ChaosRow(name="kills", runs=20)
+    before = ChaosFigures(parts=[replace(ROW, lost=3), kills], seed=7).document()
+    again = ChaosFigures(parts=[ROW], seed=7)
+    assert again.beside(before).parts == (ROW, kills)
+    assert again.beside({**before, "seed": 8}) == again
+    assert again.beside({**before, "quick": True}) == again
+
+
 def test_each_row_is_a_line_of_80_columns_with_its_words_under_it() -> None:
     large = replace(ROW, name="LiteLLM 1.83.14", runs=200_000, answered_share=1.0, seconds=1_234)
     rows = [ROW, replace(ROW, name="soak", broken=("files grew", "tasks grew"))]

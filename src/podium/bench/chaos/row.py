@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 LEAST_ANSWERED: Final = 0.99
@@ -105,6 +105,17 @@ class ChaosFigures:
         shares = [row.answered_share for row in self.parts if row.answered_share is not None]
         return min(shares, default=None)
 
+    def beside(self, earlier: Mapping[str, Any]) -> ChaosFigures:
+        """These rows with those that an earlier document has of other parts, if it is of the same
+        seed and extent: a part may be run again by itself."""
+        if (earlier["seed"], earlier["quick"]) != (self.seed, self.quick):
+            return self
+        return replace(
+            self,
+            parts=_joined(map(row_of, earlier["parts"]), self.parts),
+            peers=_joined(map(row_of, earlier["peers"]), self.peers),
+        )
+
     def document(self) -> dict[str, Any]:
         """As plain JSON values: the sums first."""
         share = self.answered_share
@@ -140,6 +151,11 @@ class ChaosFigures:
             yield from _lines_of(row, "yes" if row.holds else "NO")
         for row in self.peers:
             yield from _lines_of(row, "beside")
+
+
+def _joined(before: Iterable[ChaosRow], now: Iterable[ChaosRow]) -> tuple[ChaosRow, ...]:
+    """Each part once, as it was found last."""
+    return tuple({row.name: row for row in (*before, *now)}.values())
 
 
 def _lines_of(row: ChaosRow, verdict: str) -> Iterator[str]:
