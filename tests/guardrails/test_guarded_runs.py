@@ -13,7 +13,15 @@ from podium.budget import Budget
 from podium.conductor.base import Plan, Situation
 from podium.engine import RetryPolicy, Switchboard
 from podium.errors import ConfigError, GuardrailBlocked, RequestRefused
-from podium.events import Event, GuardrailActed, RunDone, RunStarted, StepDelta, StepDone
+from podium.events import (
+    Event,
+    GuardrailActed,
+    RunDone,
+    RunStarted,
+    StepDelta,
+    StepDone,
+    StepRetried,
+)
 from podium.guardrails import (
     Block,
     Checked,
@@ -205,6 +213,26 @@ async def test_a_value_put_back_into_json_is_quoted_as_json_has_it() -> None:
     )
     assert run.answer is not None
     assert json.loads(run.answer) == {"key": key}
+
+
+async def test_the_fault_of_json_that_does_not_fit_quotes_nothing_that_was_not_looked_at() -> None:
+    events: list[Event] = []
+    actor = Actor("a", lambda _: json.dumps(f"write to {MAIL}"), can=("json",))
+    other = Actor("b", lambda _: json.dumps({f"of {MAIL}": 1}), can=("json",))
+    guard = Guardrail("privacy", Redaction(found="block"), places=("answer",))
+    schema = {"type": "object", "additionalProperties": {"type": "string"}}
+    for outer in (ONE, Workflow((Step("conductor", "split"),))):
+        workers = (actor, other, ConductorWorker())
+        run = await runner(Planner(outer, ONE), *workers, guardrails=[guard]).run(
+            "who?", options=Options(terms=Terms(schema=schema)), emit=events.append
+        )
+        assert (run.status, run.answer) == ("failed", None)
+        assert "breaks the rule 'type' of the schema" in (run.error or "")
+        assert MAIL not in (run.error or "")
+    faults = [event.error for event in events if isinstance(event, StepRetried)]
+    faults += [event.step.error or "" for event in events if isinstance(event, StepDone)]
+    assert len(faults) > 2
+    assert MAIL not in repr(faults)
 
 
 async def test_a_reply_is_redacted_before_other_steps_and_the_record_get_it() -> None:
@@ -436,6 +464,16 @@ async def test_the_grounding_check_does_what_the_verifier_says(
     assert "<reply>" not in asked  # the tags have a mark that the reply could not know
     if deed in ("blocked", "noted") and said.lower().startswith("not"):
         assert "the year is made up" in run.steps[-1].checks[0].reason
+
+
+async def test_a_verifier_that_says_neither_is_named_with_what_was_expected_of_it() -> None:
+    judge = Actor("judge", lambda _: "I would rather not say")
+    guard = Guardrail("grounding", Grounding("judge"), places=("answer",))
+    run = await runner(Planner(TWO), Actor("a"), Actor("b"), judge, guardrails=[guard]).run("?")
+    assert run.error == (
+        "the guardrail 'grounding' blocked the answer: it could not decide: "
+        "judge's reply says neither 'grounded' nor 'not grounded'"
+    )
 
 
 async def test_an_answer_of_one_step_has_nothing_to_be_grounded_in() -> None:

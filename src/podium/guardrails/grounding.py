@@ -11,6 +11,7 @@ from importlib import resources
 from string import Template
 from typing import Final, Literal
 
+from podium.errors import BadReply
 from podium.guardrails.base import Block, Checked, Note, Pass, Replan, Verdict, Verify
 from podium.tags import unused_mark
 
@@ -42,7 +43,7 @@ class Grounding:
         """The verdict that the verifier's words amount to."""
         found = _GROUNDED.match(reply)
         if found is None:
-            raise ValueError("the verifier said neither GROUNDED nor NOT GROUNDED")
+            raise BadReply(f"{self.verifier}'s reply says neither 'grounded' nor 'not grounded'")
         if not found[1]:
             return Pass("grounded")
         said = " ".join(found[2].split())[:LONGEST_REASON] or "the verifier gave no reason"
