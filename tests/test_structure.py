@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from podium import structure
 from podium.errors import UsageError
-from podium.structure import UnsoundSchema, fits, misfit, require_sound
+from podium.structure import UnsoundSchema, fits, misfit, misfit_unquoted, require_sound
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -101,6 +101,33 @@ def test_where_a_schema_is_unsound_is_told(schema: dict[str, Any], path: str) ->
         require_sound(schema)
     assert caught.value.path == path
     assert caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"name": "Ann", "age": "SECRET"}', "at age: it breaks the rule 'type' of the schema"),
+        ('"SECRET"', "at the top: it breaks the rule 'type' of the schema"),
+        ('{"SECRET": 1}', "at the top: it breaks the rule 'required' of the schema"),
+        ("{SECRET", "it is not JSON: Expecting property name enclosed in double quotes"),
+    ],
+)
+def test_a_misfit_can_be_told_without_a_word_of_the_text(text: str, problem: str) -> None:
+    told = misfit_unquoted(text, PERSON) or ""
+    assert told.startswith(problem)
+    assert "SECRET" not in told
+
+
+def test_names_that_only_the_text_has_are_not_told_as_a_place() -> None:
+    schema = {"properties": {"of": {"items": {"additionalProperties": {"type": "integer"}}}}}
+    text = '{"of": [{"SECRET": "SECRET"}]}'
+    assert "at of.0.SECRET: 'SECRET' is not" in (misfit(text, schema) or "")
+    expected = "at of.0.…: it breaks the rule 'type' of the schema"
+    assert misfit_unquoted(text, schema) == expected
+    assert misfit_unquoted("1", {"$defs": {"no": False}, "$ref": "#/$defs/no"}) == (
+        "at the top: it breaks the rule 'false' of the schema"
+    )
+    assert misfit_unquoted('{"of": []}', schema) is None
 
 
 def test_a_schema_that_refers_to_itself_without_end_is_a_misfit_and_no_crash() -> None:

@@ -109,7 +109,25 @@ def fits(value: object, schema: Mapping[str, Any]) -> bool:
 
 
 def misfit(text: str, schema: Mapping[str, Any]) -> str | None:
-    """What keeps the text from being JSON that fits the sound schema; None where nothing does."""
+    """What keeps the text from being JSON that fits the sound schema; None where nothing does. It
+    may quote the text."""
+    found = _misfit(text, schema)
+    return found.said if found is not None else None
+
+
+def misfit_unquoted(text: str, schema: Mapping[str, Any]) -> str | None:
+    """As `misfit`, for readers who must not have the text: it names the place and the rule, and
+    repeats nothing."""
+    found = _misfit(text, schema)
+    return found.unquoted if found is not None else None
+
+
+class _Misfit(NamedTuple):
+    said: str
+    unquoted: str
+
+
+def _misfit(text: str, schema: Mapping[str, Any]) -> _Misfit | None:
     from jsonschema.exceptions import best_match
 
     try:
@@ -117,14 +135,27 @@ def misfit(text: str, schema: Mapping[str, Any]) -> str | None:
         with _patiently():
             error = best_match(_checking_validator(schema).iter_errors(value))
     except ValueError as problem:
-        return f"it is not JSON: {problem}"
+        return _in_both(f"it is not JSON: {problem}")  # which tells where, and no more
     except RecursionError:
-        return "it is nested too deep, or its schema refers to itself without end"
+        return _in_both("it is nested too deep, or its schema refers to itself without end")
     except PatienceLost:
-        return "it takes too long to be held against the schema and its patterns; say it shorter"
+        return _in_both(
+            "it takes too long to be held against the schema and its patterns; say it shorter"
+        )
     if error is None:
         return None
-    return f"{_place(error.absolute_path)} {_cut(error.message)}"
+    of_schema = set(error.absolute_schema_path)
+    known = [
+        part if isinstance(part, int) or part in of_schema else "…" for part in error.absolute_path
+    ]
+    return _Misfit(
+        f"{_place(error.absolute_path)} {_cut(error.message)}",
+        f"{_place(known)} it breaks the rule {error.validator or 'false'!r} of the schema",
+    )
+
+
+def _in_both(problem: str) -> _Misfit:
+    return _Misfit(problem, problem)
 
 
 class _Allowance(NamedTuple):

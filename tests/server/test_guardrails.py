@@ -214,6 +214,30 @@ async def test_whoever_asks_gets_the_values_back_and_nobody_else_has_them(
     assert MAIL not in repr([vars(record) for record in caplog.records])
 
 
+async def test_a_single_workers_reply_is_looked_at_before_it_is_held_against_a_schema() -> None:
+    replies = [json.dumps({"to": MAIL}), json.dumps([MAIL])]
+    profile = WorkerProfile(name="solo", capabilities=frozenset({"json"}))
+    schema = {"type": "object", "properties": {"to": {"type": "integer"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    path = "/v1/chat/completions"
+    asked = {**body(path, "solo", "who?", stream=False), "response_format": form}
+    solo = ScriptedWorker(profile, replies)
+    redact = Guardrail("privacy", Redaction(), places=("reply",))
+    async with serving(application([solo], dialects=REAL, guardrails=[redact])) as served:
+        response = await served.client.post(path, json=asked)
+    assert response.status_code == 502
+    assert "at the top: it breaks the rule 'type'" in response.json()["error"]["message"]
+    assert MAIL not in response.text
+    assert "[e-mail 1]" in repr(solo.requests[-1].messages)
+
+    solo = ScriptedWorker(profile, replies)
+    block = Guardrail("no-mail", Redaction(found="block"), places=("answer",))
+    async with serving(application([solo], dialects=REAL, guardrails=[block])) as served:
+        response = await served.client.post(path, json=asked)
+    assert finish_of(path, response.json()) == "content_filter"
+    assert solo.calls == 1
+
+
 async def test_a_plan_for_a_blocked_question_is_refused() -> None:
     guard = Guardrail("manners", no_swearing)
     async with serving(application([Echo()], dialects=REAL, guardrails=[guard])) as served:

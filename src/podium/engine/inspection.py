@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from podium.errors import GuardrailBlocked
 from podium.request import Reply
 from podium.run import Check, StepRecord
-from podium.structure import misfit
+from podium.structure import misfit_unquoted
 
 if TYPE_CHECKING:
     from podium.engine.execution import Execution
@@ -82,7 +82,7 @@ async def inspected_answer(
     others = [execution.records[index] for index in sorted(execution.records)]
     text = await inspection.answer(reply.text, step, worker, others, kept)
     schema = execution.assignment.terms.schema
-    if text != reply.text and schema is not None and (problem := misfit(text, schema)):
+    if text != reply.text and schema is not None and (problem := misfit_unquoted(text, schema)):
         why = f"what it left of it does not fit: {problem}"
         raise GuardrailBlocked(done[-1].guardrail, "answer", why)
     return replace(reply, text=text, thinking=())

@@ -8,10 +8,10 @@ was done with tools is told in words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from string import Template
-from typing import Final
+from typing import Any, Final
 
 from podium.budget import estimated_input_tokens
 from podium.demands import final_needs, needs_in_words, offers_tools
@@ -35,6 +35,7 @@ from podium.request import (
     assistant,
     user,
 )
+from podium.structure import misfit_unquoted
 
 ROOM_FOR_AN_ANSWER: Final = 1024
 """Tokens that are left for the reply where nobody says how long it may be, but never more than a
@@ -129,8 +130,10 @@ def asked_again(reply: Reply, problem: str) -> tuple[Message, Message]:
     return turn_of(reply), user(asked)
 
 
-def never_fitted(worker: str, problem: str) -> BadReply:
-    """The fault of a worker that was asked again in vain."""
+def never_fitted(worker: str, reply: Reply, schema: Mapping[str, Any]) -> BadReply:
+    """The fault of a worker that was asked again in vain. It reaches whoever asked, so it does not
+    quote a reply that guardrails have not looked at as the answer."""
+    problem = misfit_unquoted(reply.text, schema)
     return BadReply(f"{worker} was asked twice for JSON that fits the schema: {problem}")
 
 

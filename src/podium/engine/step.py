@@ -326,7 +326,7 @@ class StepWork:
         if problem is None:
             return True
         if self._first_repair is not None:
-            raise never_fitted(name, problem)
+            raise never_fitted(name, reply, schema)
         self._first_repair = len(self._turns)
         self._turns += asked_again(reply, problem)
         return False

@@ -4,8 +4,9 @@ budget and guardrails as in any run."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from podium.budget import Budget, Ledger
@@ -32,6 +33,9 @@ from podium.server.records.bill import Bill
 from podium.server.refusal import Refusal, invalid, refusals
 from podium.structure import misfit, require_sound
 from podium.worker import Worker
+
+Look = Callable[[Reply], Awaitable[Reply]]
+"""Gives what is left of a reply once guardrails have looked at it."""
 
 
 class Gateway:
@@ -109,18 +113,24 @@ class Gateway:
         )
 
 
+async def _as_it_is(reply: Reply) -> Reply:
+    """What is left of a reply that nobody looks at."""
+    return reply
+
+
 async def _replied(
     calls: Calls,
     worker: Worker,
     request: Request,
     teller: Teller | None,
     words: RestoredWords | None = None,
+    look: Look = _as_it_is,
 ) -> Reply:
-    """The worker's reply, told as it comes where somebody listens."""
+    """The worker's reply as `look` leaves it, told as it comes where somebody listens."""
     if request.schema is not None:
-        return await _fitting(calls, worker, request, request.schema)
+        return await _fitting(calls, worker, request, request.schema, look)
     if teller is None:
-        return await calls.make(worker, request)
+        return await look(await calls.make(worker, request))
     listener = _Listener(teller, request, words)
     reply = await calls.make(worker, request, listener.delta, listener.retried)
     return replace(reply, text=listener.whole(reply.text))
@@ -152,9 +162,11 @@ class _Watched:
             request = replace(request, messages=messages)
             restore = restorer(guard, Terms(schema=request.schema))
             words = RestoredWords(restore) if restore is not None else None
-            reply = await _replied(self._calls, worker, request, None if holds else teller, words)
             if holds:
-                reply = await self._looked_at(reply, worker.profile.name, messages[-1].text)
+                look = partial(self._looked_at, worker.profile.name, messages[-1].text)
+                reply = await _replied(self._calls, worker, request, None, look=look)
+            else:
+                reply = await _replied(self._calls, worker, request, teller, words)
         except GuardrailBlocked:
             return Reply("", finish="refused")
         if restore is None:
@@ -162,7 +174,7 @@ class _Watched:
         calls = [replace(c, arguments=in_json(guard, c.arguments)) for c in reply.tool_calls]
         return replace(reply, text=restore(reply.text), tool_calls=tuple(calls))
 
-    async def _looked_at(self, reply: Reply, worker: str, question: str) -> Reply:
+    async def _looked_at(self, worker: str, question: str, reply: Reply) -> Reply:
         async def left(text: str, *places: Place) -> str:
             for place in places if text else ():
                 checked = Checked(
@@ -185,19 +197,19 @@ class _Watched:
 
 
 async def _fitting(
-    calls: Calls, worker: Worker, request: Request, schema: Mapping[str, Any]
+    calls: Calls, worker: Worker, request: Request, schema: Mapping[str, Any], look: Look
 ) -> Reply:
-    """A reply that fits the schema, asked for once more where it does not. As in any run, nothing
-    of it is told before; a refusal, and a reply that was cut off, say so themselves."""
-    reply = await calls.make(worker, request)
+    """A reply of which what `look` leaves fits the schema, asked for once more where it does not.
+    As in any run, nothing of it is told before; a refusal, and a reply that was cut off, say so
+    themselves."""
+    reply = await look(await calls.make(worker, request))
     problem = misfit(reply.text, schema) if reply.finish == "stop" else None
     if problem is None:
         return reply
     again = (*request.messages, *asked_again(reply, problem))
-    reply = await calls.make(worker, replace(request, messages=again))
-    problem = misfit(reply.text, schema) if reply.finish == "stop" else None
-    if problem is not None:
-        raise never_fitted(worker.profile.name, problem)
+    reply = await look(await calls.make(worker, replace(request, messages=again)))
+    if reply.finish == "stop" and misfit(reply.text, schema) is not None:
+        raise never_fitted(worker.profile.name, reply, schema)
     return reply
 
 
