@@ -12,8 +12,10 @@ from podium.errors import Conflict, NotFound, StoreError, TakenOver
 from podium.pool import Pool, WorkerProfile
 from podium.run import Round, Run, StepRecord
 from podium.server.records import keeper as keeping
+from podium.server.records import owed
+from podium.server.records.archive import Archive
 from podium.server.records.keeper import Keeper
-from podium.store import NullStore, open_store
+from podium.store import Abandoned, NullStore, open_store
 from podium.workflow import Step, Workflow
 
 WORKFLOW = Workflow((Step("solo", "answer"),))
@@ -352,6 +354,73 @@ async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
     async with asyncio.timeout(5):
         await waiting
         await keeper.close()
+
+
+@pytest.mark.parametrize("shared", [False, True])
+async def test_a_run_that_ends_while_the_store_is_away_is_found_and_written_when_it_is_back(
+    shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owed, "AGAIN_SECONDS", 0.001)
+    store = Written()
+    keeper = Keeper(store, shared=shared)
+    await keeper.begin(a_run())
+    store.fails = {"run_1"}
+    await asyncio.wait_for(keeper.finish(ended()), 5)
+    await asyncio.sleep(0.01)
+    assert (await keeper.load("run_1")).answer == "yes"
+    assert not await keeper.is_performed("run_1")
+    with pytest.raises(StoreError, match="before its end so far is stored"):
+        await keeper.claim("run_1", "here:1")
+    store.fails = set()
+    async with asyncio.timeout(5):
+        while ("finish", "run_1") not in store.writes:
+            await asyncio.sleep(0.001)
+    await keeper.close()
+    assert store.writes.count(("finish", "run_1")) == 1
+
+
+class Forsaken(Written):
+    """Has a run that no process says to be at work on."""
+
+    is_away = False
+
+    async def abandoned(self, limit: int) -> Sequence[Abandoned]:
+        if self.is_away:
+            raise StoreError("the database is away")
+        return [Abandoned(id="run_1", owner="", takeovers=0)]
+
+
+async def test_a_run_that_has_ended_here_is_not_taken_over_while_that_is_to_be_written() -> None:
+    store = Forsaken()
+    keeper = Keeper(store, shared=True)
+    assert [run.id for run in await keeper.abandoned(9)] == ["run_1"]
+    store.fails = {"run_1"}
+    await keeper.finish(ended())
+    assert list(await keeper.abandoned(9)) == []
+    store.fails = set()
+    await keeper.abandoned(9)
+    assert store.writes == [("finish", "run_1")], "its end comes before anything else"
+    await keeper.close()
+
+
+@pytest.mark.parametrize(("lease_seconds", "is_over"), [(60.0, False), (0.002, True)])
+async def test_after_a_store_was_away_others_may_say_that_they_are_at_work_before_they_lose_runs(
+    lease_seconds: float, is_over: bool
+) -> None:
+    store = Forsaken()
+    keeper = Keeper(store, shared=True, lease_seconds=lease_seconds)
+    archive = Archive(keeper)
+    assert not await archive.is_performed(a_run())
+    store.is_away = True
+    with pytest.raises(StoreError):
+        await keeper.abandoned(9)
+    store.is_away = False
+    await asyncio.sleep(0.005)
+    found = [run.id for run in await keeper.abandoned(9)]
+    assert found == (["run_1"] if is_over else [])
+    assert await archive.is_performed(a_run()) is not is_over, "who sends it again waits as well"
+    assert not await archive.is_performed(ended())
+    await keeper.close()
 
 
 async def test_only_runs_that_are_written_get_a_beat() -> None:

@@ -116,7 +116,7 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
         settings.store.url or settings.store.path, lease_seconds=settings.store.lease_seconds
     )
     shared = settings.server.workers > 1 or bool(settings.store.url)
-    keeper = Keeper(store, shared=shared)
+    keeper = Keeper(store, shared=shared, lease_seconds=settings.store.lease_seconds)
     stack.push_async_callback(keeper.close)
     door: Door = OpenDoor()
     if settings.server.keys:

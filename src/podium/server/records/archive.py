@@ -47,10 +47,12 @@ class Archive:
         return run
 
     async def is_performed(self, run: Run) -> bool:
-        """Whether any process is at work on the run, this one or another."""
+        """Whether any process is at work on the run, this one or another, or may be."""
         if self.broadcast.goes_on(run.id):
             return True
-        return run.status == "running" and await self.keeper.is_performed(run.id)
+        if run.status != "running":
+            return False
+        return self.keeper.is_unsure or await self.keeper.is_performed(run.id)
 
     async def forget(self, run_id: str, visitor: Visitor) -> None:
         """Forget a run that the visitor may see, and all that it holds, unless it goes on."""

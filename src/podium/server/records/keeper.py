@@ -11,6 +11,10 @@ another is to go on should this one end. So a run is written as it begins, and a
 whoever ends one waits until it is written, and a run that is only held while it waits for tools is
 held in the store, and deleted from there when it has ended or, by `retention`, when nobody came.
 
+A run that ends while the store is away is held in memory, and written as soon as it is back
+(`owed`). While it was away nobody could say in it that they are at work, so that a run of which
+nothing was heard for long is for a while not one that was cut off.
+
 What a crash may cost where the store is not shared: runs that have just ended, and the beginning
 of those that have just begun.
 """
@@ -25,12 +29,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
-from podium.errors import Conflict, NotFound, PodiumError, TakenOver
+from podium.errors import Conflict, NotFound, PodiumError, StoreError, TakenOver
 from podium.resumption import goes_on_with_results
 from podium.run import Round, Run, StepRecord, timestamp
 from podium.server.logs import LOGGER
+from podium.server.records.owed import Owed
 from podium.store import (
     EVERY_RUN,
+    LEASE_SECONDS,
     Abandoned,
     Feedback,
     NameStore,
@@ -59,11 +65,16 @@ class Keeper:
     """Keeps runs in a store, later and together. It is a `RunStore` itself, and closes that one.
 
     `patience` is how long a run goes on before its beginning is written; `shared` says that other
-    processes keep runs in the same store.
+    processes keep runs in the same store, and `lease_seconds` how long one of theirs may be silent.
     """
 
     def __init__(
-        self, store: RunStore, *, patience: float = PATIENCE, shared: bool = False
+        self,
+        store: RunStore,
+        *,
+        patience: float = PATIENCE,
+        shared: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
     ) -> None:
         self._store = store
         self._shared = shared
@@ -79,6 +90,9 @@ class Keeper:
         self._batch_written = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._taken_over: dict[str, TakenOver] = {}
+        self._owed = Owed(self._store.finish)
+        self._lease_seconds = lease_seconds
+        self._unsure_until = 0.0
 
     @property
     def writes_first(self) -> bool:
@@ -95,7 +109,7 @@ class Keeper:
 
     async def give_feedback(self, feedback: Feedback) -> None:
         """Write what was thought of a run, once the run itself is written."""
-        await self._written(feedback.run_id)
+        await self._on_record(feedback.run_id)
         await feedback_in(self._store).give(feedback)
 
     async def feedback_of(self, run_id: str) -> Feedback | None:
@@ -171,7 +185,9 @@ class Keeper:
         if run_id in self._held:
             self._left_out.add(run_id)
             return self._held.pop(run_id)[1]
-        await self._written(run_id)
+        await self._on_record(run_id)
+        if run_id in self._owed:
+            raise StoreError(f"{run_id} cannot be taken up before its end so far is stored")
         return await self._store.claim(run_id, process, takeover=takeover)
 
     async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
@@ -180,11 +196,27 @@ class Keeper:
         return await self._store.beat(written) if written else ()
 
     async def abandoned(self, limit: int) -> Sequence[Abandoned]:
-        """Runs that were cut off with their processes."""
-        return await self._store.abandoned(limit)
+        """Runs that were cut off with their processes; none while that cannot be told."""
+        await self._owed.write()
+        try:
+            found = await self._store.abandoned(limit)
+        except StoreError:
+            # Twice as long as others may take until they say again that they are at work.
+            self._unsure_until = time.monotonic() + self._lease_seconds / 2
+            raise
+        if self.is_unsure:
+            return ()
+        return [run for run in found if run.id not in self._owed]
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether the store was away just now, so that a silent process need not be gone."""
+        return time.monotonic() < self._unsure_until
 
     async def is_performed(self, run_id: str) -> bool:
         """Whether a process is at work on that run, be it this one or another."""
+        if run_id in self._owed:
+            return False
         return self._goes_on(run_id) or await self._store.is_performed(run_id)
 
     def _goes_on(self, run_id: str) -> bool:
@@ -196,7 +228,7 @@ class Keeper:
         if run_id in self._held:
             return self._held[run_id][1]
         found = self._ended.get(run_id) or self._being_written.get(run_id)
-        found = found or self._begun.get(run_id)
+        found = found or self._owed.get(run_id) or self._begun.get(run_id)
         return found or await self._store.load(run_id)
 
     async def list(
@@ -210,8 +242,9 @@ class Keeper:
         """Forget a run, wherever it is."""
         if self._held.pop(run_id, None) is not None:
             return
-        await self._written(run_id)
+        await self._on_record(run_id)
         await self._store.delete(run_id)
+        self._owed.forget(run_id)
 
     async def delete_before(self, moment: str) -> int:
         """Forget every run in the store that was begun before that moment, and say how many."""
@@ -234,6 +267,7 @@ class Keeper:
             await asyncio.wait(self._writing.values())
         if self._writer is not None:
             await asyncio.wait({self._writer})
+        await self._owed.close()
         await self._store.close()
 
     async def _later(self, run_id: str, write: Write) -> None:
@@ -289,6 +323,8 @@ class Keeper:
     async def _finish_one(self, run: Run) -> None:
         try:
             await self._store.finish(run)
+        except StoreError as error:
+            self._owed.hold(run, error)
         except TakenOver as error:
             if not self._shared:  # nobody waits to hear of it
                 raise
@@ -308,6 +344,12 @@ class Keeper:
         is always one that is not: those that end meanwhile are not waited for."""
         for run_id in (*self._being_written, *self._ended):
             await self._written(run_id)
+        await self._owed.write()
+
+    async def _on_record(self, run_id: str) -> None:
+        """Wait until the run is written, and try once more where it could not be."""
+        await self._written(run_id)
+        await self._owed.write()
 
     async def _written(self, run_id: str) -> None:
         """Wait until the run is written, or has failed to be; what came after it may still wait."""
