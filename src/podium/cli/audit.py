@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json as json_
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -16,13 +17,18 @@ from podium.cli.app import NounGroup
 from podium.cli.kept import Result, with_store
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
-from podium.cli.text import local_time, one_line
+from podium.cli.text import local_time, one_line, shortened
 from podium.errors import UsageError
 from podium.run import timestamp
 from podium.store import AuditLog, audit_in
-from podium.store.audit import Entry
+from podium.store.audit import FIRST, Entry
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
+
+FEWEST_DIGITS: Final = 8
+"""How much of a digest must be given to tell it from all others."""
+
+_NOTED: Final = re.compile(rf"[0-9a-f]{{{FEWEST_DIGITS},{len(FIRST)}}}")
 
 
 @app.command("list")
@@ -59,7 +65,8 @@ def verify(
         str | None,
         typer.Option(
             metavar="DIGEST",
-            help="The last digest that was noted elsewhere: shows whether entries were cut off.",
+            help="The last digest that was noted elsewhere, or its first 8 digits or more: shows "
+            "whether entries were cut off.",
         ),
     ] = None,
     json: options.Json = False,
@@ -70,31 +77,50 @@ def verify(
     Each entry holds a digest of itself and of the one before. Note the last digest elsewhere, and
     give it as --head later: that entries were cut off at the end, nothing else can show.
     """
+    noted = None if head is None else _digits(head)
     checked = _with_log(config, lambda log: log.verify())
-    problem = checked.problem
-    if (
-        problem is None
-        and head is not None
-        and not _with_log(config, lambda log: _holds(log, head))
-    ):
-        problem = f"no entry has the digest {head[:80]}; entries were cut off at the end"
+    problem = None if checked.problem is None else f"the log was tampered with: {checked.problem}"
+    if problem is None and noted is not None:
+        problem = _with_log(config, lambda log: _not_found(log, noted))
     if json:
         say_json({"entries": checked.entries, "head": checked.head, "problem": problem})
     elif problem is None:
-        say(f"{checked.entries} entries, none changed; the last has the digest {checked.head}")
+        entries = "1 entry" if checked.entries == 1 else f"{checked.entries} entries"
+        say(f"{entries}, none changed; the last has the digest {checked.head}")
     if problem is not None:
-        complain(f"the audit log was tampered with: {problem}")
+        complain(problem)
         raise typer.Exit(Exit.FAILED)
 
 
-async def _holds(log: AuditLog, digest: str) -> bool:
-    """Whether an entry has that digest."""
+def _digits(head: str) -> str:
+    """A digest as it was noted, or the beginning of one, as digests are written."""
+    digits = head.strip().lower()
+    if not _NOTED.fullmatch(digits):
+        raise UsageError(
+            f"--head {shortened(head, 80)!r} is no digest; give the {len(FIRST)} digits, of 0-9 "
+            f"and a-f, that podium audit verify printed, or the first {FEWEST_DIGITS} or more"
+        )
+    return digits
+
+
+async def _not_found(log: AuditLog, noted: str) -> str | None:
+    """What is wrong with the digest that was noted; nothing where just one entry has it, or the
+    log had no entry yet."""
+    found = int(FIRST.startswith(noted))
     before: int | None = None
-    while found := await log.entries(before=before, limit=1_000):
-        if any(entry.digest == digest for entry in found):
-            return True
-        before = found[-1].number
-    return False
+    while entries := await log.entries(before=before, limit=1_000):
+        found += sum(entry.digest.startswith(noted) for entry in entries)
+        before = entries[-1].number
+    if found > 1:
+        raise UsageError(f"the digests of {found} entries begin with {noted}; give more digits")
+    return (
+        None
+        if found
+        else (
+            f"no entry has the digest {noted}: entries were cut off at the end or written anew, or "
+            f"the digest is another log's"
+        )
+    )
 
 
 def _line(entry: Entry) -> str:
