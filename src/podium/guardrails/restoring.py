@@ -1,7 +1,8 @@
 """Marks put back while the words come, for whoever asked and for nobody else who watches.
 
 A mark may be cut in two by the pieces of a stream, so what could still become one is held back
-until it is known.
+until it is known. `RestoredWords` does that for one reply, and `restoring` for all that is told of
+a run.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ def restoring(emit: Emit) -> Emit:
             case StepDelta() if restore is not None and not event.thinking:
                 place = (event.run_id, event.round, event.index)
                 text = words.setdefault(place, RestoredWords(restore)).hear(event.text)
+                if not text:
+                    return
                 event = replace(event, text=text)
             case StepDone(run_id=run_id, step=step):
                 heard = words.pop((run_id, step.round, step.index), None)

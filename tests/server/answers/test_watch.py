@@ -112,6 +112,30 @@ def test_an_answer_begins_anew_where_another_speaks_or_nothing_was_kept() -> Non
     assert len(told(*begun, *nested, other).of("anew")) == 2
 
 
+def test_whoever_asked_hears_values_to_the_last_piece_and_the_run_keeps_its_marks() -> None:
+    def restore(text: str) -> str:
+        return text.replace("[e-mail 1]", "ada@example.com")
+
+    teller, heard = Told(), list[Event]()
+    watch = Watch(teller, broadcast=heard.append)
+    ended = replace(RUN, answer="To [e-mail 1], see list[")
+    done = StepRecord(0, 0, "solo", "Why?", (), "done", ended.answer or "", None, 0.0, 1.0)
+    events: list[Event] = [
+        RunStarted(RUN, None, restore),
+        Planned("run_1", Round(0, ONE)),
+        *(StepDelta("run_1", 0, 0, text) for text in ("To [e-", "mail 1], see list", "[")),
+        StepDone("run_1", done),
+        RunDone(ended),
+    ]
+    for event in events:
+        watch(event)
+    pieces = [text for _, text in teller.of("text")]
+    assert pieces == ["To ", "ada@example.com, see list", "["]
+    assert len(teller.of("anew")) == 1
+    assert watch.run is ended
+    assert heard == events
+
+
 def test_what_is_done_is_reported_in_a_line_each() -> None:
     step = StepRecord(0, 0, "solo", "Think", (), "done", "hm", None, 0.0, 1.0, answered_by="trio")
     said = told(

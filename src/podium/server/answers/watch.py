@@ -19,7 +19,7 @@ from podium.events import (
     StepRetried,
     StepStarted,
 )
-from podium.guardrails.restoring import RestoredWords
+from podium.guardrails.restoring import restoring
 from podium.run import Run
 from podium.workflow import Workflow
 
@@ -78,8 +78,7 @@ class Watch:
         self._last_rounds: set[str] = set()
         self._speaker: tuple[str, int, int] | None = None
         self._root = ""
-        self._restore: Callable[[str], str] | None = None
-        self._words: RestoredWords | None = None
+        self._hear = restoring(self._take)
 
     def fall_silent(self) -> None:
         """Tell no piece of what comes: whoever asked gets it as a whole."""
@@ -89,16 +88,19 @@ class Watch:
         """Take the next event."""
         if self._broadcast is not None:
             self._broadcast(event)
+        if isinstance(event, RunDone) and event.run.depth == 0:
+            self.run = event.run
+        self._hear(event)
+
+    def _take(self, event: Event) -> None:
+        """Take an event as whoever asked is to hear of it."""
         match event:
             case StepDelta():
                 self._delta(event)
             case RunStarted():
                 self._started[event.run_id] = event
                 if event.parent is None:
-                    self._restore = event.restore
                     self._begin(event.run)
-            case RunDone(run=run) if run.depth == 0:
-                self.run = run
             case Planned() if self._is_last(event):
                 self._last_rounds.add(event.run_id)
             case StepRetried() if not event.kept and self._speaks(event):
@@ -124,13 +126,10 @@ class Watch:
         if speaker != self._speaker:
             self._teller.anew()
             self._speaker = speaker
-            self._words = RestoredWords(self._restore) if self._restore is not None else None
         if delta.thinking:
             self._teller.thinking(delta.text)
-        elif self._words is None:
+        else:
             self._teller.text(delta.text)
-        elif text := self._words.hear(delta.text):
-            self._teller.text(text)
 
     def _speaks(self, retried: StepRetried) -> bool:
         return (retried.run_id, retried.round, retried.index) == self._speaker
