@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from podium.errors import Conflict, NotFound, StoreError, TakenOver
 from podium.process import this_process
 from podium.run import Run, RunStatus, timestamp
+from podium.store import NamedRequest
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
 from podium.store.sql import SqlRunStore
 from support.postgres import Postgres
@@ -195,6 +196,25 @@ async def test_a_run_whose_end_could_not_be_written_can_be_taken_up_again(
     await store.claim(run.id, ELSEWHERE)
     assert await store.is_performed(run.id)
     await store.close()
+
+
+async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_nothing_of_it(
+    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+) -> None:
+    paused, other, clock = two
+    run = make_run(status="running", answer=None)
+    request = NamedRequest(
+        owner="", name="n", digest="d", run_id=run.id, process=ELSEWHERE, created_at=""
+    )
+    await paused.names.give(request)
+    clock.second = 11  # a guardrail takes its time over the question, say
+    assert await other.names.take_up(await other.names.give(request), this_process())
+    await other.begin(replace(run, process=this_process()))
+    now = await other.load(run.id)
+    with pytest.raises(TakenOver, match=f"taken over by the process {this_process()}"):
+        await paused.begin(replace(run, process=ELSEWHERE))
+    assert await other.load(run.id) == now
+    await other.step(run.id, run.steps[0])
 
 
 async def test_a_beat_tells_which_runs_are_lost(

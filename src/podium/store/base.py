@@ -100,7 +100,8 @@ class RunStore(Protocol):
     claimed it since."""
 
     async def begin(self, run: Run) -> None:
-        """Write a run that begins or is resumed, with the rounds and steps it already has."""
+        """Write a run that begins or is resumed, with the rounds and steps it already has. One that
+        was not claimed here must be new: `TakenOver` is raised where another process began it."""
         ...
 
     async def plan(self, run_id: str, round_: Round) -> None:

@@ -143,9 +143,8 @@ class SqlRunStore:
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has."""
         async with self._transaction() as connection:
-            await self._claims.fence(connection, [run.id])
-            await self._write(connection, run)
-            await self._claims.note(connection, run.id)
+            await self._claims.enter(connection, run)
+            await self._write_contents(connection, [run])
 
     async def plan(self, run_id: str, round_: Round) -> None:
         """Write a round that was planned. Its steps are not written: `step` does that."""
@@ -303,9 +302,12 @@ class SqlRunStore:
         self, connection: AsyncConnection, *runs: Run, forget_after: str | None = None
     ) -> None:
         now = self._clock()
+        await self._put(connection, RUNS, [run_row(run, now, forget_after) for run in runs])
+        await self._write_contents(connection, runs)
+
+    async def _write_contents(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
         rounds = [round_row(run.id, round_) for run in runs for round_ in run.rounds]
         steps = [step_row(run.id, step) for run in runs for step in run.steps]
-        await self._put(connection, RUNS, [run_row(run, now, forget_after) for run in runs])
         await self._put(connection, ROUNDS, rounds)
         await self._put(connection, STEPS, steps)
         workers = [row for run in runs for row in worker_rows(run.id, run.steps)]

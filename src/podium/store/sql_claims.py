@@ -25,10 +25,14 @@ from podium.run import Run, timestamp
 from podium.store.base import RECENT_HOURS, Abandoned
 from podium.store.documents import plain, run_row
 from podium.store.sql_names import no_run
-from podium.store.tables import GOING_ON, RUNS
+from podium.store.tables import CLAIM_COLUMNS, GOING_ON, RUNS
+from podium.store.upsert import noting, replacing
 
 LOOKED_AT: Final = 1000
 """Runs that are looked at, at a time, for whether their processes are gone."""
+
+UNCLAIMED: Final = 0
+"""The number of a run that nobody has taken up since it was begun."""
 
 
 class Standing(NamedTuple):
@@ -98,12 +102,19 @@ class SqlClaims:
         self._numbers[run.id] = seen.number + 1
         self._ended.discard(run.id)
 
-    async def note(self, connection: AsyncConnection, run_id: str) -> None:
-        """A run was begun here without being taken up."""
-        self._ended.discard(run_id)
-        if run_id not in self._numbers:
-            query = select(RUNS.c.claims).where(RUNS.c.id == run_id)
-            self._numbers[run_id] = (await connection.execute(query)).scalar_one()
+    async def enter(self, connection: AsyncConnection, run: Run) -> None:
+        """Write the row of a run that begins. Only one that goes on here already may be there
+        before; any other was for somebody else to begin, too, who was quicker: `TakenOver` is
+        raised. It is the first statement of a transaction."""
+        row, dialect = run_row(run, self._clock()), connection.dialect.name
+        if run.id in self._numbers:
+            await self.fence(connection, [run.id])
+            await connection.execute(replacing(dialect, RUNS, CLAIM_COLUMNS), row)
+            self._ended.discard(run.id)
+            return
+        if (await connection.execute(noting(dialect, RUNS), row)).rowcount == 0:
+            raise await self._taken_over(connection, run.id)
+        self._numbers[run.id] = UNCLAIMED
 
     async def touch(
         self, connection: AsyncConnection, run_id: str, *, progress: bool = False
@@ -190,8 +201,11 @@ class SqlClaims:
     async def _check(self, connection: AsyncConnection, known: Sequence[str]) -> None:
         known = [run_id for run_id in known if run_id in self._numbers]
         for run_id in await self._lost(connection, known):
-            query = select(func.max(RUNS.c.process)).where(RUNS.c.id == run_id)
-            raise taken_over(run_id, (await connection.execute(query)).scalar_one())
+            raise await self._taken_over(connection, run_id)
+
+    async def _taken_over(self, connection: AsyncConnection, run_id: str) -> TakenOver:
+        query = select(func.max(RUNS.c.process)).where(RUNS.c.id == run_id)
+        return taken_over(run_id, (await connection.execute(query)).scalar_one())
 
 
 def taken(run_id: str, process: str) -> Conflict:
