@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from podium.engine import Execution
 from podium.errors import RequestRefused, Unavailable, WorkerError
 from podium.events import StepDelta, StepRetried
-from podium.request import Delta, Reply, Request
+from podium.request import Delta, Reply, Request, Tool, ToolCall, ToolResult
 from podium.usage import Usage
 from podium.workflow import Step, Workflow
 from support.stage import Actor, Stage
@@ -79,3 +79,22 @@ async def test_a_reply_that_nobody_hears_simply_starts_anew() -> None:
     execution = await Stage(watch=False).carry_out(PLAN, actor)
     assert execution.records[0].reply == "up"
     assert actor.requests[0] == actor.requests[1]
+
+
+async def test_words_before_the_use_of_tools_stand_when_the_call_after_it_is_made_again() -> None:
+    class Drawer:
+        tools: tuple[Tool, ...] = (Tool("look", "Looks it up", {"type": "object"}),)
+
+        async def call(self, call: ToolCall) -> ToolResult:
+            return ToolResult(call.id, "found it")
+
+    call = ToolCall("c1", "look", "{}")
+    replies: list[Reply | Exception] = [
+        Reply("Looking.", finish="tool", tool_calls=(call,)),
+        Unavailable("no"),
+        Reply("Found."),
+    ]
+    actor = Actor("a", lambda _: replies.pop(0), can=("tools",))
+    execution, text, kept = await told(Stage(toolbox=Drawer()), actor)
+    assert text == execution.records[0].reply == "Looking.\n\nFound."
+    assert kept == [len("Looking.")]

@@ -354,7 +354,7 @@ class StepWork:
         kept = 0
         if self._telling is not None:
             self._telling.break_off()
-            kept = len(self._telling.kept)
+            kept = len(self._telling.so_far) if self._telling.streams else 0
         scope = self._execution.scope
         if scope.emit is not None:
             round_ = self._execution.assignment.round
