@@ -152,7 +152,8 @@ class House:
         self, question: str, conductor: Conductor, options: Options, wishes: Wishes
     ) -> Run:
         """Answer with that conductor, and keep the run."""
-        async with journalled(self.store, self.pulse, wishes.get("emit")) as told:
+        emit = wishes.get("emit")
+        async with journalled(self.store, self.pulse, emit, begins=True) as told:
             return await self._runner(conductor, options.tier, told).run(
                 question,
                 history=wishes.get("history", ()),

@@ -17,17 +17,21 @@ log = logging.getLogger("podium")
 
 class Told(NamedTuple):
     """Who is told of a run: `emit` takes its events, and `on_record` waits until they are,
-    where the store says that nothing may be done before."""
+    where the store says that nothing may be done before; a run that begins there and cannot be
+    written is not begun: it raises `StoreError`."""
 
     emit: Emit
     on_record: Callable[[], Awaitable[None]] | None
 
 
 @asynccontextmanager
-async def journalled(store: RunStore, pulse: Pulse, emit: Emit | None) -> AsyncIterator[Told]:
-    """Where a run's events go: into the store, and to whoever watches. The pulse beats for the run
-    until it is kept. Should another process take the run over, it is stopped here, and `TakenOver`
-    is raised however far it had come: its end is for the other to tell."""
+async def journalled(
+    store: RunStore, pulse: Pulse, emit: Emit | None, *, begins: bool = False
+) -> AsyncIterator[Told]:
+    """Where a run's events go: into the store, and to whoever watches. The run `begins`, or is one
+    that the store has already. The pulse beats for the run until it is kept. Should another process
+    take the run over, it is stopped here, and `TakenOver` is raised however far it had come: its
+    end is for the other to tell."""
     performing = asyncio.current_task()
     assert performing is not None, "a run is performed by a task"
 
@@ -45,11 +49,16 @@ async def journalled(store: RunStore, pulse: Pulse, emit: Emit | None) -> AsyncI
         journal.emit(event)
         watched(event)
 
+    async def on_record() -> None:
+        await journal.drain()
+        if begins:
+            journal.insist()
+
     try:
         with pulse.of(journal):
             try:
                 try:
-                    yield Told(both, journal.drain if writes_first else None)
+                    yield Told(both, on_record if writes_first else None)
                 finally:
                     is_over = True
                     await _to_the_end(journal.close())

@@ -33,7 +33,7 @@ def test_of_a_store_that_fails_a_client_gets_a_sentence_and_the_log_the_rest(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     refusal = told(StoreError("cannot use the store /srv/podium.db: the disk is full; free some"))
-    assert refusal.status == 500
+    assert (refusal.status, refusal.retry_after) == (503, 1.0)
     assert "try again later" in str(refusal)
     assert "/srv" not in str(refusal)
     assert "/srv/podium.db: the disk is full" in caplog.text

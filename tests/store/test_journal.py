@@ -303,3 +303,34 @@ async def test_a_closed_journal_leaves_no_task_behind(
         journal.emit(event)
     await journal.close()
     assert asyncio.all_tasks() == before
+
+
+async def test_a_run_whose_beginning_could_not_be_written_can_be_refused(
+    noting: NotingStore, make_run: Callable[..., Run]
+) -> None:
+    begin, *rest = events(make_run("run_a"))
+    journal = Journal(noting)
+    noting.fault = StoreError("the database is away")
+    journal.emit(begin)
+    await journal.drain()
+    with pytest.raises(StoreError, match="away"):
+        journal.insist()
+    noting.fault = None
+    for event in rest:
+        journal.emit(event)
+    await journal.close()
+    assert noting.notes == []
+
+
+async def test_a_run_that_is_on_record_goes_on_whatever_fails_later(
+    noting: NotingStore, make_run: Callable[..., Run]
+) -> None:
+    begin, plan, *_ = events(make_run("run_a"))
+    journal = Journal(noting)
+    journal.emit(begin)
+    await journal.drain()
+    noting.fault = StoreError("the database is away")
+    journal.emit(plan)
+    await journal.drain()
+    journal.insist()
+    await journal.close()

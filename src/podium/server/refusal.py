@@ -46,7 +46,8 @@ Reason = Literal[
 ]
 """`invalid`: the body is at fault. `too_long`: it fits into no worker's window. `blocked`: a
 guardrail did not let it pass. `out_of_budget`: money or tokens are spent. `overloaded`: this server
-has too much to do. `upstream`: no worker could answer. `failed`: our own fault."""
+has too much to do, or cannot use its records. `upstream`: no worker could answer. `failed`: our own
+fault."""
 
 STATUS: Final = MappingProxyType[Reason, int](
     {
@@ -108,6 +109,8 @@ def refusal_of(error: Exception) -> Refusal:
     """The error as a client may be told of it; of a fault of our own, no more than its kind."""
     if isinstance(error, Refusal):
         return error
+    if isinstance(error, StoreError):
+        return _without_records(error)
     return Refusal("failed", f"the server failed: {type(error).__name__}")
 
 
@@ -155,15 +158,18 @@ def refusals() -> Iterator[None]:
         raise Refusal("invalid", str(error)) from error
     except WorkerError as error:
         raise Refusal("upstream", str(error), retry_after=error.retry_after) from error
-    except UnreadableRun as error:
-        LOGGER.error("%s", error)
-        raise Refusal("failed", _of_the_operators(error)) from error
-    except BudgetUnseen as error:
-        LOGGER.error("%s", error)
-        raise unseen_budget() from error
     except StoreError as error:
-        LOGGER.error("%s", error)
-        raise Refusal("failed", NO_RECORDS) from error
+        raise _without_records(error) from error
+
+
+def _without_records(error: StoreError) -> Refusal:
+    """What a client may know of a store that fails: whether to come back."""
+    LOGGER.error("%s", error)
+    if isinstance(error, UnreadableRun):
+        return Refusal("failed", _of_the_operators(error))
+    if isinstance(error, BudgetUnseen):
+        return unseen_budget()
+    return Refusal("overloaded", NO_RECORDS, retry_after=RETRY_SECONDS)
 
 
 def _of_the_configuration(error: ConfigError) -> Refusal:

@@ -49,6 +49,7 @@ class Journal:
         self._backlog: deque[Written] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._run_id: str | None = None
+        self._begun = False
         self._behind = False
         self._closed = False
         self._error: StoreError | None = None
@@ -67,6 +68,12 @@ class Journal:
     def taken_over(self) -> TakenOver | None:
         """Why nothing of the run is written any more, where another process performs it."""
         return self._taken_over
+
+    def insist(self) -> None:
+        """Raise the error where not even the run's beginning was written; nothing more is then."""
+        if not self._begun and self._error is not None:
+            self._closed = True
+            raise self._error
 
     def lose(self, error: TakenOver) -> None:
         """Another process performs the run: write nothing more, and say so."""
@@ -129,6 +136,7 @@ class Journal:
         match event:
             case RunStarted(run=run):
                 await self._store.begin(run)
+                self._begun = True
             case Planned(run_id=run_id, round=round_) | RoundDone(run_id=run_id, round=round_):
                 await self._store.plan(run_id, round_)
             case StepDone(run_id=run_id, step=step) | StepNoted(run_id=run_id, step=step):

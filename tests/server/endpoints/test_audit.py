@@ -135,7 +135,7 @@ async def test_an_act_whose_entry_cannot_be_written_is_not_done(
     async with serve(tmp_path) as server:
         monkeypatch.setattr(server.store.audit, "add", fails)
         response = await server.ask("Ada", method, path)
-        assert response.status_code == 500
+        assert response.status_code == 503
         assert SECRET not in response.text
         assert (await server.store.load(RUN)).id == RUN
 
@@ -149,7 +149,7 @@ async def test_a_sign_in_that_cannot_be_entered_gives_no_session(
     async with serve(tmp_path) as server:
         monkeypatch.setattr(server.store.audit, "add", fails)
         response = await server.client.post("/session", json={"key": server.made["Ada"].token})
-        assert response.status_code == 500
+        assert response.status_code == 503
         assert "set-cookie" not in response.headers
 
 

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from podium.budget import estimated_input_tokens
 from podium.document import run_document
+from podium.errors import StoreError
 from podium.request import Request
 from podium.run import Check, Run
 from podium.server.access import Visitor
@@ -205,7 +206,9 @@ class Visit:
         self._refusal = refusal
         if self.exchange.started:
             return
-        if self.bill.run is not None and self._asked is not None and self._asked.store:
+        if isinstance(refusal.__cause__, StoreError):  # the run may be one that was not begun
+            self.exchange.notes.pop("X-Podium-Run", None)
+        elif self.bill.run is not None and self._asked is not None and self._asked.store:
             self.exchange.notes["X-Podium-Run"] = self.bill.run.id
         document = self._dialect.refused(refusal)
         await self.exchange.respond_json(refusal.status, document, headers_of(refusal))
