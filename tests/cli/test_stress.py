@@ -85,6 +85,20 @@ def test_a_pool_that_does_not_bear_it_is_told_so(
     assert ended.complaint.startswith("the pool does not bear that; give workers a fallback")
 
 
+def test_what_an_open_breaker_refuses_is_no_call_that_failed(
+    podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stress, "FAULTS", Faults(server_error=1.0))
+    text = POOL + "[breaker]\nfailures = 3\ncooling_seconds = 60\n"
+    found = podium(
+        *("pool", "check", "--stress", "--runs", 9, "--yes", "--json"),
+        *("--pool", pool_file(tmp_path, text)),
+    ).json
+    calls = [worker["calls"] for worker in found["workers"]]
+    assert [worker["failed"] for worker in found["workers"]] == calls
+    assert found["retries"] <= sum(calls) < 27
+
+
 def test_a_bill_that_is_not_what_workers_said_is_told(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,8 @@ HEADINGS: Final = ("worker", "calls", "faults", "failed", "took over", "breaker 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StressedWorker:
-    """What one worker went through. `took_over` are the steps that it did for another."""
+    """What one worker went through. `failed` are calls that were made: what an open breaker
+    refused was none. `took_over` are the steps that it did for another."""
 
     worker: str
     calls: int
@@ -188,7 +189,7 @@ def _summed(
     taken_over = Counter(
         step.answered_by for step in steps if step.answered_by not in ("", step.worker)
     )
-    failed = Counter(call.worker for call in calls if call.error is not None)
+    failed = Counter(call.worker for call in calls if call.error is not None and call.was_made)
     prices = {each.profile.name: each.profile.price for each in heard}
     misstated = 0
     for each in heard:
@@ -204,7 +205,7 @@ def _summed(
         retries=sum(
             max(0, count - 1)
             for step in steps
-            for count in Counter(call.worker for call in step.attempts).values()
+            for count in Counter(call.worker for call in step.attempts if call.was_made).values()
         ),
         fallbacks=taken_over.total(),
         openings=openings.total(),
