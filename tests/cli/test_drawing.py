@@ -12,12 +12,22 @@ import pytest
 from rich.console import Console
 
 from cli.support import REPOSITORY, Vendor
-from podium import AsyncPodium, Plan, ScriptedWorker, Situation, Step, Workflow
+from podium import (
+    AsyncPodium,
+    Guardrail,
+    Plan,
+    Redaction,
+    ScriptedWorker,
+    Situation,
+    Step,
+    Workflow,
+)
 from podium.cli.drawing import SPINNER, LiveTree, wrapped
 from podium.cli.scene import Scene
+from podium.conductor import FixedConductor
 from podium.engine import RetryPolicy
 from podium.errors import Unavailable
-from podium.events import Event, StepDelta, StepDone, StepRetried, StepStarted
+from podium.events import Event, RunDone, StepDelta, StepDone, StepRetried, StepStarted
 from podium.runner import ConductorWorker
 from podium.worker import Caller
 
@@ -84,6 +94,21 @@ def test_before_there_is_a_plan_the_conductor_is_seen_planning(events: list[Even
     canvas.tree.tell(events[0])
     canvas.now = 2.5
     assert canvas.picture() == "⠴ two-levels is planning, 2.5 s\n"
+
+
+async def test_what_guardrails_did_is_seen_to_the_question_and_to_replies() -> None:
+    seen: list[Event] = []
+    guard = Guardrail("privacy", Redaction())
+    workers = [ScriptedWorker("a", "Ask bob@example.com.")]
+    conductor = FixedConductor(Workflow((Step("a", "say"),)))
+    async with AsyncPodium(workers, conductor, guardrails=[guard]) as podium:
+        await podium.ask("Who is ada@example.com?", emit=seen.append)
+    canvas = Canvas()
+    canvas.tree.tell(seen[0])
+    first = "the guardrail privacy redacted the question: 1 × e-mail"
+    assert canvas.picture().splitlines()[0] == first
+    lines = canvas.after(seen, RunDone).splitlines()
+    assert lines[:2] == [first, "the guardrail privacy redacted the reply: 1 × e-mail"]
 
 
 def test_a_running_step_shows_who_does_what_what_it_reads_and_how_long(

@@ -15,8 +15,9 @@ from rich.tree import Tree
 
 from podium.cli.scene import RoundView, RunView, Scene, State, StepView
 from podium.cli.text import clean, one_line, reads, seconds
-from podium.cli.wording import ending, plan_line, took, total
+from podium.cli.wording import check_line, ending, plan_line, took, total
 from podium.events import Event
+from podium.run import Check
 
 REDRAWS_A_SECOND: Final = 10
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -75,7 +76,8 @@ class LiveTree:
         run = self._scene.top
         if run is None:
             return Text("")
-        parts: list[RenderableType] = [self._tree(run, round_) for round_ in [*run.rounds]]
+        parts: list[RenderableType] = [_guarded(check) for check in [*run.checks]]
+        parts += [self._tree(run, round_) for round_ in [*run.rounds]]
         if run.is_planning:
             parts.append(self._planning(run))
         if run.ended:
@@ -89,6 +91,8 @@ class LiveTree:
         for step in view.steps:
             branch = tree.add(self._step(step))
             if step.nested is not None:
+                for check in [*step.nested.checks]:
+                    branch.add(_guarded(check))
                 for nested in [*step.nested.rounds]:
                     branch.add(self._tree(step.nested, nested))
                 if step.nested.is_planning:
@@ -137,7 +141,7 @@ class LiveTree:
 
     def _height(self, run: RunView) -> int:
         """The lines that are left for the answer below the tree."""
-        taken = sum(1 + 2 * len(view.steps) for view in run.rounds) + 3
+        taken = len(run.checks) + sum(1 + 2 * len(view.steps) for view in run.rounds) + 3
         return max(LEAST_ANSWER_LINES, self._console.height - taken)
 
     def _answer(self, height: int) -> Text:
@@ -151,6 +155,10 @@ def wrapped(text: str, console: Console | None = None) -> str:
     console = console or Console()
     lines = Text(clean(text)).wrap(console, console.width, overflow="fold")
     return "\n".join(line.plain.rstrip() for line in lines)
+
+
+def _guarded(check: Check) -> Text:
+    return _line(check_line(check), "yellow")
 
 
 def _line(text: str, style: str) -> Text:

@@ -23,6 +23,8 @@ class Lines:
         match event:
             case RunStarted(run):
                 self._runs[run.id] = run
+                for check in run.checks:  # what guardrails did to the question
+                    self._say(run, check_line(check))
                 for round_ in run.rounds:  # a resumed run begins with what it had
                     self.tell(Planned(run.id, round_))
             case Planned(run_id, round_):

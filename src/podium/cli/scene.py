@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from podium.events import (
     Event,
+    GuardrailActed,
     Planned,
     RoundDone,
     RunDone,
@@ -21,7 +22,7 @@ from podium.events import (
     StepRetried,
     StepStarted,
 )
-from podium.run import Round, Run, StepRecord, StepStatus
+from podium.run import Check, Round, Run, StepRecord, StepStatus
 from podium.workflow import Step
 
 State = StepStatus | Literal["waiting", "running"]
@@ -54,12 +55,14 @@ class RoundView:
 
 @dataclass(slots=True)
 class RunView:
-    """A run as it stands. `parent` is the run it is nested in, and that run's step."""
+    """A run as it stands. `parent` is the run it is nested in, and that run's step; `checks` are
+    what guardrails have done."""
 
     run: Run
     since: float
     parent: tuple[str, int] | None = None
     rounds: list[RoundView] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
     ended: bool = False
 
     @property
@@ -104,6 +107,8 @@ class Scene:
             case StepDone(run_id, record):
                 step = self._runs[run_id].step(record.index)
                 step.state, step.record = record.status, record
+            case GuardrailActed(run_id, check):
+                self._runs[run_id].checks.append(check)
             case RunDone(run):
                 view = self._runs[run.id]
                 view.run, view.ended = run, True
@@ -111,7 +116,7 @@ class Scene:
                 pass
 
     def _begin(self, event: RunStarted) -> None:
-        view = RunView(event.run, self.clock(), event.parent)
+        view = RunView(event.run, self.clock(), event.parent, checks=[*event.run.checks])
         for round_ in event.run.rounds:
             self._plan(view, round_)
         self._runs[event.run_id] = view
