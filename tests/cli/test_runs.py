@@ -48,7 +48,8 @@ def test_every_run_is_listed_the_newest_first(podium: Podium, asked: str) -> Non
 
 def test_a_list_can_be_narrowed(podium: Podium, asked: str) -> None:
     podium("ask", "--pool", SCRIPTED_POOL, "Why?")
-    assert len(podium("runs", "list", "--json", "--limit", "1").json) == 1
+    for option in ("--limit", "-n"):
+        assert len(podium("runs", "list", "--json", option, "1").json) == 1
     assert [run["run_id"] for run in podium("runs", "list", "--json", "--text", "TEA").json] == [
         asked
     ]

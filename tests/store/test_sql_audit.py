@@ -24,6 +24,8 @@ async def test_entries_are_kept_in_order_and_found_by_moment_and_by_who(store: S
     assert (first.number, first.subject, first.facts) == (1, "key_1", '{"days": 3}')
     assert [entry.act for entry in await log.entries()] == ["key revoked", "key created"]
     assert [entry.number for entry in await log.entries(who="user:ada")] == [1]
+    assert [entry.number for entry in await log.entries(who="ada")] == [1]
+    assert await log.entries(who="user:user:ada") == []
     assert [entry.number for entry in await log.entries(who="bob\ud800")] == [2]
     assert [entry.number for entry in await log.entries(act="key revoked")] == [2]
     assert [entry.number for entry in await log.entries(before=2)] == [1]

@@ -39,10 +39,10 @@ def list_(
     ] = None,
     who: Annotated[
         str | None,
-        typer.Option(metavar="WHO", help="Only of a key, by its id or name, or of user:NAME."),
+        typer.Option(metavar="WHO", help="Only of a key, by its id or name, or of a user."),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="At most so many, the newest.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many, the newest.")
     ] = 100,
     json: options.JsonList = False,
     config: options.Config = None,

@@ -39,7 +39,9 @@ MOST_RESUMED: Final = 1000
 
 @app.command("list")
 def list_(
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="The most runs to list.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="The most runs to list.")
+    ] = 20,
     status: Annotated[
         RunStatus | None,
         typer.Option(

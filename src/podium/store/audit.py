@@ -38,6 +38,10 @@ FIRST: Final = "0" * 64
 """What the first entry has in place of the digest of the one before."""
 
 
+USER: Final = "user:"
+"""What stands before the name of a user of a machine."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
     """An act, before it is entered. `who` is a key's id or a user of this machine, `name` what
@@ -92,7 +96,8 @@ class AuditLog(Protocol):
         before: int | None = None,
         limit: int = 100,
     ) -> list[Entry]:
-        """Entries from a moment on, of somebody by id or name, the newest first."""
+        """Entries from a moment on, of somebody by id or name, the newest first. A user is found
+        with and without `user:`."""
         ...
 
     async def verify(self) -> Verification:
@@ -142,7 +147,11 @@ def of_this_machine(act: Act, subject: str = "", facts: Facts | None = None) -> 
     except (KeyError, OSError):  # a container may have no name for its user
         user = "unknown"
     return Deed(
-        act=act, who=f"user:{user}", subject=subject, origin=socket.gethostname(), facts=facts or {}
+        act=act,
+        who=f"{USER}{user}",
+        subject=subject,
+        origin=socket.gethostname(),
+        facts=facts or {},
     )
 
 

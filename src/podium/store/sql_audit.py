@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import Connection, insert, or_, select
 
-from podium.store.audit import FIRST, Deed, Entry, Verification, entered, verified
+from podium.store.audit import FIRST, USER, Deed, Entry, Verification, entered, verified
 from podium.store.documents import plain
 from podium.store.sql_keys import Transaction
 from podium.store.tables import AUDIT
@@ -53,7 +53,10 @@ class SqlAuditLog:
         if since is not None:
             query = query.where(AUDIT.c.at >= since)
         if who is not None:
-            query = query.where(or_(AUDIT.c.who == plain(who), AUDIT.c.name == plain(who)))
+            known = plain(who)
+            query = query.where(
+                or_(AUDIT.c.who.in_((known, f"{USER}{known}")), AUDIT.c.name == known)
+            )
         if act is not None:
             query = query.where(AUDIT.c.act == act)
         if before is not None:
