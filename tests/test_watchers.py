@@ -109,12 +109,30 @@ class First(NullStore):
             self.done_before.append(self.worker.calls)
 
 
-@pytest.mark.parametrize("fails", [False, True])
-async def test_a_store_that_must_have_a_run_first_has_it_and_its_plan_before_the_first_call(
-    fails: bool,
-) -> None:
+async def test_a_store_that_must_have_a_run_first_has_it_and_its_plan_before_the_first_call() -> (
+    None
+):
     worker = ScriptedWorker("solo", "done")
-    store = First(worker, fails=fails)
+    store = First(worker)
     async with AsyncPodium([worker], store=store) as podium:
         run = await podium.run(WORKFLOW, "Why?")
-    assert (run.status, store.done_before) == ("answered", [0] if fails else [0, 0])
+    assert (run.status, store.done_before) == ("answered", [0, 0])
+
+
+async def test_where_a_store_must_have_a_run_first_and_cannot_nothing_is_done_for_it() -> None:
+    worker = ScriptedWorker("solo", "done")
+    async with AsyncPodium([worker], store=First(worker, fails=True)) as podium:
+        with pytest.raises(StoreError, match="the disk is full"):
+            await podium.run(WORKFLOW, "Why?")
+    assert worker.calls == 0
+
+
+async def test_a_run_that_such_a_store_has_goes_on_though_its_plan_cannot_be_written() -> None:
+    class Forgetful(First):
+        async def plan(self, run_id: str, round_: Round) -> None:
+            raise StoreError("the database is away")
+
+    worker = ScriptedWorker("solo", "done")
+    async with AsyncPodium([worker], store=Forgetful(worker)) as podium:
+        run = await podium.run(WORKFLOW, "Why?")
+    assert (run.status, worker.calls) == ("answered", 1)
