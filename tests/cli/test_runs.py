@@ -210,6 +210,28 @@ def test_a_run_that_is_still_being_performed_is_not_deleted(
     assert podium("runs", "delete", asked).code == 0
 
 
+def test_a_run_whose_process_is_gone_was_cut_off_and_says_how_to_go_on(
+    podium: Podium, asked: str, home: Path
+) -> None:
+    perform_by(this_process(), home)
+    assert podium("runs", "list").out.split()[3] == "running"
+    shown = podium("runs", "show", asked)
+    assert "\nrunning: " in shown.out
+    assert "its process is gone" not in shown.out
+    assert podium("runs", "list", "--json").json[0]["is_performed"] is True
+    perform_by(f"{this_process().rpartition(':')[0]}:999999999", home)
+    listed = podium("runs", "list")
+    assert listed.out.split()[3:5] == ["cut", "off"]
+    assert listed.complaint.endswith("the next server goes on with it, or podium runs resume ID")
+    shown = podium("runs", "show", asked)
+    assert "\ncut off: " in shown.out
+    assert (
+        f"its process is gone; the next server goes on with it, or podium runs resume {asked}\n"
+    ) in shown.out
+    (listed_as,) = podium("runs", "list", "--json").json
+    assert (listed_as["status"], listed_as["is_performed"]) == ("running", False)
+
+
 def test_a_run_that_cannot_be_read_can_be_deleted(podium: Podium, asked: str, home: Path) -> None:
     with sqlite3.connect(home / "podium.db") as database:
         database.execute("UPDATE runs SET document = json_set(document, '$.version', 99)")

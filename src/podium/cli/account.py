@@ -16,9 +16,10 @@ from podium.run import Attempt, Check, Round, Run, StepRecord
 INDENT: Final = "  "
 
 
-def account(run: Run, *, prompts: bool = False) -> Iterator[str]:
+def account(run: Run, *, prompts: bool = False, cut_off: bool = False) -> Iterator[str]:
     """The lines of a run but for its answer. With `prompts`, also what the conductor wrote and
-    what each worker was shown, word for word."""
+    what each worker was shown, word for word. `cut_off` says that it goes on no longer, though its
+    record has no end."""
     yield f"question: {clean(run.question)}"
     yield f"asked: {local_time(run.created_at)}, tier {run.tier}"
     yield from _of_checks(run.checks, "")
@@ -26,7 +27,7 @@ def account(run: Run, *, prompts: bool = False) -> Iterator[str]:
         yield ""
         yield from _of_round(run, round_, prompts)
     yield ""
-    yield one_line(total(run))
+    yield one_line(total(run, cut_off=cut_off))
     if run.error is not None:
         yield f"error: {one_line(run.error)}"
 

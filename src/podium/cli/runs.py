@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
@@ -25,6 +26,7 @@ from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, conductor_of, settings_for
 from podium.cli.showing import deliver, onlooker
 from podium.cli.text import local_time, money, seconds, shortened, tokens
+from podium.cli.wording import CUT_OFF
 from podium.document import run_document, summary_document
 from podium.errors import StoreError, UsageError
 from podium.run import Run, RunStatus, Tier
@@ -81,7 +83,8 @@ def list_(
     """List runs, the newest first.
 
     With --json, too, only the first 500 characters of a question and an answer are listed;
-    podium runs show ID --json has all of both.
+    podium runs show ID --json has all of both. In the list, is_performed says
+    of a run that is running whether its process is still at work on it.
     """
     wanted = RunFilter(
         text=text,
@@ -93,12 +96,20 @@ def list_(
         since=since and since.astimezone(),
         until=until and until.astimezone(),
     )
-    found = _read(config, lambda store: store.list(wanted, limit=limit))
+    found, performed = _read(config, lambda store: _listed(store, wanted, limit))
     if json:
-        say_json([summary_document(summary) for summary in found])
+        say_json(
+            [{**summary_document(each), "is_performed": each.id in performed} for each in found]
+        )
         return
+    cut_off = [each.id for each in found if each.status == "running" and each.id not in performed]
     for summary in found:
-        say(_summary_line(summary))
+        say(_summary_line(summary, CUT_OFF if summary.id in cut_off else summary.status))
+    if cut_off:
+        complain(
+            f"of what was cut off, the process is gone; the next server goes on with it, or "
+            f"{_resuming('ID', config)}"
+        )
     if not found and wanted != EVERY_RUN:
         complain("no run matches; see all that there are with: podium runs list")
     elif not found:
@@ -120,12 +131,15 @@ def show(
     """Show a run: its plans, every step's reply, nested runs, and the answer."""
     if json and prompts:
         raise UsageError("--json has no prompts; podium runs export writes all of a run as JSON")
-    run = _load(run_id, config)
+    run, is_performed = _read(config, lambda store: _loaded(store, run_id))
     if json:
         say_json(run_document(run))
         return
-    for line in account(run, prompts=prompts):
+    cut_off = run.status == "running" and not is_performed
+    for line in account(run, prompts=prompts, cut_off=cut_off):
         say(line)
+    if cut_off:
+        say(f"its process is gone; the next server goes on with it, or {_resuming(run.id, config)}")
     if run.answer is not None:
         say(f"\n{run.answer}")
 
@@ -276,6 +290,27 @@ async def _delete(store: RunStore, named: str) -> str:
     return run.id
 
 
+async def _listed(
+    store: RunStore, wanted: RunFilter, limit: int
+) -> tuple[list[RunSummary], set[str]]:
+    """The runs that are wanted, and which of them a process is at work on."""
+    found = await store.list(wanted, limit=limit)
+    going_on = [each.id for each in found if each.status == "running"]
+    return found, {run_id for run_id in going_on if await store.is_performed(run_id)}
+
+
+async def _loaded(store: RunStore, run_id: str) -> tuple[Run, bool]:
+    """The run, and whether a process is at work on it."""
+    run = await store.load(run_id)
+    return run, run.status == "running" and await store.is_performed(run.id)
+
+
+def _resuming(run_id: str, config: Path | None) -> str:
+    """The command that goes on with a run that was cut off."""
+    given = f" --config {shlex.quote(str(config))}" if config is not None else ""
+    return f"podium runs resume {run_id}{given}"
+
+
 def _load(run_id: str, config: Path | None) -> Run:
     return _read(config, lambda store: store.load(run_id))
 
@@ -284,10 +319,10 @@ def _read(config: Path | None, work: Callable[[RunStore], Awaitable[Result]]) ->
     return with_store(config, work, to_read=True)
 
 
-def _summary_line(summary: RunSummary) -> str:
+def _summary_line(summary: RunSummary, status: str) -> str:
     when = local_time(summary.created_at)
     used = ""
     if summary.calls is not None:
         took = seconds(summary.seconds or 0.0)
         used = f" ({tokens(summary.total_tokens)}, {money(summary.cost_usd)}, {took})"
-    return f"{summary.id}  {when}  {summary.status:<11}  {shortened(summary.question, 60)}{used}"
+    return f"{summary.id}  {when}  {status:<11}  {shortened(summary.question, 60)}{used}"

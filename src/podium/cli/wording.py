@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from podium.cli.text import counted, money, reads, seconds, tokens_of
 from podium.run import Check, Round, Run, StepRecord, total_usage
 from podium.workflow import Step
@@ -49,11 +51,16 @@ def check_line(check: Check) -> str:
     return f"the guardrail {check.guardrail} {check.deed} the {check.place}{why}{by}"
 
 
-def total(run: Run) -> str:
+CUT_OFF: Final = "cut off"
+"""What a run is, in place of `running`, whose process is gone."""
+
+
+def total(run: Run, *, cut_off: bool = False) -> str:
     """How a run ended and what it used, the conductor's part shown apart."""
     planning = run.orchestration.total_tokens
     used = tokens_of(run.usage)
     if planning and run.usage.total_tokens:
         used += f" ({planning:,} of them for planning)"
     parts = (counted(len([*run.calls]), "call"), used, money(run.cost_usd))
-    return f"{run.status}: {', '.join(parts)}, {seconds(run.spent.seconds)}, {run.id}"
+    status = CUT_OFF if cut_off else run.status
+    return f"{status}: {', '.join(parts)}, {seconds(run.spent.seconds)}, {run.id}"
