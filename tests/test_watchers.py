@@ -12,10 +12,17 @@ import pytest
 
 from podium import AsyncPodium, ScriptedWorker, Step, Workflow
 from podium.errors import StoreError, TakenOver
-from podium.request import Reply, Request
+from podium.events import Event, RunStarted
+from podium.guardrails import Checked, Guardrail, Pass
+from podium.process import this_process
+from podium.request import Reply, Request, Terms, Tool, ToolCall, ToolResult
 from podium.run import Round, Run
-from podium.store import NullStore
+from podium.server.records.keeper import Keeper
+from podium.store import NullStore, Pulse
 from podium.store.sql import SqlRunStore
+from podium.usage import Usage
+from podium.watchers import journalled
+from support.stage import Actor
 
 WORKFLOW = Workflow((Step("solo", "first"), Step("solo", "second", "all")))
 
@@ -85,6 +92,64 @@ async def test_a_run_that_is_lost_at_its_very_end_is_not_told_as_if_it_were_kept
             with pytest.raises(TakenOver):
                 await podium.run(WORKFLOW, "Why?")
     assert (await other.load("last")).status == "running"
+
+
+TOOL = Tool("look", "looks", {"type": "object"})
+
+
+def looking(request: Request) -> Reply:
+    """Ask for the tool first, and answer then."""
+    if request.messages[-1].role == "tool":
+        return Reply("done", Usage(1, 1, 0, 0, 0))
+    call = ToolCall("call_1", "look", "{}")
+    return Reply("", Usage(1, 1, 0, 0, 0), finish="tool", tool_calls=(call,))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_resumed_again(
+    tmp_path: Path, keeps: bool
+) -> None:
+    looks, is_looking = 0, asyncio.Event()
+
+    async def slow_at_results(checked: Checked) -> Pass:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            is_looking.set()
+            await asyncio.sleep(60)
+        return Pass()
+
+    keeper = Keeper(await SqlRunStore.open(tmp_path / "podium.db"))
+
+    def emit(event: Event) -> None:
+        if isinstance(event, RunStarted) and not keeps:
+            keeper.leave_out(event.run)
+
+    guardrail = Guardrail("slow", slow_at_results, places=("question",))
+    worker = Actor("solo", looking, can=("tools",))
+    async with AsyncPodium([worker], store=keeper, guardrails=[guardrail]) as podium:
+        waiting = await podium.ask("Why?", terms=Terms(tools=(TOOL,)), emit=emit)
+        results = [ToolResult(waiting.waiting_for[0].id, "found")]
+        resuming = asyncio.create_task(podium.resume(waiting, results=results))
+        await is_looking.wait()
+        resuming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await resuming
+        assert (await keeper.load(waiting.id)).status == "waiting"
+        assert (await podium.resume(waiting, results=results)).answer == "done"
+    await keeper.close()
+
+
+async def test_the_pulse_beats_for_a_run_that_was_claimed_before_it_begins_again(
+    stores: list[SqlRunStore],
+) -> None:
+    async with AsyncPodium([ScriptedWorker("solo", "done")], store=stores[0]) as podium:
+        run = await podium.ask("Why?")
+    pulse = Pulse(stores[0])
+    claimed = await stores[0].claim(run.id, this_process())
+    async with journalled(stores[0], pulse, None, claimed=claimed):
+        assert [journal.run_id for journal in pulse._journals] == [run.id]
+    assert await stores[1].load(run.id) == run, "it did not begin again"
 
 
 class First(NullStore):

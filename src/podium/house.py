@@ -14,7 +14,7 @@ from podium.assembly import Assembly
 from podium.budget import Account, Budget
 from podium.conductor import Conductor, FixedConductor, GivenConductor, for_tier
 from podium.engine import Switchboard, Toolbox, servers_of
-from podium.errors import ConfigError, Conflict, NotFound, TakenOver, UsageError
+from podium.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.events import Emit
 from podium.exclusion import check_excluded, excludable
 from podium.guardrails.memory import HookMemory
@@ -109,9 +109,10 @@ class House:
         is at work on it."""
         claimed = await self._claimed(run, takeover=takeover)
         self.taken_up.add(claimed.id)
+        watching = journalled(self.store, self.pulse, emit, claimed=claimed, hands_back=takeover)
         try:
-            conductor = _conductor_of(claimed, self.assembly.conductor)
-            async with journalled(self.store, self.pulse, emit) as told:
+            async with watching as told:
+                conductor = _conductor_of(claimed, self.assembly.conductor)
                 return await self._runner(conductor, claimed.tier, told).resume(
                     claimed,
                     results=results,
@@ -121,11 +122,6 @@ class House:
                     emit=told.emit,
                     stream=stream,
                 )
-        except TakenOver:  # it is another's, and is not let go of but lost
-            raise
-        except UsageError:  # it was refused before it began again, and stays as it was
-            await self._let_go(claimed)
-            raise
         finally:
             self.taken_up.discard(claimed.id)
 
@@ -144,16 +140,11 @@ class House:
             )
         return run
 
-    async def _let_go(self, claimed: Run) -> None:
-        if await self.store.is_performed(claimed.id):
-            await self.store.finish(claimed)
-
     async def _answer(
         self, question: str, conductor: Conductor, options: Options, wishes: Wishes
     ) -> Run:
         """Answer with that conductor, and keep the run."""
-        emit = wishes.get("emit")
-        async with journalled(self.store, self.pulse, emit, begins=True) as told:
+        async with journalled(self.store, self.pulse, wishes.get("emit")) as told:
             return await self._runner(conductor, options.tier, told).run(
                 question,
                 history=wishes.get("history", ()),

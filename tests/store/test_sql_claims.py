@@ -51,13 +51,62 @@ async def test_a_run_is_taken_up_as_it_was_and_is_running_from_then_on(
     assert (await store.list())[0].status == "running"
 
 
-async def test_a_run_that_was_taken_up_is_let_go_by_writing_it_as_it_was(
+async def test_a_run_that_was_taken_up_and_is_let_go_is_as_it_was(
     store: RunStore, make_run: Callable[..., Run]
 ) -> None:
     await store.finish(make_run(status="waiting"))
     run = await store.claim("last", this_process())
-    await store.finish(run)
+    await store.let_go(run)
+    assert await store.load("last") == run
+    await store.let_go(replace(run, question="Another?"))
     assert await store.claim("last", this_process()) == run
+
+
+async def test_a_run_that_is_only_held_is_not_kept_because_it_was_let_go(
+    place: str, make_run: Callable[..., Run]
+) -> None:
+    clock = Clock()
+    store = await SqlRunStore.open(place, clock=clock)
+    await store.hold(make_run(status="waiting"), at(10))
+    await store.let_go(await store.claim("last", this_process()))
+    clock.second = 11
+    assert await store.delete_held() == 1
+    await store.close()
+
+
+async def test_a_run_that_was_cut_off_and_is_let_go_is_for_whoever_looks_next(
+    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+) -> None:
+    here, other, clock = two
+    await other.begin(replace(make_run(status="running", answer=None), process=ELSEWHERE))
+    clock.second = 11
+    await here.let_go(await here.claim("last", this_process(), takeover=True))
+    assert [len(await store.abandoned(9)) for store in two[:2]] == [1, 1]
+    assert await here.beat([make_run().id]) == []
+    with pytest.raises(TakenOver):
+        await other.step(make_run().id, make_run().steps[0])
+
+
+async def test_whoever_is_cut_off_while_taking_a_run_up_keeps_nobody_from_it(
+    two: tuple[SqlRunStore, SqlRunStore, Clock],
+    make_run: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, _, clock = two
+    await here.finish(make_run(status="waiting"))
+    take = here._claims.take
+
+    async def cut_off(*arguments: Any, **named: Any) -> None:
+        await take(*arguments, **named)
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as cutting:
+        cutting.setattr(here._claims, "take", cut_off)
+        with pytest.raises(asyncio.CancelledError):
+            await here.claim("last", this_process())
+    assert not await here.is_performed(make_run().id)
+    clock.second = 11
+    assert (await here.claim("last", this_process())).status == "waiting"
 
 
 async def test_of_two_processes_one_takes_the_run_up(

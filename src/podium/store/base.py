@@ -124,11 +124,16 @@ class RunStore(Protocol):
 
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """Take a run up for that process: it is running from now on, and is given as it was
-        before. To let go of it again, `finish` it as it was. A `takeover` is counted on the run.
+        before. A `takeover` is counted on the run.
 
         A run is named as for `load`. Raises `Conflict` where somebody else performs it, or has
         taken it up at the same moment, and `NotFound` and `UsageError` as `load` does.
         """
+        ...
+
+    async def let_go(self, run: Run) -> None:
+        """Have a run that was claimed here, and has not begun again, be as it was before; one that
+        was cut off is for whoever looks next. Nothing is done to any other."""
         ...
 
     async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
@@ -205,6 +210,9 @@ class NullStore:
     async def claim(self, run_id: str, process: str, *, takeover: bool = False) -> Run:
         """There is never such a run."""
         raise NotFound(f"no run {run_id!r}: runs are not being stored")
+
+    async def let_go(self, run: Run) -> None:
+        """There is never such a run."""
 
     async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Forget it."""

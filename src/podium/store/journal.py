@@ -33,7 +33,7 @@ Written = RunStarted | Planned | StepNoted | StepDone | RoundDone | RunDone
 
 class Journal:
     """Writes one run down as it happens. Runs nested in it are part of its steps. `lost` is called
-    once, where another process has taken the run over."""
+    once, where another process has taken the run over. `run_id` is the run's, where it is known."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Journal:
         *,
         backlog: int = BACKLOG,
         lost: Callable[[TakenOver], None] | None = None,
+        run_id: str | None = None,
     ) -> None:
         self._store = store
         self._lost = lost
@@ -48,7 +49,7 @@ class Journal:
         self._limit = backlog
         self._backlog: deque[Written] = deque()
         self._writer: asyncio.Task[None] | None = None
-        self._run_id: str | None = None
+        self._run_id = run_id
         self._begun = False
         self._behind = False
         self._closed = False
@@ -56,7 +57,7 @@ class Journal:
 
     @property
     def run_id(self) -> str | None:
-        """The run that it keeps, once that has begun."""
+        """The run that it keeps, once that is known."""
         return self._run_id
 
     @property

@@ -193,7 +193,16 @@ class SqlRunStore:
         # has read something older.
         async with self._transaction() as connection:
             await self._claims.take(connection, run, seen, process, takeover=takeover)
+        self._claims.has_taken(run.id, seen)  # not before: who is cut off meanwhile has nothing
         return run
+
+    async def let_go(self, run: Run) -> None:
+        """Have a run that was claimed here, and has not begun again, be as it was before."""
+        try:
+            async with self._transaction() as connection:
+                await self._claims.let_go(connection, run)
+        finally:  # what could not be written, others find when the lease is over
+            self._claims.drop([run.id])
 
     async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Write down that these runs are still being performed."""

@@ -99,8 +99,21 @@ class SqlClaims:
         claim = update(RUNS).where(RUNS.c.id == run.id, unchanged).values(row)
         if (await connection.execute(claim)).rowcount == 0:
             raise taken(run.id, "another")
-        self._numbers[run.id] = seen.number + 1
-        self._ended.discard(run.id)
+
+    def has_taken(self, run_id: str, seen: Standing) -> None:
+        """The run, which stood so, was taken up here."""
+        self._numbers[run_id] = seen.number + 1
+        self._ended.discard(run_id)
+
+    async def let_go(self, connection: AsyncConnection, run: Run) -> None:
+        """Have the run be as it was before it was taken up, unless it is another's now."""
+        if run.id not in self._numbers:
+            return
+        before = replace(run, process="") if run.status == "running" else run
+        row = run_row(before, self._clock())
+        del row["forget_after"]  # it is not more to be kept than before
+        mine = (RUNS.c.id == run.id) & (RUNS.c.claims == self._numbers[run.id])
+        await connection.execute(update(RUNS).where(mine).values(row))
 
     async def enter(self, connection: AsyncConnection, run: Run) -> None:
         """Write the row of a run that begins. Only one that goes on here already may be there

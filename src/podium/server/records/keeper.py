@@ -190,6 +190,14 @@ class Keeper:
             raise StoreError(f"{run_id} cannot be taken up before its end so far is stored")
         return await self._store.claim(run_id, process, takeover=takeover)
 
+    async def let_go(self, run: Run) -> None:
+        """Have a run that was taken up, and has not begun again, be as it was before."""
+        if run.id in self._left_out:
+            self._left_out.discard(run.id)
+            self._hold(run)
+            return
+        await self._store.let_go(run)
+
     async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Write down that these runs are still being performed, so far as they are written."""
         written = [run_id for run_id in run_ids if run_id not in self._unwritten]

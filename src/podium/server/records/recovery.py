@@ -26,7 +26,6 @@ from podium.errors import (
     UnreadableRun,
     UsageError,
 )
-from podium.events import Event, RunDone
 from podium.pool import Pool
 from podium.process import this_process
 from podium.run import Run
@@ -34,7 +33,6 @@ from podium.server.access import Door
 from podium.server.access.places import Places
 from podium.server.logs import LOGGER
 from podium.server.records.archive import Archive
-from podium.server.records.broadcast import Broadcast
 from podium.server.records.metrics import Metrics
 from podium.server.refusal import Refusal
 from podium.store import Abandoned
@@ -153,26 +151,13 @@ class Recovery:
             )
             return
         LOGGER.info("took over a run that was cut off", extra={"run": run.id})
-        heard = _LastHeard(parts.archive.broadcast)
         async with parts.door.account_for(run) as account:
-            try:
-                ended = await parts.podium.resume(
-                    run.id, account=account, emit=heard, takeover=True
-                )
-            except asyncio.CancelledError:
-                if heard.run is not None:
-                    await self._hand_back(heard.run)
-                raise
+            ended = await parts.podium.resume(
+                run.id, account=account, emit=parts.archive.broadcast, takeover=True
+            )
         parts.metrics.recovered.add(ended.status)
         parts.metrics.runs.add(ended.status)
         await self._enter(ended)
-
-    async def _hand_back(self, run: Run) -> None:
-        """Leave the run, as far as it has come, for whoever looks next."""
-        try:
-            await self._keeper.finish(replace(run, status="running", answer=None, process=""))
-        except PodiumError as error:
-            LOGGER.warning("%s could not be left to others: %s", run.id, error)
 
     async def _end(self, found: Abandoned, why: str) -> None:
         """Have the run ended as failed."""
@@ -194,16 +179,3 @@ class Recovery:
             await self._parts.archive.audit.enter_own("run recovered", run.id, facts)
         except PodiumError as error:
             LOGGER.warning("that %s was gone on with could not be entered: %s", run.id, error)
-
-
-class _LastHeard:
-    """Passes events on, and keeps the run as it was cut off."""
-
-    def __init__(self, passed_to: Broadcast) -> None:
-        self._passed_to = passed_to
-        self.run: Run | None = None
-
-    def __call__(self, event: Event) -> None:
-        self._passed_to(event)
-        if isinstance(event, RunDone) and event.run.depth == 0:
-            self.run = event.run
