@@ -35,7 +35,7 @@ from podium.store.keys import Allowance, Charged, KeyUsage, Rules
 from podium.store.sql_charges import record_usage
 from podium.store.sql_standing import STANDING, days_of, standing_of
 from podium.store.tables import KEYS, LEASES, RUNS, TABS
-from podium.store.tabs import Drawn, Elsewhere, TabRow
+from podium.store.tabs import Drawn, Elsewhere, TabRow, most
 from podium.store.upsert import replacing
 
 Transaction = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
@@ -46,6 +46,10 @@ CRUMB: Final = 1e-9
 """What sums of fractions of a dollar may be wrong by."""
 
 SWEPT_AT_ONCE: Final = 200
+
+SPARE_SHARE: Final = 0.5
+"""How much of a lease must be left for tabs to be written under it: it must not run out before
+they are, and a process that renews in time always has more."""
 
 _NOW: Final = {
     "sqlite": "(julianday('now') - 2440587.5) * 86400.0",
@@ -73,7 +77,6 @@ class SqlTabs:
         self._clock = clock
         self._process = process
         self._lease_seconds = lease_seconds
-        self._has_lease = False
 
     async def draw(
         self,
@@ -86,16 +89,20 @@ class SqlTabs:
         changed: Sequence[TabRow] = (),
     ) -> Drawn:
         """Write tabs of one key, so far as its caps have room beside the tabs of every process."""
-        if not self._has_lease:
-            await self.renew()
         async with self._transaction() as connection:
             await lock_key(connection, key_id)
             await self._take_over(connection, grown)
-            row = await self._seen(connection, key_id, day, [tab.id for tab in (*opened, *grown)])
+            asking = [tab.id for tab in (*opened, *grown)]
+            row = await self._seen(connection, key_id, day, asking)
+            if not row["has_lease"]:  # the first time, or after a pause: else what it is granted
+                await self._renew(connection)  # now would count for nobody
+                row = await self._seen(connection, key_id, day, asking)
             room = _Room(rules, row, grown)
-            bigger = [tab for tab in map(room.grown, grown) if tab is not None]
+            fits = {tab.id: room.grown(tab) for tab in grown}
+            bigger = [tab for tab in grown if fits[tab.id]]
+            refused = [_without_growing(tab) for tab in grown if not fits[tab.id] and _is_news(tab)]
             new = [tab for tab in map(room.opened, opened) if tab is not None]
-            await self._write(connection, (*bigger, *new, *changed))
+            await self._write(connection, (*bigger, *refused, *new, *changed))
         return Drawn(
             standing=room.standing,
             elsewhere=room.elsewhere,
@@ -105,26 +112,30 @@ class SqlTabs:
     async def renew(self) -> None:
         """The tabs of this process are good for another lease."""
         async with self._transaction() as connection:
-            dialect = connection.dialect.name
-            now = (await connection.execute(select(database_time(dialect)))).scalar_one()
-            lease = {"process": self._process, "expires_at": now + self._lease_seconds}
-            await connection.execute(replacing(dialect, LEASES), [lease])
-        self._has_lease = True
+            await self._renew(connection)
+
+    async def _renew(self, connection: AsyncConnection) -> None:
+        dialect = connection.dialect.name
+        now = (await connection.execute(select(database_time(dialect)))).scalar_one()
+        lease = {"process": self._process, "expires_at": now + self._lease_seconds}
+        await connection.execute(replacing(dialect, LEASES), [lease])
 
     async def sweep(self) -> int:
         """Settle the tabs whose lease has run out."""
         async with self._transaction() as connection:
-            expired = ~_is_alive(connection.dialect.name)
+            processes = await _lost(connection)
             goes_on = select(RUNS.c.id).where(
                 RUNS.c.id == TABS.c.run_id, RUNS.c.status == "running"
             )
-            some = select(TABS.c.id).where(expired, ~goes_on.exists()).limit(SWEPT_AT_ONCE)
-            theirs = some.with_for_update(skip_locked=True)  # another may be at it as well
-            gone = await connection.execute(
-                delete(TABS).where(TABS.c.id.in_(theirs)).returning(TABS)
-            )
+            lease = select(LEASES.c.process).where(LEASES.c.process == TABS.c.process)
+            theirs = TABS.c.process.in_(processes) | ~lease.exists()
+            some = select(TABS.c.id).where(theirs, ~goes_on.exists()).limit(SWEPT_AT_ONCE)
+            some = some.with_for_update(skip_locked=True)  # who charges a run closes its tabs, too
+            gone = await connection.execute(delete(TABS).where(TABS.c.id.in_(some)).returning(TABS))
             rows = gone.all()
-            await connection.execute(delete(LEASES).where(_is_over(connection.dialect.name)))
+            left = select(TABS.c.id).where(TABS.c.process == LEASES.c.process)
+            over = LEASES.c.process.in_(processes) & ~left.exists()
+            await connection.execute(delete(LEASES).where(over))
             ended = await _on_record(connection, [row.run_id for row in rows if row.run_id])
             day = self._clock()[:10]
             used = [_assumed(row, day) for row in rows if row.run_id not in ended]
@@ -132,7 +143,8 @@ class SqlTabs:
         return len(rows)
 
     async def _take_over(self, connection: AsyncConnection, tabs: Iterable[TabRow]) -> None:
-        """What a run had used before is counted by its new tab now."""
+        """What a run had used before is counted by its new tab now, which is written even if it
+        is refused more."""
         for tab in tabs:
             if tab.takes_over:
                 others = (TABS.c.run_id == tab.run_id) & (TABS.c.id != tab.id)
@@ -142,7 +154,12 @@ class SqlTabs:
         self, connection: AsyncConnection, key_id: str, day: str, asking: Sequence[str]
     ) -> RowMapping:
         query = _seen(connection.dialect.name)
-        values = {**days_of(key_id, day), "process": self._process, "asking": [*asking, ""]}
+        values = {
+            **days_of(key_id, day),
+            "process": self._process,
+            "spare": self._lease_seconds * SPARE_SHARE,
+            "asking": [*asking, ""],
+        }
         found: RowMapping = (await connection.execute(query, values)).mappings().one()
         return found
 
@@ -167,10 +184,25 @@ async def lock_key(connection: AsyncConnection, key_id: str) -> None:
     """Let nobody else look at what is left of that key's limits until the transaction ends. SQLite
     locks the whole file; Postgres the key's row, and for those alone who do the same."""
     if connection.dialect.name == "sqlite":
-        await connection.exec_driver_sql("BEGIN IMMEDIATE")
+        await _lock_file(connection)
         return
     row = select(KEYS.c.id).where(KEYS.c.id == key_id)
     await connection.execute(row.with_for_update(key_share=True))
+
+
+async def _lock_file(connection: AsyncConnection) -> None:
+    await connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+async def _lost(connection: AsyncConnection) -> Sequence[str]:
+    """The processes whose leases have run out. None of them can renew its own until the transaction
+    ends: else one that comes back just now would lose a tab that it writes. Those that another
+    transaction is at are not among them."""
+    dialect = connection.dialect.name
+    if dialect == "sqlite":
+        await _lock_file(connection)
+    over = select(LEASES.c.process).where(LEASES.c.expires_at < database_time(dialect))
+    return (await connection.execute(over.with_for_update(skip_locked=True))).scalars().all()
 
 
 async def _on_record(connection: AsyncConnection, run_ids: Sequence[str]) -> set[str]:
@@ -195,6 +227,28 @@ def _assumed(row: Row[Any], day: str) -> KeyUsage:
     )
 
 
+def _is_news(tab: TabRow) -> bool:
+    """Whether a tab must be written even if it is refused more: others cannot know yet what it
+    counts. A call that waits for money asks often, and most times nothing has changed."""
+    return tab.takes_over or _had(tab) != tab.granted
+
+
+def _without_growing(tab: TabRow) -> TabRow:
+    """A tab that was refused more: what it used counts all the same, and what it was granted."""
+    had = _had(tab)
+    return replace(
+        tab,
+        needed=had,
+        taken=most(tab.claimed, had),
+        calls=tab.calls if had != tab.used else 0,
+    )
+
+
+def _had(tab: TabRow) -> Charged:
+    """What a tab takes that asks for more: what it was granted, or has used where that is more."""
+    return most(tab.granted, tab.used)
+
+
 def _amounts(tab: TabRow) -> dict[str, Any]:
     return {
         "used_usd": tab.used.usd,
@@ -215,12 +269,6 @@ def _is_alive(dialect: str) -> ColumnElement[bool]:
     return lease.exists()
 
 
-def _is_over(dialect: str) -> ColumnElement[bool]:
-    """Whether a lease has run out, and there are no tabs left to settle."""
-    tabs = select(TABS.c.id).where(TABS.c.process == LEASES.c.process)
-    return (LEASES.c.expires_at < database_time(dialect)) & ~tabs.exists()
-
-
 class _Room:
     """What the caps of a key leave, while tabs that ask are granted one after the other."""
 
@@ -238,19 +286,19 @@ class _Room:
         self._taken = Charged(float(row["taken_usd"]), int(row["taken_tokens"]))
         for tab in asking:
             self._claimed += tab.claimed
-            self._taken += tab.granted
+            self._taken += _had(tab)
 
-    def grown(self, tab: TabRow) -> TabRow | None:
-        """The tab, if there is room for all that it needs. What was used already has been."""
-        taken = self._taken - tab.granted + tab.needed
+    def grown(self, tab: TabRow) -> bool:
+        """Whether there is room for all that the tab needs. What was used already has been."""
+        taken = self._taken - _had(tab) + tab.needed
         if tab.needed != tab.used and not all(
             (cap.usd is None or charged.usd + taken.usd <= cap.usd + CRUMB)
             and (cap.tokens is None or charged.tokens + taken.tokens <= cap.tokens)
             for cap, charged in self._caps
         ):
-            return None
+            return False
         self._taken = taken
-        return tab
+        return True
 
     def opened(self, tab: TabRow) -> TabRow | None:
         """The tab with what it claims, or what is left; None where nothing is."""
@@ -282,7 +330,7 @@ def _least(left: Number | None, cap: Number | None, gone: Number) -> Number | No
 @cache
 def _seen(dialect: str) -> Select[Any]:
     """What was charged, and what the tabs that do not ask claim and take: those of all processes,
-    and those of the others."""
+    and those of the others. And whether this process has a lease to write tabs under."""
     alive = _is_alive(dialect)
     others = TABS.c.process != bindparam("process")
     sums = []
@@ -299,4 +347,10 @@ def _seen(dialect: str) -> Select[Any]:
     tabs = select(*sums).where(TABS.c.key_id == bindparam("key_id"), asking).subquery()
     standing = STANDING.subquery()
     both = standing.join(tabs, true())  # a row each
-    return select(*standing.columns, *tabs.columns).select_from(both)
+    lease = select(LEASES.c.process).where(
+        LEASES.c.process == bindparam("process"),
+        LEASES.c.expires_at >= database_time(dialect) + bindparam("spare", type_=Double),
+    )
+    return select(*standing.columns, *tabs.columns, lease.exists().label("has_lease")).select_from(
+        both
+    )

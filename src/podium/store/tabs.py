@@ -61,6 +61,11 @@ class Drawn:
     granted: Mapping[str, Charged]
 
 
+def most(one: Charged, other: Charged) -> Charged:
+    """Of money and of tokens, whichever is more."""
+    return Charged(max(one.usd, other.usd), max(one.tokens, other.tokens))
+
+
 class TabStore(Protocol):
     """The tabs of one process among several. Every method raises `StoreError` when the store
     cannot do its work."""
@@ -78,8 +83,9 @@ class TabStore(Protocol):
         """Write tabs of one key, so far as its caps have room beside the tabs of every process.
 
         One that is `opened` claims what it asks for, or what is left where that is less, but is
-        not granted where nothing is. One that has `grown` gets all that it needs or stays as it
-        was. One that was `changed` needs no more than before.
+        not granted where nothing is. One that has `grown` gets all that it needs, or no more than
+        it had: what it has used counts either way. One that was `changed` needs no more than
+        before. This process's lease is renewed where it has run out, or little of it is left.
         """
         ...
 

@@ -24,7 +24,7 @@ from typing import Literal, Protocol, get_args
 from podium.budget import Hold, Left
 from podium.errors import BudgetExhausted
 from podium.store.keys import NO_CAP, NOTHING, Allowance, Charged, Rules, Standing
-from podium.store.tabs import NOWHERE, Elsewhere, TabRow
+from podium.store.tabs import NOWHERE, Elsewhere, TabRow, most
 
 Period = Literal["day", "month", "total"]
 
@@ -159,7 +159,7 @@ class Purse:
 
     def take_up(self, used: Charged) -> Tab:
         """A run goes on that has used so much without being charged for it yet."""
-        used = _most(used, NOTHING)
+        used = most(used, NOTHING)
         self._tabs += 1
         self._claimed += used
         self._reserved += used
@@ -253,12 +253,12 @@ class Tab:
     def claim(self) -> Charged:
         """What others must leave to this request: the estimate, or what its calls have used where
         that is more."""
-        return _most(self._estimate, self._used)
+        return most(self._estimate, self._used)
 
     @property
     def reserved(self) -> Charged:
         """The same, with what its calls in flight may use."""
-        return _most(self._estimate, self.needed)
+        return most(self._estimate, self.needed)
 
     @property
     def needed(self) -> Charged:
@@ -331,7 +331,3 @@ class Tab:
     async def change(self) -> None:
         """Wait until a call with the same key has ended, or a request was settled."""
         await self._purse.change()
-
-
-def _most(one: Charged, other: Charged) -> Charged:
-    return Charged(max(one.usd, other.usd), max(one.tokens, other.tokens))

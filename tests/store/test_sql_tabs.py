@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from podium.store.database import locate
+from podium.store.keys import Allowance, Charged, Key, Rules
+from podium.store.sql import SqlRunStore
+from podium.store.sql_tabs import SqlTabs
+from podium.store.tables import LEASES, TABS
+from podium.store.tabs import Drawn, TabRow
+from support.postgres import Postgres
+
+A_DOLLAR = Rules(in_total=Allowance(usd=1.0))
+KEY = Key(id="key_1", name="Ada", digest="d", created_at="2026-01-02", rules=A_DOLLAR)
+
+
+class Two:
+    """Two processes over one database, and what is in it."""
+
+    def __init__(self, one: SqlRunStore, other: SqlRunStore, database: AsyncEngine) -> None:
+        self.one: SqlTabs = one.keys.tabs("one", 60.0)
+        self.other: SqlTabs = other.keys.tabs("other", 60.0)
+        self.database = database
+
+    async def leave_of_lease(self, process: str, seconds: float) -> None:
+        """Time passes until so much of the process's lease is left: it did not renew it."""
+        one = await self.one_row(select(LEASES.c.expires_at).where(LEASES.c.process == process))
+        expires_at = float(one["expires_at"]) - 60.0 + seconds  # type: ignore[arg-type]
+        async with self.database.begin() as connection:
+            change = update(LEASES).where(LEASES.c.process == process)
+            await connection.execute(change.values(expires_at=expires_at))
+
+    async def one_row(self, query: object) -> dict[str, object]:
+        async with self.database.connect() as connection:
+            return dict((await connection.execute(query)).mappings().one())  # type: ignore[call-overload]
+
+    async def tab(self, tab_id: str) -> dict[str, object]:
+        return await self.one_row(select(TABS).where(TABS.c.id == tab_id))
+
+
+@asynccontextmanager
+async def two_at(place: str) -> AsyncIterator[Two]:
+    one, other = await SqlRunStore.open(place), await SqlRunStore.open(place)
+    database = create_async_engine(locate(place).url)
+    try:
+        await one.keys.add(KEY)
+        yield Two(one, other, database)
+    finally:
+        await database.dispose()
+        await one.close()
+        await other.close()
+
+
+def needing(tab_id: str, usd: float) -> TabRow:
+    amount = Charged(usd, 1)
+    return TabRow(
+        id=tab_id,
+        key_id=KEY.id,
+        model="m",
+        claimed=amount,
+        taken=amount,
+        needed=amount,
+        calls=1,
+    )
+
+
+async def drawn(tabs: SqlTabs, *grown: TabRow) -> Drawn:
+    return await tabs.draw(KEY.id, KEY.rules, "2026-01-02", grown=grown)
+
+
+async def test_a_process_that_was_paused_for_longer_than_its_lease_is_granted_nothing_twice(
+    place: str,
+) -> None:
+    async with two_at(place) as two:
+        await two.one.renew()
+        await two.leave_of_lease("one", -1.0)
+        first = await drawn(two.one, needing("a", 0.9))
+        second = await drawn(two.other, needing("b", 0.9))
+    assert (set(first.granted), set(second.granted)) == ({"a"}, set())
+    assert second.elsewhere.taken == Charged(0.9, 1)
+
+
+async def test_tabs_are_not_written_under_a_lease_that_is_about_to_run_out(place: str) -> None:
+    async with two_at(place) as two:
+        await two.one.renew()
+        await two.leave_of_lease("one", 5.0)
+        before = await two.one_row(select(LEASES))
+        await drawn(two.one, needing("a", 0.9))
+        after = await two.one_row(select(LEASES))
+        await drawn(two.one, replace(needing("a", 0.95), granted=Charged(0.9, 1)))
+        assert await two.one_row(select(LEASES)) == after, "a lease that is good is left alone"
+    assert float(str(after["expires_at"])) - float(str(before["expires_at"])) > 50
+
+
+async def test_what_a_paused_process_had_been_granted_counts_again_for_what_it_asks_for(
+    place: str,
+) -> None:
+    async with two_at(place) as two:
+        await drawn(two.one, needing("a", 0.5))
+        await two.leave_of_lease("one", -1.0)
+        again = await drawn(two.one, needing("b", 0.9))
+    assert again.granted == {}
+
+
+async def test_a_process_that_renews_while_its_lease_is_swept_keeps_it(place: str) -> None:
+    async with two_at(place) as two:
+        for _ in range(5):
+            await drawn(two.one, needing("a", 0.1))
+            await two.leave_of_lease("one", -1.0)
+            async with asyncio.timeout(10):
+                await asyncio.gather(
+                    drawn(two.one, replace(needing("a", 0.2), granted=Charged(0.1, 1))),
+                    two.other.sweep(),
+                )
+            seen = await drawn(two.other)
+            assert seen.elsewhere.taken == Charged(0.2, 1)
+
+
+async def test_a_process_that_comes_back_just_now_is_not_swept(postgres: Postgres) -> None:
+    async with two_at(await postgres.empty()) as two:
+        await drawn(two.one, needing("a", 0.1))
+        await two.leave_of_lease("one", -1.0)
+        async with two.database.begin() as coming_back:
+            change = update(LEASES).values(expires_at=LEASES.c.expires_at + 60.0)
+            await coming_back.execute(change.where(LEASES.c.process == "one"))
+            async with asyncio.timeout(5):
+                assert await two.other.sweep() == 0
+        assert await two.other.sweep() == 0
+        await two.leave_of_lease("one", -1.0)
+        assert await two.other.sweep() == 1
+
+
+async def test_what_a_refused_tab_has_used_beyond_its_grant_is_seen_by_all(place: str) -> None:
+    async with two_at(place) as two:
+        await drawn(two.one, needing("a", 0.5))
+        wide = replace(
+            needing("a", 1.4),
+            used=Charged(0.8, 7),
+            claimed=Charged(0.8, 7),
+            granted=Charged(0.5, 1),
+        )
+        small = needing("small", 0.3)
+        refused = await drawn(two.one, wide, small)
+        seen = await drawn(two.other, needing("b", 0.3))
+        row = await two.tab("a")
+    assert (refused.granted, seen.granted) == ({}, {})
+    assert (row["used_usd"], row["used_tokens"], row["taken_usd"]) == (0.8, 7, 0.8)
+    assert row["calls"] == 0, "the call was not let through"
+
+
+async def test_a_refused_tab_that_takes_over_lets_nobody_forget_what_the_run_had_used(
+    place: str,
+) -> None:
+    async with two_at(place) as two:
+        old = replace(needing("old", 0.6), run_id="run_1", used=Charged(0.6, 1))
+        await drawn(two.one, old)
+        new = replace(needing("new", 1.5), run_id="run_1", used=Charged(0.6, 1), takes_over=True)
+        refused = await drawn(two.other, new)
+        seen = await drawn(two.one, needing("b", 0.6))
+        row = await two.tab("new")
+    assert (refused.granted, seen.granted) == ({}, {})
+    assert (row["used_usd"], row["run_id"]) == (0.6, "run_1")
