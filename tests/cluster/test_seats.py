@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from podium.cluster import Seats
+from podium.cluster.seats import MOST_SEATS_LOST
 from podium.errors import ConfigError, StoreError
 from support.ray_cluster import EXCEPTIONS, Gone, LostObject, Wrapped
 
@@ -48,6 +49,29 @@ async def test_a_seat_that_is_gone_is_not_given_anything_again_and_without_any_i
     assert (gone.given, here.given, len(taken)) == (1, 3, 1)
     with pytest.raises(StoreError, match="has lost every machine; what was done is kept"):
         await seats_of(gone).perform("work")
+
+
+async def test_work_that_kills_its_seat_is_given_to_a_few_and_leaves_the_others_to_the_rest() -> (
+    None
+):
+    dead = [FakeSeat(Gone("out of memory")) for _ in range(MOST_SEATS_LOST)]
+    spared = FakeSeat("done")
+    taken = seats_of(*dead, spared)
+    with pytest.raises(
+        StoreError,
+        match=r"3 seats of the Ray cluster were lost .*Gone: out of memory.*what was done is kept",
+    ):
+        await taken.perform("what kills")
+    assert ([seat.given for seat in dead], spared.given) == ([1, 1, 1], 0)
+    assert await taken.perform("the rest") == "done"
+
+
+async def test_a_loss_that_leaves_no_seat_is_told_as_that_and_not_as_the_fault_of_the_work() -> (
+    None
+):
+    taken = seats_of(*(FakeSeat(Gone()) for _ in range(MOST_SEATS_LOST)))
+    with pytest.raises(StoreError, match="has lost every machine"):
+        await taken.perform("work")
 
 
 async def test_what_a_person_must_change_comes_out_as_it_is() -> None:
