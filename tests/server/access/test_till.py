@@ -17,6 +17,7 @@ from podium.errors import BudgetExhausted, BudgetUnseen
 from podium.request import Request, user
 from podium.run import Run
 from podium.server.access import till as till_module
+from podium.server.access.purse import Tab
 from podium.server.access.till import Till
 from podium.server.refusal import Refusal
 from podium.store.keys import Allowance, Charged, Rules
@@ -73,6 +74,25 @@ async def test_a_call_waits_for_what_another_replica_gives_back(place: str) -> N
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.001)
         _, got = await asyncio.wait_for(waiting, 5)
         assert got.max_tokens == 500
+
+
+async def test_a_call_that_waits_for_another_replica_leaves_nothing_behind_as_it_looks(
+    place: str,
+) -> None:
+    async with replicas_of(place, A_DOLLAR, 2) as replicas:
+        one, other = replicas.all
+        first, second = await one.begin(replicas.made), await other.begin(replicas.made)
+        await hold_of(one, first, 5000)
+        account = other.door.account_of(second)
+        assert isinstance(account, Tab)
+        for _ in range(3):
+            await account.change()
+        assert not account._purse._waiting
+        waiting = asyncio.create_task(account.change())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert not account._purse._waiting
 
 
 async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str) -> None:

@@ -87,7 +87,7 @@ class Purse:
         self._calls = 0
         self._elsewhere = NOWHERE
         self.till: Sharing | None = None
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: set[asyncio.Future[None]] = set()
 
     @property
     def is_capped(self) -> bool:
@@ -201,11 +201,14 @@ class Purse:
     async def change(self) -> None:
         """Wait until a call has ended, or a request was settled."""
         future = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        await (future if self.till is None else self.till.look(future))
+        self._waiting.add(future)
+        try:
+            await (future if self.till is None else self.till.look(future))
+        finally:
+            self._waiting.discard(future)  # who looks elsewhere may wait for long, again and again
 
     def _wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
                 future.set_result(None)
