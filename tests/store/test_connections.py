@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import asyncpg
 import pytest
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
+from podium.errors import StoreError
 from podium.run import Run
 from podium.store import database
 from podium.store.database import CONNECTIONS
@@ -98,4 +101,25 @@ async def test_a_connection_that_is_in_use_is_not_tried_before_every_write(
         await store.finish(make_run())
         assert tried == 1
     finally:
+        await store.close()
+
+
+async def test_a_database_that_falls_silent_keeps_nobody_waiting_for_a_lease(
+    postgres: Postgres, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "LEAST_SECONDS", 0.2)
+    store = await SqlRunStore.open(await postgres.empty("connections"), lease_seconds=1.0)
+    run = make_run(status="running", answer=None)
+    await store.begin(run)
+    async with store._transaction() as connection:
+        query = await connection.exec_driver_sql("SELECT pg_backend_pid()")
+        backend: int = query.scalar_one()
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        async with asyncio.timeout(10):
+            with pytest.raises(StoreError, match="did not answer in time"):
+                await store.beat([run.id])
+            assert list(await store.beat([run.id])) == [], "over another connection"
+    finally:
+        os.kill(backend, signal.SIGCONT)
         await store.close()

@@ -228,7 +228,7 @@ class PostgresFault(Exception):
         (DBAPIError("SELECT", {}, PostgresFault("53100")), "the disk is full"),
         (DBAPIError("SELECT", {}, PostgresFault("25006")), "cannot be written"),
         (DBAPIError("SELECT", {}, PostgresFault("99999")), "x: as the server says$"),
-        (TimeoutError(), "TimeoutError"),
+        (TimeoutError(), "did not answer in time; check"),
     ],
 )
 def test_every_fault_becomes_one_line(fault: Exception, message: str) -> None:

@@ -37,6 +37,11 @@ away and back in less."""
 WAITING_SECONDS: Final = 60
 """How long somebody waits for a connection at the most."""
 
+ANSWERS_PER_LEASE: Final = 5
+LEAST_SECONDS: Final = 2.0
+"""A database that shares its runs must answer so often in a lease, or it counts as away: more often
+than processes say that they are at work. However short leases are, it has so many seconds."""
+
 IDLE_SECONDS: Final = 30.0
 """How long a process may be silent in the middle of a transaction, unless it is said otherwise."""
 
@@ -99,21 +104,27 @@ def _unreadable() -> ConfigError:
     )
 
 
-def connect(place: Place, *, idle_seconds: float = IDLE_SECONDS) -> AsyncEngine:
+def connect(place: Place, *, lease_seconds: float | None = None) -> AsyncEngine:
     """A lazily connecting handle on the database; a new file is made on the way.
 
-    Whoever is silent for `idle_seconds` in the middle of a transaction is cut off by Postgres: a
-    process that was paused there must not keep others from what it had locked.
+    With `lease_seconds` a Postgres cuts off whoever is silent for half of that in the middle of a
+    transaction: a process that was paused there must not keep others from what it had locked. And
+    a Postgres that is silent is waited for only so long that the lease can still be renewed.
     """
     if place.file is None:
+        idle_seconds = IDLE_SECONDS if lease_seconds is None else lease_seconds / 2
         settings = {"idle_in_transaction_session_timeout": f"{max(1, round(idle_seconds * 1000))}"}
+        limits: dict[str, float] = {}
+        if lease_seconds is not None:
+            seconds = max(LEAST_SECONDS, lease_seconds / ANSWERS_PER_LEASE)
+            limits = {"command_timeout": seconds, "timeout": seconds}
         server = create_async_engine(
             place.url,
             hide_parameters=True,
             pool_size=CONNECTIONS,
             max_overflow=0,  # one above the pool would be made anew each time, which takes longer
-            pool_timeout=WAITING_SECONDS,
-            connect_args={"server_settings": settings},
+            pool_timeout=min(WAITING_SECONDS, max(LEAST_SECONDS, idle_seconds)),
+            connect_args={"server_settings": settings, **limits},
         )
         _try_unused(server)
         return server

@@ -25,6 +25,7 @@ _TOO_LARGE: Final = "a reply is larger than the database takes; cap max_output_t
 _ORPHANED: Final = "a step was written before the plan of its round, or its run was deleted"
 _NO_DIRECTORY: Final = "what should be its directory is a file; name another place for it"
 _NO_FILE: Final = "it is a directory; name a file"
+_SILENT: Final = "it did not answer in time; check that it is well and can be reached"
 _FAULTY_DISK: Final = "the disk did not do what it was asked; check the disk"
 
 _SQLITE: Final = {
@@ -76,6 +77,8 @@ def _advice(error: Exception) -> str:
     if code is not None:
         primary = code & 0xFF  # the higher bits tell kinds of the same fault apart
         return _SQLITE.get(primary) or _in_its_own_words(cause)
+    if isinstance(cause, TimeoutError):
+        return _SILENT
     if isinstance(cause, OSError):
         return _SYSTEM.get(cause.errno or 0) or _in_its_own_words(cause)
     state = getattr(cause, "sqlstate", None)

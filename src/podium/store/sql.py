@@ -124,11 +124,10 @@ class SqlRunStore:
         if to_read and is_only_readable(place):
             place = as_it_is(place)
         with border(place.name):
-            # In less than a lease, so that a run can be taken over when that is over.
-            database = connect(place, idle_seconds=lease_seconds / 2)
+            database = connect(place, lease_seconds=lease_seconds)
             store = cls(place, database, shared or clock or timestamp, lease_seconds)
         try:
-            async with store._transaction() as connection:
+            async with store._unhurried() as connection:
                 version = await connection.run_sync(
                     migrate, migrations, place.name, read_only=place.read_only
                 )
@@ -296,6 +295,21 @@ class SqlRunStore:
         with border(self._place.name):
             async with self._database.begin() as connection:
                 yield connection
+
+    @asynccontextmanager
+    async def _unhurried(self) -> AsyncIterator[AsyncConnection]:
+        """A transaction that may take as long as it takes."""
+        if self._place.file is not None:
+            async with self._transaction() as connection:
+                yield connection
+            return
+        with border(self._place.name):
+            database = connect(self._place)
+            try:
+                async with database.begin() as connection:
+                    yield connection
+            finally:
+                await database.dispose()
 
     async def _wipe(self) -> None:
         """Leave no word of what was deleted beside the file either: until it is emptied, SQLite's
