@@ -213,14 +213,12 @@ def _response(asked: Mapping[str, Any], mark: str) -> tuple[bytes, ...]:
 
 
 def _begun(asked: Mapping[str, Any]) -> str:
-    """What of the answer is in the conversation already, as an assistant's turn."""
-    said = [
-        turn["content"]
-        for turn in asked["messages"]
-        if turn["role"] == "assistant" and isinstance(turn["content"], str)
-    ]
-    begun = [words for words in said if words and ANSWER.startswith(words)]
-    return max(begun, key=len, default="")
+    """What of the answer its reader has already: the assistant's turn right before the last words.
+    Whole answers are those of other steps, for a nested run reads them as a conversation."""
+    before = asked["messages"][-2:-1]
+    said = before[0]["content"] if before and before[0]["role"] == "assistant" else ""
+    is_part = isinstance(said, str) and said != ANSWER and ANSWER.startswith(said)
+    return said if is_part else ""
 
 
 def _refusal(status: int, reason: str, more: str = "") -> bytes:
