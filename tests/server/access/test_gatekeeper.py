@@ -10,7 +10,8 @@ from podium.budget import Budget
 from podium.pool import Pool, WorkerProfile
 from podium.run import Run
 from podium.server.access import Gatekeeper, OpenDoor
-from podium.server.access.gatekeeper import KEY_SECONDS, STRANGERS_A_MINUTE
+from podium.server.access.accounts import KEY_SECONDS
+from podium.server.access.gatekeeper import STRANGERS_A_MINUTE
 from podium.server.access.guesses import WRONG_A_MINUTE
 from podium.server.refusal import Reason, Refusal
 from podium.store.keys import SCOPES, Allowance, Rules

@@ -1,22 +1,19 @@
 """The gatekeeper: lets visitors in by their keys, and holds each key to its limits.
 
-What it knows of a key, and of what was spent with it, is read from the store at most every few
-seconds, so that a request costs microseconds here; a key that is revoked works that much longer.
-Where other processes serve the same keys from the same store, what a key with a cap has left is
-asked of the store (`till`), and so is whether one with a rate may go on.
+What is known of a key, and of what was spent with it, is in `accounts`, so that a request costs
+microseconds here. Where other processes serve the same keys from the same store, what a key with a
+cap has left is asked of the store (`till`), and so is whether one with a rate may go on.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import math
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from typing import Final, final
 
@@ -25,11 +22,12 @@ from podium.errors import BudgetUnseen, StoreError
 from podium.pool import Pool
 from podium.quick import quick
 from podium.run import Run
+from podium.server.access.accounts import Accounts, KeyAccount
 from podium.server.access.book import Book, missing, used_of
 from podium.server.access.experience import Experience, dearest
 from podium.server.access.guesses import Guesses
 from podium.server.access.keys import ID_PREFIX, fits, read_token
-from podium.server.access.purse import Purse, Tab
+from podium.server.access.purse import Tab
 from podium.server.access.rates import SharedRates
 from podium.server.access.refusals import (
     out_of_budget,
@@ -45,36 +43,14 @@ from podium.server.refusal import Refusal, unseen_budget
 from podium.store.base import LEASE_SECONDS
 from podium.store.buckets import Bucket, Rates
 from podium.store.charges import RunCharge, charge_of
-from podium.store.keys import NOTHING, Allowance, Charged, Key, KeyStore, Rules, Scope
-from podium.store.tabs import TabStore
+from podium.store.keys import NOTHING, Allowance, Charged, Key, KeyStore, Scope
 from podium.usage import Usage
 
 log = logging.getLogger("podium")
 
-KEY_SECONDS: Final = 5.0
-"""How long what was read of a key is relied on."""
-
-BEATS_A_LEASE: Final = 4
-"""So that a lease outlives some that come late or fail."""
-
-DAY_SECONDS: Final = 86_400
-
 STRANGERS_A_MINUTE: Final = 600
 """How many keys that were never seen are looked up, wherever they are shown, so that guessing keeps
 no store busy."""
-
-
-@dataclass(slots=True)
-class _Account:
-    """What this process knows of a key."""
-
-    key: Key
-    expires: float
-    purse: Purse
-    rates: Rates | SharedRates
-    till: Till | None
-    read_at: float
-    day: str
 
 
 @final
@@ -111,8 +87,6 @@ class Gatekeeper:
         self._sessions = sessions or Sessions(clock=clock)
         self._providers = {worker.name: worker.provider for worker in pool}
         self._clock = clock
-        self._accounts: dict[str, _Account] = {}
-        self._reading = asyncio.Lock()
         self._guesses = Guesses()
         self._strangers = Bucket(STRANGERS_A_MINUTE, clock())
         self._tickets = count(1)
@@ -120,9 +94,7 @@ class Gatekeeper:
         self._experience = Experience(dearest(pool))
         self._book = Book(keys)
         self._tabs = keys.tabs(secrets.token_hex(8), lease_seconds) if shared else None
-        self._lease_seconds = lease_seconds
-        self._tending: asyncio.Task[None] | None = None
-        self._day_number, self._day = -1, ""
+        self._accounts = Accounts(keys, self._book, self._tabs, lease_seconds, clock)
 
     async def admit(self, token: str | None, address: str = "") -> Visitor:
         """Who that is, at that address; raises `Refusal` unauthenticated, and rate_limited after
@@ -185,7 +157,7 @@ class Gatekeeper:
             raise unseen("how fast this key is used") from error
 
     async def _shared_tab(
-        self, visitor: Visitor, account: _Account, till: Till, model: str, estimate: Charged
+        self, visitor: Visitor, account: KeyAccount, till: Till, model: str, estimate: Charged
     ) -> Tab:
         """A tab that every process knows of."""
         tab_id = secrets.token_hex(16)
@@ -247,9 +219,9 @@ class Gatekeeper:
             if charged.tokens and used.is_known:
                 self._experience.learn(begun.model, charged)
         if run is None:
-            self._book.enter(visitor.key_id, self._today(), model, used)
+            self._book.enter(visitor.key_id, self._accounts.today(), model, used)
         else:
-            self._enter_run(visitor.key_id, charge_of(run, self._today()), seen)
+            self._enter_run(visitor.key_id, charge_of(run, self._accounts.today()), seen)
         if begun is not None and account.till is not None:
             account.till.close_tab(begun.tab.id)
 
@@ -277,7 +249,7 @@ class Gatekeeper:
             yield None
             return
         charged = await self._keys.charged_for(run.id)
-        charge = charge_of(run, self._today())
+        charge = charge_of(run, self._accounts.today())
         tab = account.purse.take_up(charge.charged - charged)
         tab.id, tab.model, tab.run_id = secrets.token_hex(16), charge.used.model, run.id
         try:
@@ -291,25 +263,8 @@ class Gatekeeper:
 
     async def close(self) -> None:
         """Write what is not written yet."""
-        if self._tending is not None:
-            self._tending.cancel()
-            await asyncio.wait({self._tending})
-        for account in self._accounts.values():
-            if account.till is not None:
-                await account.till.close()
-            if isinstance(account.rates, SharedRates):
-                await account.rates.close()
+        await self._accounts.close()
         await self._book.close()
-
-    async def _tend(self, tabs: TabStore) -> None:
-        """Renew the tabs of this process, and settle those that nobody renews."""
-        while True:
-            await asyncio.sleep(self._lease_seconds / BEATS_A_LEASE)
-            try:
-                await tabs.renew()
-                await tabs.sweep()
-            except StoreError as error:
-                log.warning("what requests hold of their keys' budgets is not renewed: %s", error)
 
     async def _shown_by(self, token: str, address: str) -> Key:
         """The key of that token."""
@@ -335,7 +290,7 @@ class Gatekeeper:
         self._guesses.add(address, now)
         return unauthenticated(message)
 
-    def _in_force(self, account: _Account) -> Key:
+    def _in_force(self, account: KeyAccount) -> Key:
         """The key of the account, if it is neither revoked nor expired."""
         key = account.key
         if key.revoked_at is not None:
@@ -352,23 +307,15 @@ class Gatekeeper:
             estimate.tokens if most.tokens is None else min(estimate.tokens, most.tokens),
         )
 
-    async def _account(self, key_id: str, address: str | None) -> _Account | None:
-        """The account of a key, read anew where what is known of it is old or of another day.
-        With no address nobody shows the key: then strangers who guess at keys are in no way."""
-        account = self._accounts.get(key_id)
-        if account is not None and self._is_fresh(account):
-            return account
-        async with self._reading:
-            account = self._accounts.get(key_id)
-            if account is not None and self._is_fresh(account):
-                return account
-            if account is None and address is not None:
-                self._slow_down_strangers(address)
-            try:
-                return await self._read(key_id)
-            except StoreError as error:
-                log.warning("keys cannot be looked up: %s", error)
-                raise unseen("keys") from error
+    async def _account(self, key_id: str, address: str | None) -> KeyAccount | None:
+        """The account of a key. With no address nobody shows the key: then strangers who guess at
+        keys are in no way."""
+        first = None if address is None else partial(self._slow_down_strangers, address)
+        try:
+            return await self._accounts.of(key_id, first)
+        except StoreError as error:
+            log.warning("keys cannot be looked up: %s", error)
+            raise unseen("keys") from error
 
     def _slow_down_strangers(self, address: str) -> None:
         now = self._clock()
@@ -377,63 +324,6 @@ class Gatekeeper:
             raise too_many(wait)
         self._strangers.take(1)
 
-    async def _read(self, key_id: str) -> _Account | None:
-        key = await self._keys.key(key_id)
-        if key is None:
-            return None
-        account = self._accounts.get(key_id) or self._new_account(key)
-        day = self._today()
-        if account.purse.is_capped and account.till is None:
-            account.purse.stand(await self._book.standing(key_id, day))
-        account.key, account.read_at, account.day = key, self._clock(), day
-        self._accounts[key_id] = account
-        return account
-
-    def _new_account(self, key: Key) -> _Account:
-        rules, now = key.rules, self._clock()
-        purse, till = Purse(rules), None
-        if self._tabs is not None and purse.is_capped:
-            till = purse.till = Till(
-                self._tabs,
-                key.id,
-                rules,
-                purse,
-                today=self._today,
-                closing=self._book.close_tab,
-            )
-            if self._tending is None:
-                self._tending = asyncio.get_running_loop().create_task(self._tend(self._tabs))
-        return _Account(
-            key=key,
-            expires=_seconds(key.expires_at),
-            purse=purse,
-            rates=self._rates(key.id, rules),
-            till=till,
-            read_at=now,
-            day="",
-        )
-
-    def _rates(self, key_id: str, rules: Rules) -> Rates | SharedRates:
-        limits = rules.requests_per_minute, rules.tokens_per_minute
-        if self._tabs is not None and limits != (None, None):
-            return SharedRates(self._keys, key_id, rules)
-        return Rates(*limits, self._clock())
-
-    def _is_fresh(self, account: _Account) -> bool:
-        age = self._clock() - account.read_at
-        return 0 <= age < KEY_SECONDS and account.day == self._today()
-
-    def _today(self) -> str:
-        number = int(self._clock() // DAY_SECONDS)
-        if number != self._day_number:
-            midnight = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=number)
-            self._day_number, self._day = number, f"{midnight:%Y-%m-%d}"
-        return self._day
-
 
 def _caps(allowance: Allowance) -> dict[str, float | None]:
     return {"usd": allowance.usd, "tokens": allowance.tokens}
-
-
-def _seconds(moment: str | None) -> float:
-    return math.inf if moment is None else datetime.fromisoformat(moment).timestamp()
