@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,17 +28,43 @@ async def test_a_machine_whose_clock_is_wrong_takes_the_databases(postgres: Post
 
 
 async def test_the_runs_of_a_machine_whose_clock_is_late_are_not_taken_from_it(
-    postgres: Postgres, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+    postgres: Postgres, make_run: Callable[..., Run]
 ) -> None:
     place = await postgres.empty()
     right = await SqlRunStore.open(place)
     late = DatabaseClock(lambda: datetime.now(UTC) - timedelta(hours=1))
-    monkeypatch.setattr("podium.store.sql.DatabaseClock", lambda: late)
-    wrong = await SqlRunStore.open(place)
+    wrong = await SqlRunStore.open(place, clock=late)
     await wrong.begin(replace(make_run(status="running"), process="another-machine:1"))
     assert await right.abandoned(9) == []
     for store in (right, wrong):
         await store.close()
+
+
+async def test_a_machine_whose_time_is_set_right_has_the_databases_still(
+    postgres: Postgres,
+) -> None:
+    off = timedelta(hours=-1)
+    clock = DatabaseClock(lambda: datetime.now(UTC) + off)
+    store = await SqlRunStore.open(await postgres.empty(), clock=clock)
+    off = timedelta(0)
+    assert seconds_off(clock()) < 30, "an hour later all leases would be over"
+    await store.close()
+
+
+@pytest.mark.parametrize("looks", [False, True])
+async def test_a_machine_that_slept_takes_the_databases_time_with_its_next_beat(
+    postgres: Postgres, make_run: Callable[..., Run], looks: bool
+) -> None:
+    slept = 0.0
+    clock = DatabaseClock(seconds=lambda: time.monotonic() - slept)
+    store = await SqlRunStore.open(await postgres.empty(), clock=clock)
+    await store.begin(make_run(status="running"))
+    slept = 3600.0
+    assert seconds_off(clock()) > 3500
+    await (store.abandoned(9) if looks else store.beat([make_run().id]))
+    assert seconds_off(clock()) < 30
+    assert seconds_off((await store.list())[0].updated_at) < 30
+    await store.close()
 
 
 def test_without_a_database_it_is_this_machines_own_time() -> None:

@@ -3,6 +3,7 @@ agree, and leases are counted by it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -17,18 +18,26 @@ def _now() -> datetime:
 
 
 class DatabaseClock:
-    """Tells the time as the database has it, once it was `set_by` that; asking costs nothing."""
+    """Tells the time as the database has it, once it was `set_by` that; asking costs nothing.
 
-    def __init__(self, now: Callable[[], datetime] = _now) -> None:
-        self._now = now
-        self._ahead = timedelta(0)
+    It goes by the seconds that pass here, and not by this machine's own time: where that is set
+    right meanwhile, nobody's lease is over.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], datetime] = _now,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds
+        self._start = now() - timedelta(seconds=seconds())
 
     def __call__(self) -> str:
         """Now, as it is stored."""
-        return timestamp(self._now() + self._ahead)
+        return timestamp(self._start + timedelta(seconds=self._seconds()))
 
     async def set_by(self, connection: AsyncConnection) -> None:
-        """Find out how far the database's clock is ahead of this machine's."""
-        before = self._now()
+        """Find out what time the database has."""
+        before = self._seconds()
         theirs: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
-        self._ahead = theirs - before - (self._now() - before) / 2
+        self._start = theirs - timedelta(seconds=(before + self._seconds()) / 2)

@@ -132,8 +132,7 @@ class SqlRunStore:
                     migrate, migrations, place.name, read_only=place.read_only
                 )
                 store._up_to_date = version == len(migrations)
-                if shared is not None:
-                    await shared.set_by(connection)
+                await store._set_clock(connection)
         except BaseException:
             await store.close()
             raise
@@ -206,11 +205,13 @@ class SqlRunStore:
     async def beat(self, run_ids: Sequence[str]) -> Sequence[str]:
         """Write down that these runs are still being performed."""
         async with self._transaction() as connection:
+            await self._set_clock(connection)
             return await self._claims.beat(connection, run_ids)
 
     async def abandoned(self, limit: int) -> Sequence[Abandoned]:
         """Runs that were cut off with their processes."""
         async with self._transaction() as connection:
+            await self._set_clock(connection)
             return await self._claims.abandoned(connection, limit)
 
     async def is_performed(self, run_id: str) -> bool:
@@ -310,6 +311,11 @@ class SqlRunStore:
                     yield connection
             finally:
                 await database.dispose()
+
+    async def _set_clock(self, connection: AsyncConnection) -> None:
+        """Set a clock that goes by the database's: this machine may have slept since."""
+        if isinstance(self._clock, DatabaseClock):
+            await self._clock.set_by(connection)
 
     async def _wipe(self) -> None:
         """Leave no word of what was deleted beside the file either: until it is emptied, SQLite's
