@@ -24,6 +24,7 @@
     ├── GuardrailBlocked      a guardrail let something not pass; says where and why
     │   └── ReplanDemanded        it wants the round planned again
     └── StoreError            whoever runs the machine must act (disk full, locked, too new)
+        ├── BudgetUnseen          what is left of a shared budget cannot be looked up
         └── UnreadableRun         a run on record that this Podium does not understand
 
 A message says what was expected, what came, and what to do; where an optional part is missing,

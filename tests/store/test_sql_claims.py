@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from podium.errors import Conflict, NotFound, StoreError, TakenOver
 from podium.process import this_process
 from podium.run import Run, RunStatus, timestamp
-from podium.store import NamedRequest
+from podium.store import NamedRequest, sql_claims
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
 from podium.store.sql import SqlRunStore
 from support.postgres import Postgres
@@ -277,6 +277,25 @@ async def test_a_beat_tells_which_runs_are_lost(
     assert await paused.beat(["run_lost", "run_kept", "run_unknown"]) == ["run_lost"]
     assert await other.beat(["run_lost"]) == []
     assert await other.abandoned(9) == [], "the other one was heard of just now"
+
+
+async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
+    two: tuple[SqlRunStore, SqlRunStore, Clock],
+    make_run: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sql_claims, "MOST_LOST", 2)
+    paused, other, clock = two
+    runs = [f"run_{number}" for number in range(4)]
+    for name in runs:
+        await paused.begin(replace(make_run(name, status="running"), process=ELSEWHERE))
+    clock.second = 11
+    for name in runs:
+        await other.claim(name, this_process())
+        assert await paused.beat([name]) == [name]
+    assert list(paused._claims._numbers) == runs[-2:]
+    with pytest.raises(TakenOver):
+        await paused.finish(make_run(runs[-1]))
 
 
 async def test_whoever_has_a_run_again_writes_it_again(

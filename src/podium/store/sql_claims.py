@@ -31,6 +31,9 @@ from podium.store.upsert import noting, replacing
 LOOKED_AT: Final = 1000
 """Runs that are looked at, at a time, for whether their processes are gone."""
 
+MOST_LOST: Final = 1000
+"""Runs that were lost to others, and whose writes are still refused."""
+
 UNCLAIMED: Final = 0
 """The number of a run that nobody has taken up since it was begun."""
 
@@ -52,6 +55,7 @@ class SqlClaims:
         self._lease_seconds = lease_seconds
         self._numbers: dict[str, int] = {}
         self._ended: set[str] = set()
+        self._lost_lately: dict[str, None] = {}
 
     def is_performed(self, run_id: str, seen: Standing) -> bool:
         """Whether the run is this store's own, or that of a process that is at work on it."""
@@ -67,6 +71,7 @@ class SqlClaims:
         for run_id in run_ids:
             self._numbers.pop(run_id, None)
             self._ended.discard(run_id)
+            self._lost_lately.pop(run_id, None)
 
     def end(self, run_id: str) -> None:
         """The run goes on no longer, though that could not be written: anybody may take it up, and
@@ -102,8 +107,8 @@ class SqlClaims:
 
     def has_taken(self, run_id: str, seen: Standing) -> None:
         """The run, which stood so, was taken up here."""
+        self.drop([run_id])
         self._numbers[run_id] = seen.number + 1
-        self._ended.discard(run_id)
 
     async def let_go(self, connection: AsyncConnection, run: Run) -> None:
         """Have the run be as it was before it was taken up, unless it is another's now."""
@@ -209,7 +214,16 @@ class SqlClaims:
     async def _lost(self, connection: AsyncConnection, known: Sequence[str]) -> list[str]:
         query = select(RUNS.c.id, RUNS.c.claims).where(RUNS.c.id.in_(known))
         rows = await connection.execute(query)  # some may end here while they are looked up
-        return [run_id for run_id, number in rows if number != self._numbers.get(run_id, number)]
+        lost = [run_id for run_id, number in rows if number != self._numbers.get(run_id, number)]
+        self._forget_in_time(lost)
+        return lost
+
+    def _forget_in_time(self, lost: Iterable[str]) -> None:
+        """Who performed these runs stops, but may be about to write: so their numbers are dropped
+        only when many more were lost."""
+        self._lost_lately.update(dict.fromkeys(lost))
+        while len(self._lost_lately) > MOST_LOST:
+            self.drop([next(iter(self._lost_lately))])
 
     async def _check(self, connection: AsyncConnection, known: Sequence[str]) -> None:
         known = [run_id for run_id in known if run_id in self._numbers]

@@ -35,7 +35,7 @@ def replacing(dialect: str, table: Table, kept: frozenset[str] = frozenset()) ->
 
 @cache
 def noting(dialect: str, table: Table) -> Executable:
-    """Insert rows that are all key, where they are not there already."""
+    """Insert rows, and leave those as they are that have the same key."""
     return inserting(dialect, table).on_conflict_do_nothing(index_elements=table.primary_key)
 
 
