@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -203,6 +204,17 @@ async def test_finished_steps_are_not_asked_again() -> None:
     assert "first" in actor.asked[0]
     assert execution.records[0].reply == "first"
     assert execution.records[1].reply == "second"
+
+
+async def test_a_finished_step_that_went_on_without_a_failed_one_is_not_asked_again() -> None:
+    plan = workflow((), (), (0, 1), (2,))
+    first = await Stage().carry_out(plan, Actor("a", lambda request: "first"))
+    failed = replace(first.records[1], status="failed", reply="", error="it is down")
+    before = {0: first.records[0], 1: failed, 2: first.records[2]}
+    actor = Actor("a", lambda request: "second")
+    execution = await Stage().carry_out(plan, actor, finished=before)
+    replies = [execution.records[index].reply for index in range(4)]
+    assert replies == ["first", "second", "first", "second"]
 
 
 async def test_the_calls_of_a_cut_off_step_stay_on_its_record() -> None:

@@ -67,6 +67,8 @@ class Execution:
         self._readers: list[list[int]] = [[] for _ in self._reads]
         self._missing = [0 for _ in self._reads]
         for index, reads in enumerate(self._reads):
+            if index in self.records:
+                continue  # whatever becomes of those that it might have read
             for read in reads:
                 if read not in self.records or self.records[read].status == "waiting":
                     self._readers[read].append(index)
