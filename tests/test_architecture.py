@@ -116,7 +116,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     # A conductor plans and never executes; the engine executes and never plans; they meet in
     # a performance, which knows of conductors the protocol alone.
     "conductor.base": DOMAIN,
-    "conductor": (*DOMAIN, "conductor.base", "plan"),
+    "conductor": (*DOMAIN, "conductor.base", "files", "plan"),
     "engine.retry": DOMAIN,
     "engine": (*DOMAIN, "engine.retry"),
     # Guardrails are plain functions over plain values; a performance says when they look.

@@ -34,9 +34,9 @@ def answering_step(rounds: Sequence[Round], terms: Terms) -> StepRecord | None:
 
 def answer_while_waiting(rounds: Sequence[Round]) -> str | None:
     """There is no answer while a run waits, but what its final step said with its calls."""
-    last, workflow = rounds[-1].steps[-1], rounds[-1].workflow
-    is_last = workflow is not None and last.index == len(workflow) - 1
-    return (last.reply or None) if is_last else None
+    round_, last = rounds[-1], rounds[-1].steps[-1]
+    is_last = round_.workflow is not None and last.index == len(round_.workflow) - 1
+    return (last.reply or None) if is_last and round_.answers else None
 
 
 def status_at_the_end(

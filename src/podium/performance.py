@@ -186,7 +186,7 @@ class Performance:
             self._run.id,
             self._run.question,
             round_,
-            self._rounds[round_ - 1] if round_ else None,
+            self._readable(round_),
             answers=self._run.depth == 0,
             tell=lambda check: self._tell(GuardrailActed(self._run.id, check)),
         )
@@ -231,6 +231,7 @@ class Performance:
             images=self._run.images,
             terms=self._run.terms,
             objection=self._objection.reason if self._objection is not None else "",
+            rounds_left=self._run.max_rounds - len(self._rounds),
         )
         self._rounds.append(Round(len(self._rounds), None))
         try:
@@ -265,7 +266,8 @@ class Performance:
                 pool=self._run.pool,
                 history=self._run.history,
                 round=round_.index,
-                previous=self._rounds[-2] if len(self._rounds) > 1 else None,
+                previous=self._readable(round_.index),
+                answers=round_.answers,
                 finished={step.index: step for step in round_.steps},
                 keeps_failures=self._was_waiting,
                 images=self._run.images,
@@ -302,6 +304,12 @@ class Performance:
         self._waits = execution.waits and self.stopped_by is None
         if not execution.waits:
             self._tell(RoundDone(self._run.id, self._rounds[-1]))
+
+    def _readable(self, index: int) -> tuple[Round, ...]:
+        """What steps of that round may read of earlier ones: those of the round before, and in a
+        round with a role those of every round."""
+        first = 0 if self._rounds[index].role is not None else max(0, index - 1)
+        return tuple(self._rounds[first:index])
 
     async def _nest(self, delegation: Delegation, keep: Callable[[Run], None]) -> None:
         """Answer a subtask as a run of its own, on the same ledger."""

@@ -15,7 +15,7 @@ from podium.engine import Calls
 from podium.errors import PlanError, PodiumError
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.request import NO_TERMS
-from podium.run import Round
+from podium.run import ANSWERING, Round
 from podium.workflow import Workflow
 
 
@@ -31,7 +31,7 @@ async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> R
         raise PlanError(f"{conductor.name} returned {type(plan).__name__}, not a Plan")
     if plan.workflow is not None:
         plan.workflow.check(situation.pool.names, situation.max_steps)
-        if situation.images or situation.terms is not NO_TERMS:
+        if plan.role in ANSWERING and (situation.images or situation.terms is not NO_TERMS):
             plan = _fitted(plan, plan.workflow, situation)
     elif situation.answer is None:
         raise PlanError(f"{conductor.name} accepted the answer, but there is none yet")
@@ -42,6 +42,7 @@ async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> R
         plan_text=plan.text,
         warnings=plan.warnings,
         accepted=plan.workflow is None,
+        role=plan.role,
     )
 
 

@@ -32,9 +32,9 @@ from podium.request import (
 from podium.usage import NO_USAGE, Usage, add
 from podium.workflow import Access, Workflow
 
-RUN_VERSION: Final = 3
+RUN_VERSION: Final = 4
 """Version 2 added terms, images, the owner, and steps that wait for the results of tools; version 3
-what guardrails did. What an older version lacks has its default."""
+what guardrails did; version 4 the roles of rounds. What an older version lacks has its default."""
 
 Tier = Literal["mini", "podium", "ultra"]
 """How much conducting a question gets: none, as much as it seems to need, or all of it."""
@@ -161,13 +161,22 @@ class StepRecord:
         return unanswered(self.turns) or (self.nested[-1].left_waiting if self.nested else ())
 
 
+TurnRole = Literal["thinker", "worker", "verifier"]
+"""What a round is there for, where its conductor gives roles: to think ahead, to do the work, or
+to judge what was done."""
+
+ANSWERING: Final = (None, "worker")
+"""The roles of rounds whose final reply is meant for the user; without roles, every one is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One plan-and-execute pass.
 
     `accepted` is set, and there is no workflow, when the conductor took the answer of the round
     before as it was; with neither, planning did not come to an end. `planning` are the
-    conductor's own calls, `plan_text` is what it wrote.
+    conductor's own calls, `plan_text` is what it wrote. A round with a `role` is a turn: its steps
+    may read those of every round before.
     """
 
     index: int
@@ -177,11 +186,17 @@ class Round:
     plan_text: str = ""
     warnings: tuple[str, ...] = ()
     accepted: bool = False
+    role: TurnRole | None = None
+
+    @property
+    def answers(self) -> bool:
+        """Whether the last step's reply is meant for the user."""
+        return self.role in ANSWERING
 
     @property
     def final(self) -> StepRecord | None:
-        """The last step of the workflow, once it is done."""
-        if self.workflow is None:
+        """The last step of the workflow, once it is done, where its reply is an answer."""
+        if self.workflow is None or not self.answers:
             return None
         last = len(self.workflow) - 1
         for step in reversed(self.steps):  # it is the first of these, as a rule
@@ -353,6 +368,13 @@ def told_best(rounds: Sequence[Round]) -> StepRecord | None:
     steps = [step for round_ in rounds for step in round_.steps]
     told = [step for step in steps if step.reply and step.status in ("failed", "skipped")]
     return told[-1] if told else best
+
+
+def place_of(step: StepRecord, round_: Round) -> str:
+    """How a step is told of to those who read it in a later round."""
+    if round_.role is None:
+        return f"{step.index} of the round before"
+    return f"{round_.role} of turn {round_.index + 1}"
 
 
 def spent_by(run: Run) -> Spent:

@@ -265,6 +265,7 @@ class Runner:
                     images=images,
                     terms=options.terms,
                     max_steps=options.max_steps,
+                    rounds_left=options.rounds,
                 )
                 round_ = await planned(self.conductor, situation, calls)
                 return round_

@@ -84,7 +84,7 @@ async def test_all_also_shows_the_round_before_and_indices_do_not() -> None:
     before = StepRecord(0, 0, "a", "old subtask", (), "done", "old reply", None, 0, 1)
     actor = Actor("a")
     await Stage().carry_out(
-        workflow((), (0,), "all"), actor, round=1, previous=Round(0, workflow(()), (before,))
+        workflow((), (0,), "all"), actor, round=1, previous=(Round(0, workflow(()), (before,)),)
     )
     assert ["old reply" in asked for asked in actor.asked] == [False, False, True]
 

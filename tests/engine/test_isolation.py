@@ -38,7 +38,7 @@ def test_a_worker_receives_the_replies_its_access_names_and_no_others(
             plan,
             *actors,
             round=1,
-            previous=Round(0, plan, before) if second_round else None,
+            previous=(Round(0, plan, before),) if second_round else (),
         )
     )
     for index, step in enumerate(plan.steps):

@@ -18,7 +18,7 @@ from typing import Protocol, final, runtime_checkable
 from podium.pool import Pool
 from podium.quick import quick
 from podium.request import NO_TERMS, Image, Message, Terms
-from podium.run import Round, best_so_far
+from podium.run import Round, TurnRole, best_so_far
 from podium.worker import Caller
 from podium.workflow import DEFAULT_MAX_STEPS, Workflow
 
@@ -29,7 +29,8 @@ from podium.workflow import DEFAULT_MAX_STEPS, Workflow
 class Situation:
     """All that a conductor may know: the question and its images, the pool, the conversation
     before it, what is demanded of the answer, and what earlier rounds of this run did. `objection`
-    is why a guardrail wants another plan than that of the round before."""
+    is why a guardrail wants another plan than that of the round before. `rounds_left` is how many
+    there may still be, the one to be planned included."""
 
     question: str
     pool: Pool
@@ -39,6 +40,7 @@ class Situation:
     images: tuple[Image, ...] = ()
     terms: Terms = NO_TERMS
     objection: str = ""
+    rounds_left: int = 1
 
     @property
     def answer(self) -> str | None:
@@ -54,12 +56,14 @@ class Plan:
     """A workflow, or None to accept the last round's answer as it is.
 
     `text` is what the conductor wrote, where it wrote something; `warnings` are what was
-    tolerated in it, in words for a person.
+    tolerated in it, in words for a person. `role` is what the round is there for, where the
+    conductor gives roles.
     """
 
     workflow: Workflow | None
     text: str = ""
     warnings: tuple[str, ...] = ()
+    role: TurnRole | None = None
 
 
 @runtime_checkable

@@ -59,7 +59,8 @@ class Scope:
 class Assignment:
     """A workflow and what it works on.
 
-    `previous` is the round before, which a step with access to `all` may read too. `finished`
+    `previous` are rounds before, which a step with access to `all` may read too; `answers` says
+    whether the last step's reply is meant for the user. `finished`
     are steps of this very workflow that were carried out before an interruption; those of them
     that failed are tried again, unless `keeps_failures`. `images` belong to the question, `terms`
     are demanded of the answer.
@@ -70,7 +71,8 @@ class Assignment:
     pool: Pool
     history: tuple[Message, ...] = ()
     round: int = 0
-    previous: Round | None = None
+    previous: tuple[Round, ...] = ()
+    answers: bool = True
     finished: Mapping[int, StepRecord] = field(default_factory=dict)
     keeps_failures: bool = False
     images: tuple[Image, ...] = ()

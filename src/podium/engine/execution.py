@@ -19,7 +19,7 @@ from podium.engine.step import StepWork
 from podium.errors import BudgetExhausted, GuardrailBlocked
 from podium.events import StepDone, StepNoted
 from podium.request import NO_TERMS
-from podium.run import StepRecord
+from podium.run import StepRecord, place_of
 from podium.worker import Worker
 
 
@@ -52,6 +52,8 @@ class Execution:
         self.hedges = board.hedges.policies
         self.stream = stream
         self.last = len(assignment.workflow) - 1
+        self.final = self.last if assignment.answers else None
+        """The step whose reply is the answer, where one is."""
         terms = assignment.terms
         self.is_plain = (
             (terms is NO_TERMS or terms == NO_TERMS)
@@ -145,13 +147,14 @@ class Execution:
         return None if self.blocked is None else "a guardrail ended the round"
 
     def pairs(self, index: int) -> list[Pair]:
-        """What the step may read: earlier steps of this round, and with `all` the last round."""
+        """What the step may read: earlier steps of this round, and with `all` rounds before."""
         pairs = []
         previous = self.assignment.previous
-        if previous is not None and self.assignment.workflow.steps[index].access == "all":
+        if previous and self.assignment.workflow.steps[index].access == "all":
             pairs = [
-                Pair(f"{step.index} of the round before", step.subtask, step.reply)
-                for step in previous.steps
+                Pair(place_of(step, round_), step.subtask, step.reply)
+                for round_ in previous
+                for step in round_.steps
                 if step.status == "done"
             ]
         for read in self._reads[index]:

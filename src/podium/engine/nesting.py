@@ -25,7 +25,7 @@ def delegation_of(execution: Execution, index: int, nested: Sequence[Run]) -> De
     before it as conversation. The last of the runs that were nested in the step goes on, where it
     did not come to its end."""
     assignment = execution.assignment
-    is_final = index == execution.last
+    is_final = index == execution.final
     history: list[Message] = list(assignment.history)
     for pair in execution.pairs(index):
         history += (user(pair.subtask), assistant(pair.reply))

@@ -47,7 +47,7 @@ def request_of(
         images=run.images,
         terms=run.terms,
     )
-    is_final = step.index == len(workflow) - 1
+    is_final = round_.answers and step.index == len(workflow) - 1
     own = toolbox_excluding(toolbox, run.exclude)
     tools = tools_for(profile, run.terms, own, is_final=is_final)
     return request_for(profile, step.prompt, assignment, step.turns, tools, is_final=is_final)

@@ -80,7 +80,7 @@ class StepWork:
     def __init__(self, execution: Execution, index: int) -> None:
         self._execution = execution
         self._index = index
-        self._is_final = index == execution.last
+        self._is_final = index == execution.final
         self._step = execution.assignment.workflow.steps[index]
         self._begun_by = self._step.worker
         self._prompt = ""

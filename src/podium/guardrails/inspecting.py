@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from podium.guardrails.base import Checked, Source
 from podium.guardrails.guard import Guard, Keep
-from podium.run import Check, Round, StepRecord
-
-BEFORE: Final = "{step} of the round before"
+from podium.run import Check, Round, StepRecord, place_of
 
 
 class Inspector:
@@ -22,7 +19,7 @@ class Inspector:
         run_id: str,
         question: str,
         round_: int,
-        previous: Round | None,
+        previous: Sequence[Round],
         *,
         answers: bool,
         tell: Callable[[Check], None],
@@ -76,10 +73,10 @@ class Inspector:
 
     def _sources(self, others: Sequence[StepRecord]) -> tuple[Source, ...]:
         """What the answer may have been made from: this round's replies, and those before."""
-        before = self._previous.steps if self._previous is not None else ()
         earlier = [
-            Source(BEFORE.format(step=step.index), step.subtask, step.reply)
-            for step in before
+            Source(place_of(step, round_), step.subtask, step.reply)
+            for round_ in self._previous
+            for step in round_.steps
             if step.status == "done"
         ]
         now = [

@@ -1,0 +1,51 @@
+"""A coordinator whose decisions a test writes down: its head is the identity, so that what the
+reader returns is what is preferred. Needs numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from podium.conductor.evolved.coordinator import Coordinator, Vector
+from podium.conductor.evolved.description import ROLES, Description
+from podium.run import TurnRole
+
+WORKERS = ("ann", "bob")
+
+
+def described(workers: Sequence[str] = WORKERS, **changes: Any) -> Description:
+    """A description as wide as it has rows."""
+    roles = changes.pop("roles", ROLES)
+    width = changes.pop("width", len(workers) + len(roles))
+    return Description(
+        workers=tuple(workers),
+        roles=roles,
+        base=changes.pop("base", "tiny"),
+        width=width,
+        **changes,
+    )
+
+
+def coordinator(workers: Sequence[str] = WORKERS, **changes: Any) -> Coordinator:
+    """Prefers what the hidden state says."""
+    about = described(workers, **changes)
+    return Coordinator(about, np.eye(about.rows, about.width, dtype=np.float32).ravel())
+
+
+class Reading:
+    """Reads the given choices in turn, the last one again and again, and keeps the transcripts."""
+
+    def __init__(self, *choices: tuple[str, TurnRole], workers: Sequence[str] = WORKERS) -> None:
+        self._choices = choices
+        self._workers = workers
+        self.transcripts: list[str] = []
+
+    async def read(self, transcript: str) -> Vector:
+        worker, role = self._choices[min(len(self.transcripts), len(self._choices) - 1)]
+        self.transcripts.append(transcript)
+        hidden = np.zeros(len(self._workers) + len(ROLES), np.float32)
+        hidden[self._workers.index(worker)] = 2.0
+        hidden[len(self._workers) + ROLES.index(role)] = 2.0
+        return hidden
