@@ -61,7 +61,7 @@ def test_a_key_has_the_rules_that_were_asked_for(podium: Podium) -> None:
         *("--usd-per-request", "0.5", "--usd-per-day", "1", "--usd-per-month", "10"),
         *("--usd-in-total", "50", "--tokens-per-request", "100", "--tokens-per-day", "200"),
         *("--tokens-per-month", "300", "--tokens-in-total", "400"),
-        *("--requests-per-minute", "60", "--tokens-per-minute", "9000"),
+        *("--requests-per-minute", "60", "--tokens-per-minute", "9000", "--no-training"),
     ).json
     token, key_id, created = made.pop("token"), made.pop("id"), made.pop("created_at")
     assert token.startswith("pk_")
@@ -74,6 +74,7 @@ def test_a_key_has_the_rules_that_were_asked_for(podium: Podium) -> None:
         "tiers": ["mini"],
         "workers": ["gpt"],
         "exclude": ["anthropic", "openai"],
+        "training": False,
         "per_request": {"usd": 0.5, "tokens": 100},
         "per_day": {"usd": 1.0, "tokens": 200},
         "per_month": {"usd": 10.0, "tokens": 300},

@@ -33,6 +33,47 @@ async def test_a_run_that_is_deleted_takes_what_was_thought_of_it_along(
     assert await feedback_in(store).of(GIVEN.run_id) is None
 
 
+async def test_a_grader_is_heard_until_a_person_speaks(
+    store: SqlRunStore, make_run: Callable[..., Run]
+) -> None:
+    await store.finish(make_run())
+    feedback = feedback_in(store)
+    for score in (0.0, 1.0):
+        graded = replace(GIVEN, score=score, grader="exact", task='{"answer": "4"}')
+        await feedback.give(graded)
+        assert await feedback.of(GIVEN.run_id) == graded
+    await feedback.give(GIVEN)
+    await feedback.give(graded)
+    assert await feedback.of(GIVEN.run_id) == GIVEN
+
+
+async def test_what_was_thought_can_be_withdrawn_once(
+    store: SqlRunStore, make_run: Callable[..., Run]
+) -> None:
+    await store.finish(make_run())
+    feedback = feedback_in(store)
+    await feedback.give(GIVEN)
+    await feedback.withdraw(GIVEN.run_id)
+    assert await feedback.of(GIVEN.run_id) is None
+    with pytest.raises(NotFound, match="nobody has said"):
+        await feedback.withdraw(GIVEN.run_id)
+
+
+async def test_judgements_come_page_by_page_without_those_of_runs_that_are_only_held(
+    store: SqlRunStore, make_run: Callable[..., Run]
+) -> None:
+    feedback = feedback_in(store)
+    ids = [f"run_{number:016x}" for number in range(4)]
+    for run_id in ids:
+        await store.finish(make_run(run_id))
+        await feedback.give(replace(GIVEN, run_id=run_id))
+    await store.hold(make_run(ids[1]), "2999-01-01T00:00:00.000+00:00")
+    first = await feedback.page(limit=2)
+    second = await feedback.page(first[-1].run_id, limit=2)
+    assert [each.run_id for each in (*first, *second)] == [ids[0], ids[2], ids[3]]
+    assert not await feedback.page(ids[3])
+
+
 async def test_nobody_thinks_anything_of_a_run_that_there_is_not(store: SqlRunStore) -> None:
     with pytest.raises(NotFound):
         await feedback_in(store).give(GIVEN)

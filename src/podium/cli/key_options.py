@@ -45,6 +45,12 @@ Exclude = Annotated[
         "step of any run; may be repeated.",
     ),
 ]
+NoTraining = Annotated[
+    bool,
+    typer.Option(
+        "--no-training", help="Nothing that is asked with it becomes training data, nor is graded."
+    ),
+]
 UsdPerRequest = Annotated[float | None, _usd("one request may cost")]
 UsdPerDay = Annotated[float | None, _usd("it may spend in a day (UTC)")]
 UsdPerMonth = Annotated[float | None, _usd("it may spend in a month (UTC)")]

@@ -42,6 +42,7 @@ def key_document(key: Key) -> dict[str, Any]:
         "tiers": None if rules.tiers is None else sorted(rules.tiers),
         "workers": None if rules.workers is None else sorted(rules.workers),
         "exclude": sorted(rules.exclude),
+        "training": rules.training,
         **{name: asdict(getattr(rules, name)) for name, _ in PERIODS},
         "requests_per_minute": rules.requests_per_minute,
         "tokens_per_minute": rules.tokens_per_minute,
@@ -58,6 +59,8 @@ def rules_line(key: Key) -> str:
         parts.append(f"workers {' '.join(sorted(rules.workers))}")
     if rules.exclude:
         parts.append(f"without {' '.join(sorted(rules.exclude))}")
+    if not rules.training:
+        parts.append("not for training")
     for name, words in PERIODS:
         cap: Allowance = getattr(rules, name)
         if cap != NO_CAP:

@@ -66,7 +66,8 @@ class Rules:
     about calling a worker directly or naming it in a workflow of one's own, and says nothing of
     whom a conductor chooses. `exclude` names the
     workers and providers that must not see anything of what is asked with this key: in no step
-    of no round, in no nested run, and not directly either. Days and months are those of UTC.
+    of no round, in no nested run, and not directly either. `training` is whether what is asked
+    with it may become training data. Days and months are those of UTC.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = _AS_WRITTEN
@@ -75,6 +76,7 @@ class Rules:
     tiers: frozenset[Tier] | None = None
     workers: frozenset[str] | None = None
     exclude: frozenset[str] = frozenset()
+    training: bool = True
     per_request: Allowance = NO_CAP
     per_day: Allowance = NO_CAP
     per_month: Allowance = NO_CAP

@@ -346,6 +346,13 @@ def _buckets(connection: Connection) -> None:
     )
 
 
+def _graded_feedback(connection: Connection) -> None:
+    for column in ("grader", "task"):
+        connection.exec_driver_sql(
+            f"ALTER TABLE feedback ADD COLUMN {column} TEXT NOT NULL DEFAULT ''"
+        )
+
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _runs_rounds_and_steps,
     _owners_keys_and_usage,
@@ -358,5 +365,6 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     _audit,
     _tabs,
     _buckets,
+    _graded_feedback,
 )
 """In order; a database's schema version is how many of them it has been through."""

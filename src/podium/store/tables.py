@@ -210,6 +210,8 @@ FEEDBACK: Final = Table(
     Column("score", Double, nullable=False),
     Column("comment", Text, nullable=False),
     Column("given_at", Text, nullable=False),
+    Column("grader", Text, nullable=False, server_default=""),
+    Column("task", Text, nullable=False, server_default=""),
 )
 
 REQUESTS: Final = Table(

@@ -283,11 +283,18 @@ async def test_somebody_elses_run_looks_as_if_there_were_none(tmp_path: Path) ->
             ("GET", "/v1/runs/{}"),
             ("GET", "/v1/runs/{}/events"),
             ("GET", "/v1/runs/{}/feedback"),
+            ("POST", "/v1/runs/{}/feedback"),
+            ("DELETE", "/v1/runs/{}/feedback"),
             ("DELETE", "/v1/runs/{}"),
             ("GET", "/v1/runs?before={}"),
         ):
             told = [
-                await served.client.request(method, path.format(run_id), headers=headers)
+                await served.client.request(
+                    method,
+                    path.format(run_id),
+                    headers=headers,
+                    json={"score": 1} if method == "POST" else None,
+                )
                 for run_id in (theirs, unknown)
             ]
             assert [each.status_code for each in told] == [404, 404], path
@@ -403,6 +410,25 @@ async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path)
             assert (refused.status_code, refused.json()["field"]) == (400, field)
         nowhere = await served.client.post("/v1/runs/run_none/feedback", json={"score": 1})
         assert nowhere.status_code == 404
+
+
+async def test_what_was_thought_stands_on_the_run_until_it_is_withdrawn(tmp_path: Path) -> None:
+    async with with_runs(tmp_path) as served:
+        path = f"/v1/runs/{(await served.ask()).headers['x-podium-run']}"
+        assert (await served.client.get(path)).json()["feedback"] is None
+        await served.client.post(f"{path}/feedback", json={"score": 1})
+        told = (await served.client.get(path)).json()["feedback"]
+        assert (told["score"], told["grader"], "task" in told) == (1, "", False)
+        withdrawn = [await served.client.delete(f"{path}/feedback") for _ in range(2)]
+        assert [each.status_code for each in withdrawn] == [204, 404]
+        assert (await served.client.get(path)).json()["feedback"] is None
+
+
+async def test_nobody_can_think_anything_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    run_id = await running(tmp_path, "another-machine:1")
+    async with with_runs(tmp_path) as served:
+        refused = await served.client.post(f"/v1/runs/{run_id}/feedback", json={"score": 1})
+    assert (refused.status_code, refused.json()["refused"]) == (409, "conflict")
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,14 @@ async def runs(
 @router.get("/{run_id}")
 async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """A run with everything that was done: plans, steps, replies, calls, tokens, cost. What each
-    worker was sent is told step by step."""
+    worker was sent is told step by step, and `feedback` is what was thought of its answer."""
     found = await seen(run_id, service, visitor)
     names = await key_names(service, visitor) if found.owner else {}
+    given = await service.keeper.feedback_of(found.id)
     document = {
         **run_details(found, is_performed=await service.archive.is_performed(found)),
         "owner_name": names.get(found.owner),
+        "feedback": None if given is None else _feedback_document(given),
     }
     return Response(written(document), media_type="application/json")
 
@@ -118,8 +120,13 @@ class Judgement(BaseModel):
 async def feedback(
     run_id: str, judgement: Judgement, service: Serving, visitor: Admitted
 ) -> dict[str, Any]:
-    """Say what you think of a run's answer. The latest word stands, and is kept with the run."""
+    """Say what you think of a run's answer. The latest word stands, and is kept with the run. A
+    run that still goes on has no answer to think of yet."""
     run = await seen(run_id, service, visitor)
+    if run.status in ("running", "waiting"):
+        raise Refusal(
+            "conflict", f"{run.id} is {run.status}; say what you think of it when it has ended"
+        )
     given = Feedback(
         run_id=run.id, score=judgement.score, comment=judgement.comment, given_at=timestamp()
     )
@@ -135,6 +142,14 @@ async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> di
     if given is None:
         raise Refusal("not_found", f"nobody has said what they think of {run.id}")
     return _feedback_document(given)
+
+
+@router.delete("/{run_id}/feedback", status_code=204)
+async def withdraw_feedback(run_id: str, service: Serving, visitor: Admitted) -> Response:
+    """Withdraw what was thought of a run's answer."""
+    run = await seen(run_id, service, visitor)
+    await service.keeper.withdraw_feedback(run.id)
+    return Response(status_code=204)
 
 
 @router.delete("/{run_id}", status_code=204)
@@ -169,7 +184,9 @@ async def delete_response(id: str, service: Serving, visitor: Admitted) -> dict[
 
 
 def _feedback_document(given: Feedback) -> dict[str, Any]:
-    return {"object": "feedback", **asdict(given)}
+    """What was thought, but for the task that a grader had: it holds the answer."""
+    told = {name: value for name, value in asdict(given).items() if name != "task"}
+    return {"object": "feedback", **told}
 
 
 async def seen(run_id: str, service: Service, visitor: Visitor) -> Run:

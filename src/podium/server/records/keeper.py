@@ -112,8 +112,14 @@ class Keeper:
         await self._on_record(feedback.run_id)
         await feedback_in(self._store).give(feedback)
 
+    async def withdraw_feedback(self, run_id: str) -> None:
+        """Forget what was thought of a run; raises `NotFound` where nobody said."""
+        await feedback_in(self._store).withdraw(run_id)
+
     async def feedback_of(self, run_id: str) -> Feedback | None:
-        """What was thought of a run, if anybody said."""
+        """What was thought of a run, if anybody said: of one that is not written, nobody did."""
+        if not self.keeps(run_id) or self._unwritten_run(run_id) is not None:
+            return None
         return await feedback_in(self._store).of(run_id)
 
     @property
@@ -235,9 +241,12 @@ class Keeper:
         self._let_go()
         if run_id in self._held:
             return self._held[run_id][1]
+        return self._unwritten_run(run_id) or await self._store.load(run_id)
+
+    def _unwritten_run(self, run_id: str) -> Run | None:
+        """A run that is to be kept, and not written yet as it is."""
         found = self._ended.get(run_id) or self._being_written.get(run_id)
-        found = found or self._owed.get(run_id) or self._begun.get(run_id)
-        return found or await self._store.load(run_id)
+        return found or self._owed.get(run_id) or self._begun.get(run_id)
 
     async def list(
         self, wanted: RunFilter = EVERY_RUN, *, limit: int = 20, before: str | None = None

@@ -4,6 +4,7 @@
 import { copyButton } from '../lib/copy.js';
 import { h, replace } from '../lib/dom.js';
 import { markdown } from '../lib/markdown.js';
+import { thumbs } from './feedback.js';
 import { graph } from './graph.js';
 import { guardrails } from './guardrails.js';
 import { matrix } from './matrix.js';
@@ -52,7 +53,7 @@ export class RunView {
     const isPlanned = trace.rounds.some((round) => round.steps.length);
     return [
       trace.answer || !options.isOver
-        ? section('Answer', this.answer, options.isOver ? copy : null)
+        ? section('Answer', this.answer, options.isOver ? copy : null, judging(trace.document))
         : null,
       trace.document.checks?.length ? section('Guardrails', guardrails(trace.document)) : null,
       trace.rounds.length > 1 ? section('Rounds', rounds(trace)) : null,
@@ -200,6 +201,14 @@ function drawn(state) {
 /** @param {Trace} trace */
 function lastPlanned(trace) {
   return trace.rounds.findLastIndex((round) => round.steps.length);
+}
+
+/**
+ * What whoever asked thinks of the answer; nothing of a run that has none on record.
+ * @param {any} document
+ */
+function judging({ run_id: id, status, feedback }) {
+  return status === 'answered' || status === 'partial' ? thumbs(id, feedback ?? null) : null;
 }
 
 /** @param {boolean} isOver */

@@ -1,0 +1,57 @@
+"""What whoever asked thinks of an answer: thumbs on the run's page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from podium.run import timestamp
+from podium.store import Feedback, feedback_in
+from support.runs_on_record import kept_run
+from support.site import Site
+
+if TYPE_CHECKING:
+    from playwright.async_api import Locator, Page
+
+
+def thumb(page: Page, name: str, pressed: bool) -> Locator:
+    return page.get_by_role("button", name=name, pressed=pressed)
+
+
+async def scores(site: Site, run_id: str) -> list[float]:
+    given = await feedback_in(site.store).page()
+    return [each.score for each in given if each.run_id == run_id and not each.grader]
+
+
+async def test_a_thumb_is_kept_changed_and_withdrawn(page: Page, site: Site) -> None:
+    run_id = await site.ask("Why is the sky blue?")
+    await page.goto(site.url(f"/runs/{run_id}"))
+    await thumb(page, "Good answer", pressed=False).click()
+    await thumb(page, "Good answer", pressed=True).wait_for()
+    assert await scores(site, run_id) == [1]
+    await thumb(page, "Bad answer", pressed=False).click()
+    await thumb(page, "Good answer", pressed=False).wait_for()
+    assert await scores(site, run_id) == [0]
+    await page.reload()
+    await thumb(page, "Bad answer", pressed=True).click()
+    await page.get_by_text("Withdrawn.").wait_for()
+    assert await thumb(page, "Bad answer", pressed=False).count() == 1
+    assert await scores(site, run_id) == []
+
+
+async def test_what_a_grader_thinks_is_told_and_presses_no_thumb(page: Page, site: Site) -> None:
+    run = kept_run()
+    await site.keep(run)
+    graded = Feedback(run_id=run.id, score=1.0, given_at=timestamp(), grader="exact")
+    await feedback_in(site.store).give(graded)
+    await page.goto(site.url(f"/runs/{run.id}"))
+    await page.get_by_text("Graded 1 by exact.").wait_for()
+    assert await page.get_by_role("button", name=" answer", pressed=True).count() == 0
+
+
+async def test_there_are_thumbs_only_where_there_is_an_answer(page: Page, site: Site) -> None:
+    run = replace(kept_run(), status="failed", answer=None, error="solver is away")
+    await site.keep(run)
+    await page.goto(site.url(f"/runs/{run.id}"))
+    await page.get_by_text("This run failed before there was an answer.").wait_for()
+    assert await page.get_by_role("button", name="Good answer").count() == 0
