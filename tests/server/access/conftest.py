@@ -10,6 +10,7 @@ import pytest
 from podium.budget import Spent
 from podium.pool import Pool, WorkerProfile
 from podium.run import Attempt, Round, Run, RunStatus, StepRecord
+from podium.server.access import till
 from podium.usage import Usage
 from podium.workflow import Step, Workflow
 from support.postgres import Postgres
@@ -59,3 +60,10 @@ def make_run() -> Callable[..., Run]:
         )
 
     return make
+
+
+@pytest.fixture
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody at a till waits for longer than a moment."""
+    monkeypatch.setattr(till, "SOON", 0.002)
+    monkeypatch.setattr(till, "LOOK_SECONDS", 0.005)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sqlalchemy import select, update
+from sqlalchemy import Connection, event, select, update
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
+from podium.budget import Budget, Hold, Ledger
+from podium.errors import StoreError
 from podium.pool import Pool, WorkerProfile
+from podium.request import Request, user
 from podium.server.access import Gatekeeper, Visitor
 from podium.server.access.keys import Made, make_key
 from podium.store.database import locate
@@ -19,6 +24,8 @@ from podium.usage import NO_USAGE, Price, Usage
 
 WORKER = WorkerProfile(name="worker", price=Price(input=100.0, output=1000.0))
 LEASE_SECONDS = 600.0
+SEEN_SECONDS = 20.0
+CRUMB = 1e-6
 
 
 class Replica:
@@ -29,6 +36,31 @@ class Replica:
         self.door = Gatekeeper(
             store.keys, Pool((WORKER,)), shared=True, lease_seconds=LEASE_SECONDS
         )
+        self._is_dead = False
+        event.listen(store._database.sync_engine, "commit", self._commit)
+
+    @property
+    def process(self) -> str:
+        """What other processes know it by."""
+        name = getattr(self.door._tabs, "_process")  # noqa: B009 - it has no other name
+        assert isinstance(name, str)
+        return name
+
+    def die(self) -> None:
+        """Begin no transaction any more, and end none: a dead process commits nothing, however
+        long ago it asked for a lock."""
+        self._is_dead = self.store._closed = True
+
+    def _commit(self, _: Connection) -> None:
+        if self._is_dead:
+            raise StoreError("its process was killed before this could be committed")
+
+    async def has_stopped(self) -> None:
+        """Wait for what it was writing as it died: that was committed, or never is."""
+        pool = self.store._database.pool
+        assert isinstance(pool, AsyncAdaptedQueuePool)
+        while pool.checkedout():
+            await asyncio.sleep(0.001)
 
     async def begin(self, made: Made, tokens: int = 1, model: str = "worker") -> Visitor:
         """A request is let in and begins."""
@@ -66,17 +98,18 @@ class Replicas:
         """The replica writes nothing any more, and says nothing either."""
         self.all.remove(replica)
         self._dead.append(replica)
-        replica.store._closed = True  # what is being written may still be
+        replica.die()
 
     async def let_leases_run_out(self) -> None:
-        """Time passes, until nobody takes the dead for living; those renew their tabs."""
+        """Time passes, until nobody takes the dead for living. Those have renewed their own leases
+        meanwhile: one that runs out would let others spend what a living one holds."""
+        for replica in self._dead:
+            await replica.has_stopped()
+        dead = LEASES.c.process.in_([replica.process for replica in self._dead])
         database = create_async_engine(locate(self._place).url)
         async with database.begin() as connection:
-            await connection.execute(update(LEASES).values(expires_at=0.0))
+            await connection.execute(update(LEASES).where(dead).values(expires_at=0.0))
         await database.dispose()
-        for replica in self.all:
-            if replica.door._tabs is not None:
-                await replica.door._tabs.renew()
 
     async def rows(self) -> list[dict[str, object]]:
         """The tabs that everybody sees."""
@@ -85,6 +118,12 @@ class Replicas:
             found = (await connection.execute(select(TABS))).mappings().all()
         await database.dispose()
         return [dict(row) for row in found]
+
+    async def see(self, usd: float) -> None:
+        """Wait until everybody sees a tab that has used so much."""
+        async with asyncio.timeout(SEEN_SECONDS):
+            while usd not in [row["used_usd"] for row in await self.rows()]:
+                await asyncio.sleep(0.001)
 
     async def charged(self) -> Charged:
         """What the key was charged in all."""
@@ -111,3 +150,17 @@ async def replicas_of(place: str, rules: Rules, count: int) -> AsyncIterator[Rep
         yield replicas
     finally:
         await replicas.close()
+
+
+def asking(max_tokens: int) -> Request:
+    """A request for so much output: a token costs a tenth of a cent."""
+    return Request((user("?"),), max_tokens=max_tokens)
+
+
+async def hold_of(replica: Replica, visitor: object, max_tokens: int) -> tuple[Ledger, Hold]:
+    """A call of the visitor's request begins."""
+    account = replica.door.account_of(visitor)  # type: ignore[arg-type]
+    ledger = Ledger(Budget(), account=account)
+    request = asking(max_tokens)
+    hold = await ledger.secured(ledger.hold(WORKER, request), WORKER, request)
+    return ledger, hold

@@ -125,6 +125,8 @@ class Till:
             self._soon.cancel()
         if self._writer is not None:
             await asyncio.wait({self._writer})
+        if self._soon is not None:
+            self._soon.cancel()  # what could not be written
 
     def _answer(self) -> _Answer:
         return asyncio.get_running_loop().create_future()
@@ -161,6 +163,7 @@ class Till:
                 raise
             finally:
                 self._close_again()
+            failed = False
             self._purse.stand(drawn.standing, drawn.elsewhere)
             for row, answer in opening:
                 _tell(answer, drawn.granted.get(row.id))
@@ -209,7 +212,10 @@ class Till:
             self._closing(tab_id)
 
     def _try_again(self, changed: dict[str, Tab]) -> None:
-        self._changed = changed | self._changed
+        """Write that later, less what was closed meanwhile: nobody would close it once more."""
+        closed = self._to_close_again
+        kept = {tab_id: tab for tab_id, tab in changed.items() if tab_id not in closed}
+        self._changed = kept | self._changed
         if self._soon is None and self._changed:
             loop = asyncio.get_running_loop()
             self._soon = loop.call_later(AGAIN_SECONDS, self._write_now)
