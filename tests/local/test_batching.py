@@ -14,15 +14,9 @@ from typing import Any
 import pytest
 
 from podium.errors import ConfigError
-from podium.local import batching
-from podium.local.batching import (
-    Asked,
-    BatchingModel,
-    ModelName,
-    in_batches,
-    most_tokens,
-    shared_batching_model,
-)
+from podium.local import batching, gathering
+from podium.local.batching import Asked, BatchingModel, most_tokens, shared_batching_model
+from podium.local.gathering import ModelName, in_batches
 from support.tiny_model import model as tiny
 from support.tiny_model import one_thread, tiny_model
 
@@ -152,7 +146,7 @@ async def test_requests_that_come_during_a_batch_are_the_next_one(
 async def test_a_batch_closes_although_others_keep_asking(
     model: BatchingModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "LONGEST_GATHERING", -1.0)
+    monkeypatch.setattr(gathering, "LONGEST_GATHERING", -1.0)
     await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(3)))
     assert batches == [1, 1, 1]
 
@@ -160,7 +154,7 @@ async def test_a_batch_closes_although_others_keep_asking(
 async def test_a_batch_has_a_greatest_size(
     model: BatchingModel, batches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batching, "MOST_ROWS", 8)
+    monkeypatch.setattr(gathering, "MOST_ROWS", 8)
     await asyncio.gather(*(model.complete([1, place], SHORT) for place in range(20)))
     assert batches == [8, 8, 4]
 
@@ -193,7 +187,7 @@ async def test_a_fault_is_told_to_its_batch_and_the_next_one_goes_on(
         return complete(decoder, prompts, *rest, **settings)
 
     monkeypatch.setattr(Decoder, "complete", fails)
-    monkeypatch.setattr(batching, "MOST_ROWS", 2)
+    monkeypatch.setattr(gathering, "MOST_ROWS", 2)
     outcomes = await asyncio.gather(
         *(alone(model, prompt) for prompt in ([1, 2], [3, 4], [9, 9], [5, 6], [7, 8])),
         return_exceptions=True,

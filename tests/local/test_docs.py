@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium.config import load
-from podium.local import batching
+from podium.local import gathering
 from podium.local.adapters import ShippedAdapter
 from podium.local.serving import ModelSettings
 from podium.local.sources import packaged_models, source
@@ -46,7 +46,7 @@ def test_every_option_of_transformers_is_documented() -> None:
     (table,) = re.findall(r"^\| option \|.*?\n\n", PAGE, re.S | re.M)
     first_cells = [row.split("|")[1] for row in table.strip().splitlines()]
     assert re.findall(r"`(\w+)`", " ".join(first_cells)) == list(transformers.SETTINGS)
-    assert batching.QUIET_TURNS == 8
+    assert gathering.QUIET_TURNS == 8
     assert "the event loop has turned eight times and nobody has asked" in PAGE
 
 

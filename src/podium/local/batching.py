@@ -1,55 +1,29 @@
-"""Concurrent requests to one local model, gathered into batches.
+"""Concurrent requests to one local model, completed in batches.
 
-Whoever asks waits for a completion of their own; a thread beside them takes all that have asked
-by now, and completes them together. While it works, the next ones gather. So a thousand
-workflows run at once over one model, and none of them knows of the others.
-
-The thread also loads the model, and torch with it: nothing heavy is imported before the first
-request. What a completion is, is `podium.local.decoding`.
+Whoever asks waits for a completion of their own; those who ask at about one time are completed
+together, which `podium.local.gathering` sees to. What a completion is, is `podium.local.decoding`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
-import time
-import weakref
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from podium.local.gathering import GatheringModel, ModelName, in_batches, tell
 from podium.local.sharing import Shared
 
 if TYPE_CHECKING:
     from podium.local.decoding import Completion, Decoder, Sampling
-    from podium.local.pretrained import Pretrained
 
-QUIET_TURNS: Final = 8
-"""A batch is closed when the askers' event loop has turned so often and nobody has asked: what
-follows from one event, such as the second steps of a thousand workflows, follows within a few
-turns, however long they take."""
-
-LONGEST_GATHERING: Final = 2.0
-"""A batch is closed after so many seconds although others keep asking."""
-
-MOST_ROWS: Final = 1024
 MOST_TOKENS: Final = 600_000
 """Rows times their greatest length, where memory allows so many."""
 
 PROCESSOR_BYTES: Final = 2 * 2**30
 """What the keys and values of a batch may take of a processor's memory; of a graphics card's,
 they may take half of what is free once the model is loaded."""
-
-
-class ModelName(NamedTuple):
-    """Which model, and how it is loaded: `podium.local.pretrained` has the forms."""
-
-    name: str
-    dtype: str = "auto"
-    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,147 +41,20 @@ class Asked:
         return len(self.prompt) + self.sampling.max_tokens
 
 
-class BatchingModel:
+class BatchingModel(GatheringModel[Asked]):
     """One model in memory, with any number of adapters, for everybody in this process. Safe to
     use from several event loops and threads."""
 
     def __init__(self, model: ModelName) -> None:
-        self._model = model
-        self._users = 0
-        self._changing = threading.Lock()
-        self._thread: _BatchThread | None = None
-        self._end: weakref.finalize[Any, BatchingModel] | None = None
-
-    def hold(self) -> None:
-        """Count one more user of this model."""
-        with self._changing:
-            self._users += 1
-
-    async def release(self) -> None:
-        """Count one user less; the last one to leave unloads the model."""
-        with self._changing:
-            self._users -= 1
-            is_last = not self._users
-        if is_last:
-            await asyncio.to_thread(self.close)
-
-    @property
-    def is_loaded(self) -> bool:
-        """Whether it is in memory now."""
-        thread = self._thread
-        return thread is not None and not thread.is_over and thread.loaded.done()
-
-    async def load(self) -> Pretrained:
-        """The model and its tokenizer; the first call takes a while."""
-        loaded = self._running().loaded
-        return loaded.result() if loaded.done() else await asyncio.wrap_future(loaded)
+        super().__init__(model, _Completing)
 
     async def complete(
         self, prompt: Sequence[int], sampling: Sampling, adapter: str | None = None
     ) -> Completion:
         """Complete the prompt, together with whoever else asks at this time."""
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
-        asked = Asked(prompt, sampling, adapter, future)
-        while not self._running().ask(asked):
-            pass  # it has just ended: the next one is begun
+        self.ask(Asked(prompt, sampling, adapter, future))
         return await future
-
-    def close(self) -> None:
-        """Unload the model, once it has done what was asked. It is loaded again when it is next
-        used."""
-        with self._changing:
-            thread, self._thread = self._thread, None
-            end, self._end = self._end, None
-        if thread is not None and end is not None:
-            end()
-            thread.join()
-
-    def _running(self) -> _BatchThread:
-        with self._changing:
-            if self._thread is None or self._thread.is_over:
-                if self._end is not None:
-                    self._end.detach()
-                self._thread = _BatchThread(self._model)
-                # The thread knows nothing of this object, and ends with it.
-                self._end = weakref.finalize(self, self._thread.end)
-                self._thread.start()
-            return self._thread
-
-
-class _BatchThread(threading.Thread):
-    """Loads a model, then completes what it is asked, batch by batch, until it is ended."""
-
-    def __init__(self, model: ModelName) -> None:
-        super().__init__(name="podium-batches", daemon=True)
-        self.loaded: Future[Pretrained] = Future()
-        self.loaded.set_running_or_notify_cancel()  # whoever stops waiting stops for themselves
-        self.is_over = False
-        self._model = model
-        self._asked: queue.SimpleQueue[Asked | None] = queue.SimpleQueue()
-        self._ending = threading.RLock()
-
-    def ask(self, asked: Asked) -> bool:
-        """Have it completed; False where the thread takes nothing more."""
-        with self._ending:
-            if not self.is_over:
-                self._asked.put(asked)
-            return not self.is_over
-
-    def end(self) -> None:
-        """Take nothing more, and end after what was asked before."""
-        with self._ending:
-            if not self.is_over:
-                self.is_over = True
-                self._asked.put(None)
-
-    def run(self) -> None:
-        """What the thread does."""
-        try:
-            completing = _Completing(self._model)
-        except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-            self.end()
-            self.loaded.set_exception(error)
-            _tell(list(iter(self._asked.get, None)), error)
-            return
-        self.loaded.set_result(completing.pretrained)
-        is_last = False
-        while not is_last:
-            gathered, is_last = self._gather()
-            completing.answer(gathered)
-
-    def _gather(self) -> tuple[list[Asked], bool]:
-        """All that ask at about this time, and whether they are the last."""
-        gathered: list[Asked] = []
-        another = self._asked.get()
-        latest = time.monotonic() + LONGEST_GATHERING
-        while another is not None:
-            gathered.append(another)
-            if len(gathered) == MOST_ROWS or time.monotonic() > latest:
-                return gathered, False
-            if self._asked.empty():
-                _wait_for_turns(another.future.get_loop(), LONGEST_GATHERING)
-            try:
-                another = self._asked.get_nowait()
-            except queue.Empty:
-                return gathered, False
-        return gathered, True
-
-
-def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
-    """Let that event loop turn a few times, so that whoever is about to ask on it can do so."""
-    is_over = threading.Event()
-
-    def turn(left: int) -> None:
-        if left:
-            loop.call_soon(turn, left - 1)
-        else:
-            is_over.set()
-
-    try:
-        loop.call_soon_threadsafe(turn, QUIET_TURNS)
-    except RuntimeError:
-        return  # the loop is closed: nobody asks there any more
-    is_over.wait(longest)
 
 
 class _Completing:
@@ -238,9 +85,9 @@ class _Completing:
         able = [asked for asked in waiting if self._has_adapter(asked)]
         for batch in in_batches(able, self._most_tokens):
             try:
-                _tell(batch, self._completions(batch))
+                tell(batch, self._completions(batch))
             except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-                _tell(batch, error)
+                tell(batch, error)
 
     def _completions(self, batch: Sequence[Asked]) -> list[Completion]:
         adapters = self._decoder.adapters
@@ -265,7 +112,7 @@ class _Completing:
             if asked.adapter not in self._decoder.adapters.names:
                 self._decoder.adapters.add(asked.adapter, Path(asked.adapter))
         except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
-            _tell([asked], error)
+            tell([asked], error)
             return False
         return True
 
@@ -280,41 +127,6 @@ def most_tokens(model: Any) -> int:
     if model.device.type == "cuda":
         room = torch.cuda.mem_get_info(model.device)[0] // 2
     return min(MOST_TOKENS, room // bytes_a_token(model))
-
-
-def in_batches(asked: Sequence[Asked], most_tokens: int = MOST_TOKENS) -> Iterator[list[Asked]]:
-    """Those of about one length together, no more at a time than memory holds."""
-    batch: list[Asked] = []
-    for one in sorted(asked, key=lambda one: one.size):
-        if batch and (len(batch) + 1) * one.size > most_tokens:
-            yield batch
-            batch = []
-        batch.append(one)
-    if batch:
-        yield batch
-
-
-def _tell(batch: Sequence[Asked], outcome: Sequence[Completion] | Exception) -> None:
-    """Hand the outcome to those who wait, all of one event loop at a time."""
-    waiting: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
-    for place, asked in enumerate(batch):
-        own = outcome if isinstance(outcome, Exception) else outcome[place]
-        waiting.setdefault(asked.future.get_loop(), []).append((asked.future, own))
-    for loop, settled in waiting.items():
-        try:
-            loop.call_soon_threadsafe(_settle, settled)
-        except RuntimeError:
-            continue  # the loop is closed, and nobody waits there any more
-
-
-def _settle(waiting: Sequence[tuple[asyncio.Future[Completion], Completion | Exception]]) -> None:
-    for future, outcome in waiting:
-        if future.done():
-            continue
-        if isinstance(outcome, Exception):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
 
 
 shared_batching_model: Final = Shared(BatchingModel)

@@ -74,11 +74,15 @@ class Pretrained:
         tokens: list[int] = encoded["input_ids"]
         return tokens
 
+    def encode_text(self, text: str) -> list[int]:
+        """A text as tokens, with nothing around it."""
+        with self._tokenizing:
+            tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tokens
+
     def encode_reply(self, text: str) -> list[int]:
         """A whole reply as tokens, with the one that ends it."""
-        with self._tokenizing:
-            encoded = self.tokenizer(text, add_special_tokens=False)
-        return [*encoded["input_ids"], self.turn_end]
+        return [*self.encode_text(text), self.turn_end]
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The words of a completion."""

@@ -31,9 +31,8 @@ from podium.errors import (
     WorkerCrashed,
     installing,
 )
-from podium.local import weights
-from podium.local.batching import ModelName, shared_batching_model
-from podium.local.sources import weights_file
+from podium.local.batching import shared_batching_model
+from podium.local.gathering import ModelName
 from podium.pool import WorkerProfile
 from podium.providers.base import Endpoint
 from podium.providers.parts import unsupported, with_system
@@ -91,7 +90,7 @@ class TransformersWorker(Worker):
         messages = with_system(self._system, request.messages)
         said = [_plain(message, self.profile) for message in messages]
         with self._boundary():
-            loaded = await self._loaded()
+            loaded = await self._model.ready()
             prompt = loaded.encode(said, request.prefill)
             completion = await self._model.complete(
                 prompt, self._sampling(request, loaded, len(prompt)), self._adapter
@@ -106,20 +105,13 @@ class TransformersWorker(Worker):
     async def load(self) -> None:
         """Load the model now, so that the first call need not wait for it."""
         with self._boundary():
-            await self._loaded()
+            await self._model.ready()
 
     async def close(self) -> None:
         """Give the model up; it is unloaded when no worker uses it any more."""
         if not self._closed:
             self._closed = True
             await self._model.release()
-
-    async def _loaded(self) -> Pretrained:
-        """The model, with its weights fetched before where they are of those that Podium keeps."""
-        file = weights_file(self.profile.model)
-        if file is not None and not self._model.is_loaded:
-            await weights.locate(file)
-        return await self._model.load()
 
     @contextmanager
     def _boundary(self) -> Iterator[None]:
