@@ -48,10 +48,11 @@ async def test_of_several_one_takes_up_what_was_never_begun(place: str) -> None:
     hour = iter(range(9))
     store = await SqlRunStore.open(place, clock=lambda: at(next(hour)))
     found = await store.names.give(MINE)
-    assert await store.names.take_up(found, "there:2")
+    taken = await store.names.take_up(found, "there:2")
     assert not await store.names.take_up(found, "there:3")
     again = await store.names.give(replace(MINE, run_id="run_9"))
     assert (again.run_id, again.process) == ("run_1", "there:2")
+    assert again == taken
     await store.close()
 
 
@@ -78,10 +79,23 @@ async def test_a_name_whose_process_is_known_to_be_gone_is_taken_up_at_once(plac
 
 async def test_a_name_without_a_run_is_dropped_by_whoever_gave_it(place: str) -> None:
     store = await SqlRunStore.open(place)
-    await store.names.give(MINE)
-    await store.names.drop(replace(MINE, run_id="run_other"))
+    given = await store.names.give(MINE)
+    await store.names.drop(replace(given, run_id="run_other"))
     assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_1"
-    await store.names.drop(MINE)
+    await store.names.drop(given)
+    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_2"
+    await store.close()
+
+
+async def test_a_name_that_another_took_up_is_not_dropped_by_who_gave_it(place: str) -> None:
+    hour = iter(range(9))
+    store = await SqlRunStore.open(place, clock=lambda: at(next(hour)))
+    given = await store.names.give(MINE)
+    taken = await store.names.take_up(given, "there:2")
+    assert taken is not None
+    await store.names.drop(given)
+    assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_1"
+    await store.names.drop(taken)
     assert (await store.names.give(replace(MINE, run_id="run_2"))).run_id == "run_2"
     await store.close()
 

@@ -27,11 +27,12 @@ class NameStore(Protocol):
         """Write the request down unless one of its name is there already; give the one that is."""
         ...
 
-    async def take_up(self, found: NamedRequest, process: str) -> bool:
+    async def take_up(self, found: NamedRequest, process: str) -> NamedRequest | None:
         """Have that process begin the run of a request whose own process ended before, or has said
-        nothing for as long as a lease; False where it may still begin, or another did so first."""
+        nothing for as long as a lease: the request as it is then. None where it may still begin, or
+        another did so first."""
         ...
 
     async def drop(self, request: NamedRequest) -> None:
-        """Forget a request that came to no run."""
+        """Forget a request that came to no run, unless somebody has taken it up meanwhile."""
         ...

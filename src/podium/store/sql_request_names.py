@@ -4,7 +4,7 @@ uses."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -46,24 +46,20 @@ class SqlNameStore:
             found = (await connection.execute(select(REQUESTS).where(theirs))).mappings().one()
         return NamedRequest(**found)
 
-    async def take_up(self, found: NamedRequest, process: str) -> bool:
+    async def take_up(self, found: NamedRequest, process: str) -> NamedRequest | None:
         """Have that process begin the run of a request whose own process ended before."""
         if self._is_held(found.process, found.created_at):
-            return False
-        now = {"process": process, "created_at": self._clock()}
+            return None
+        taken = replace(found, process=process, created_at=self._clock())
+        now = {"process": taken.process, "created_at": taken.created_at}
         async with self._transaction() as connection:
             taking = update(REQUESTS).where(_is(found)).values(now)
-            return (await connection.execute(taking)).rowcount > 0
+            return taken if (await connection.execute(taking)).rowcount else None
 
     async def drop(self, request: NamedRequest) -> None:
-        """Forget a request that came to no run."""
-        mine = REQUESTS.c.run_id == request.run_id
+        """Forget a request that came to no run, unless somebody has taken it up meanwhile."""
         async with self._transaction() as connection:
-            await connection.execute(
-                delete(REQUESTS).where(
-                    REQUESTS.c.owner == request.owner, REQUESTS.c.name == plain(request.name), mine
-                )
-            )
+            await connection.execute(delete(REQUESTS).where(_is(request)))
 
     async def prune(
         self, connection: AsyncConnection, among: ColumnElement[bool] | None = None
@@ -78,6 +74,7 @@ def _is(found: NamedRequest) -> ColumnElement[bool]:
     return (
         (REQUESTS.c.owner == found.owner)
         & (REQUESTS.c.name == plain(found.name))
+        & (REQUESTS.c.run_id == found.run_id)
         & (REQUESTS.c.process == found.process)
         & (REQUESTS.c.created_at == found.created_at)
     )

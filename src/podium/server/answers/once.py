@@ -47,7 +47,7 @@ async def once(archive: Archive, named: Named, owner: str, acts: Acts) -> Run:
     )
     found = await _given(archive, request)
     if found.run_id == request.run_id:
-        return await _begun(archive, request, acts)
+        return await _begun(archive, found, acts)
     acts.follow(found.run_id)
     wait = FIRST_WAIT
     while True:
@@ -55,9 +55,11 @@ async def once(archive: Archive, named: Named, owner: str, acts: Acts) -> Run:
         if run is not None:
             return await ended(archive, run, acts.go_on)
         found = await _given(archive, request)
-        is_mine = found.run_id == request.run_id
-        if is_mine or await archive.keeper.names.take_up(found, request.process):
-            return await _begun(archive, found, acts)
+        mine = found if found.run_id == request.run_id else None
+        if mine is None and found.run_id not in archive.beginning:
+            mine = await archive.keeper.names.take_up(found, request.process)
+        if mine is not None:
+            return await _begun(archive, mine, acts)
         await asyncio.sleep(wait)
         wait = min(2 * wait, LONGEST_WAIT)
 
@@ -92,6 +94,7 @@ async def _given(archive: Archive, request: NamedRequest) -> NamedRequest:
 
 async def _begun(archive: Archive, request: NamedRequest, acts: Acts) -> Run:
     """Have the run performed. What was refused before it began has no name."""
+    archive.beginning.add(request.run_id)
     try:
         return await acts.begin(request.run_id)
     except TakenOver:
@@ -99,6 +102,8 @@ async def _begun(archive: Archive, request: NamedRequest, acts: Acts) -> Run:
     except BaseException:
         await _dropped_without_run(archive, request)
         raise
+    finally:
+        archive.beginning.discard(request.run_id)
 
 
 async def _dropped_without_run(archive: Archive, request: NamedRequest) -> None:

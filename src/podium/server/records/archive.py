@@ -27,6 +27,9 @@ class Archive:
         self.keeper = keeper
         self.audit = audit or Audit()
         self.broadcast = Broadcast()
+        self.beginning: set[str] = set()
+        """The runs that requests with names begin in this process. Until one is on record, which
+        takes as long as its question is checked, no other knows of it."""
 
     async def run(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
         """A run that the visitor may see, by its whole id; `field` is where they named it. That

@@ -1,0 +1,131 @@
+"""Requests that were named, and sent again while they are about to begin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from podium.errors import UsageError
+from podium.pool import Pool, WorkerProfile
+from podium.run import Run, timestamp
+from podium.server.answers.once import Acts, once
+from podium.server.dialects.base import Named
+from podium.server.records.archive import Archive
+from podium.server.records.keeper import Keeper
+from podium.store import NamedRequest
+from podium.store.sql import SqlRunStore
+
+NAMED = Named(name="mine", digest="ab")
+OWNER = "key_1"
+
+
+def answered(run_id: str) -> Run:
+    return Run(
+        id=run_id,
+        question="Why?",
+        status="answered",
+        pool=Pool((WorkerProfile(name="solo"),)),
+        conductor="fixed",
+        created_at=timestamp(),
+        rounds=(),
+        answer="Because.",
+    )
+
+
+class House:
+    """An archive over a store whose clock is set by hand, and what requests do there."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 2, tzinfo=UTC)
+        self.begun: list[str] = []
+        self.followed = asyncio.Event()
+        self.checked = asyncio.Event()
+        self.refuses = False
+
+    async def open(self, file: Path) -> None:
+        self.store = await SqlRunStore.open(
+            file, clock=lambda: timestamp(self.now), lease_seconds=30
+        )
+        self.archive = Archive(Keeper(self.store, shared=True))
+
+    async def begin(self, run_id: str) -> Run:
+        """The question is looked at for long before the run is on record."""
+        self.begun.append(run_id)
+        await self.checked.wait()
+        if self.refuses:
+            raise UsageError("not so")
+        run = answered(run_id)
+        await self.store.begin(run)
+        return run
+
+    async def go_on(self, run: Run) -> Run:
+        raise AssertionError("nothing was cut off")
+
+    def follow(self, run_id: str) -> None:
+        self.followed.set()
+
+    def ask(self) -> asyncio.Task[Run]:
+        acts = Acts(begin=self.begin, go_on=self.go_on, follow=self.follow)
+        return asyncio.create_task(once(self.archive, NAMED, OWNER, acts))
+
+    async def first(self) -> asyncio.Task[Run]:
+        """A request whose question is looked at for longer than a lease."""
+        asked = self.ask()
+        while not self.begun:
+            await asyncio.sleep(0.001)
+        self.now += timedelta(seconds=60)
+        return asked
+
+    async def given(self) -> NamedRequest:
+        mine = NamedRequest(
+            owner=OWNER, name="mine", digest="ab", run_id="run_new", process="here", created_at=""
+        )
+        return await self.store.names.give(mine)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    house = House()
+    await house.open(tmp_path / "podium.db")
+    yield house
+    await house.store.close()
+
+
+async def test_what_is_sent_again_while_its_question_is_checked_for_long_begins_no_second_run(
+    house: House,
+) -> None:
+    first = await house.first()
+    again = house.ask()
+    await house.followed.wait()
+    await asyncio.sleep(0.05)
+    house.checked.set()
+    assert (await first).id == (await again).id
+    assert house.begun == [(await first).id]
+    assert not house.archive.beginning
+
+
+async def test_a_request_that_is_refused_late_leaves_the_name_to_who_took_it_up(
+    house: House,
+) -> None:
+    first = await house.first()
+    taken = await house.store.names.take_up(await house.given(), "there:2")
+    house.refuses = True
+    house.checked.set()
+    with pytest.raises(UsageError):
+        await first
+    assert taken is not None
+    assert await house.given() == replace(taken, run_id=house.begun[0])
+
+
+async def test_a_request_that_is_refused_gives_its_name_back(house: House) -> None:
+    first = await house.first()
+    house.refuses = True
+    house.checked.set()
+    with pytest.raises(UsageError):
+        await first
+    assert (await house.given()).run_id == "run_new"
