@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,3 +117,14 @@ class Vendor:
         path = directory / "vendor.toml"
         path.write_text('[conductor]\nkind = "rules"\n' + "\n".join(workers), "utf-8")
         return path
+
+
+def perform_by(process: str, home: Path) -> None:
+    """Have every run be performed by that process."""
+    with sqlite3.connect(home / "podium.db") as database:
+        database.execute(
+            "UPDATE runs SET status = 'running', process = ?, document = "
+            "json_set(document, '$.status', 'running', '$.process', ?)",
+            [process, process],
+        )
+    database.close()

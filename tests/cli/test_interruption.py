@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.support import REPOSITORY, Podium, Vendor
+from cli.support import REPOSITORY, Podium, Vendor, perform_by
 from podium.cli import session
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -75,6 +75,22 @@ def test_a_run_that_was_killed_outright_can_be_resumed(
     ended = podium("runs", "resume", "last", "--pool", pool, "--quiet")
     assert (ended.code, ended.out) == (0, "reply of lead\n")
     assert sorted(vendor.asked) == ["lead", "lead", "left", "right"]
+
+
+def test_ctrl_c_while_several_runs_are_resumed_begins_no_other(
+    start: Start, podium: Podium, vendor: Vendor, pool: Path, home: Path
+) -> None:
+    for _ in range(2):
+        podium("ask", "--pool", pool, "--budget-calls", "2", QUESTION)
+    perform_by("", home)
+    process = start("runs", "resume", "--pool", pool, "--budget-calls", "3")
+    assert vendor.is_hanging.wait(60)
+    vendor.hangs.clear()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    vendor.let_go.set()
+    assert process.returncode == 130
+    assert vendor.asked.count("lead") == 1
 
 
 def test_ctrl_c_in_a_conversation_stops_the_answer_and_not_the_conversation(

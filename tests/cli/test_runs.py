@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor
+from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor, perform_by
 from podium.errors import StoreError
 from podium.process import this_process
 from podium.run import RUN_VERSION, load
@@ -23,17 +23,6 @@ def asked(podium: Podium) -> str:
     """The id of a run in the store."""
     run_id: str = podium("ask", "--json", "--pool", SCRIPTED_POOL, QUESTION).json["run_id"]
     return run_id
-
-
-def perform_by(process: str, home: Path) -> None:
-    """Have every run be performed by that process."""
-    with sqlite3.connect(home / "podium.db") as database:
-        database.execute(
-            "UPDATE runs SET status = 'running', process = ?, document = "
-            "json_set(document, '$.status', 'running', '$.process', ?)",
-            [process, process],
-        )
-    database.close()
 
 
 def test_every_run_is_listed_the_newest_first(podium: Podium, asked: str) -> None:
@@ -302,6 +291,25 @@ def test_without_an_id_every_run_is_resumed_that_was_cut_off_with_its_process(
     ended = podium(*again)
     assert (ended.code, ended.out) == (0, "")
     assert ended.complaint.startswith("no run was cut off")
+
+
+def test_a_run_that_cannot_go_on_keeps_no_other_from_it(
+    podium: Podium, vendor: Vendor, tmp_path: Path, home: Path
+) -> None:
+    for third in ("right", "gone", "right"):
+        pool = vendor.pool("lead", "left", third, directory=tmp_path)
+        podium("ask", "--pool", pool, "--budget-calls", "2", QUESTION)
+    perform_by("", home)
+    last, lost, unreadable = (run["run_id"] for run in podium("runs", "list", "--json").json)
+    with sqlite3.connect(home / "podium.db") as database:
+        newer = "UPDATE runs SET document = json_set(document, '$.version', 99) WHERE id = ?"
+        database.execute(newer, (unreadable,))
+    database.close()
+    ended = podium("runs", "resume", "--pool", pool, "--budget-calls", "3", "--json")
+    assert ended.code == 1, "as the first that was not answered"
+    assert ended.json["run_id"] == last
+    assert f"{unreadable} is left as it is: " in ended.err
+    assert f"{lost} needs the pool that it had" in ended.err
 
 
 def test_an_answered_run_has_nothing_to_resume(podium: Podium, asked: str) -> None:

@@ -28,7 +28,7 @@ from podium.cli.showing import deliver, onlooker
 from podium.cli.text import local_time, money, seconds, shortened, tokens
 from podium.cli.wording import CUT_OFF
 from podium.document import run_document, summary_document
-from podium.errors import StoreError, UsageError
+from podium.errors import StoreError, UnreadableRun, UsageError
 from podium.run import Run, RunStatus, Tier
 from podium.store import EVERY_RUN, RunFilter, RunStore, RunSummary, audit_in
 from podium.store.audit import of_this_machine
@@ -209,8 +209,8 @@ def resume(
 
     Caps given here take the place of the run's own, and what it has spent counts. It needs the
     pool that the run had: give --pool again where it was given before. Exit codes are those of
-    podium ask; of several runs, that of the first which was not answered. With --json an object
-    for each run follows the other.
+    podium ask; of several runs, that of the first which was not answered, and one that cannot go
+    on keeps none of the others from it. With --json an object for each run follows the other.
     """
     caps = Caps(
         usd=budget_usd,
@@ -221,12 +221,12 @@ def resume(
     )
     choice = Choice(pool=pool, config=config, conductor=conductor, offline=offline)
     if run_id is not None:
-        found = with_store(config, lambda store: store.load(run_id), pool)
-        raise typer.Exit(_resume(found, choice, caps, json=json, quiet=quiet))
-    ends = [
-        _resume(each, choice, caps, json=json, quiet=quiet)
-        for each in with_store(config, _cut_off, pool)
-    ]
+        raise typer.Exit(_resume(run_id, choice, caps, json=json, quiet=quiet))
+    ends: list[Exit] = []
+    for each in with_store(config, _cut_off, pool):
+        ends.append(_resume_if_it_can(each, choice, caps, json=json, quiet=quiet))
+        if ends[-1] is Exit.INTERRUPTED:
+            break  # whoever interrupts one does not want the next
     if not ends:
         complain("no run was cut off; see all that there are with: podium runs list")
     raise typer.Exit(next((end for end in ends if end), Exit.ANSWERED))
@@ -241,8 +241,19 @@ def delete(
     say(f"deleted {with_store(config, lambda store: _delete(store, run_id))}")
 
 
-def _resume(found: Run, choice: Choice, caps: Caps, *, json: bool, quiet: bool) -> Exit:
+def _resume_if_it_can(run_id: str, choice: Choice, caps: Caps, *, json: bool, quiet: bool) -> Exit:
+    """Go on with one run of several, or say why it cannot."""
+    try:
+        return _resume(run_id, choice, caps, json=json, quiet=quiet)
+    except (UsageError, UnreadableRun) as error:
+        why = str(error)
+        complain(why if run_id in why else f"{run_id} is left as it is: {why}")
+        return Exit.USAGE if isinstance(error, UsageError) else Exit.FAILED
+
+
+def _resume(run_id: str, choice: Choice, caps: Caps, *, json: bool, quiet: bool) -> Exit:
     """Go on with one run and show what comes of it."""
+    found = with_store(choice.config, lambda store: store.load(run_id), choice.pool)
     if found.status != "answered":
         _check_pool(found, replace(choice, conductor=None))
     planned = replace(choice, conductor=choice.conductor or conductor_of(found))
@@ -256,9 +267,9 @@ def _resume(found: Run, choice: Choice, caps: Caps, *, json: bool, quiet: bool) 
     return deliver(run, session.resume(run), json=json, quiet=quiet)
 
 
-async def _cut_off(store: RunStore) -> list[Run]:
+async def _cut_off(store: RunStore) -> list[str]:
     """The runs whose processes ended before they did."""
-    return [await store.load(each.id) for each in await store.abandoned(MOST_RESUMED)]
+    return [each.id for each in await store.abandoned(MOST_RESUMED)]
 
 
 def _check_pool(run: Run, choice: Choice) -> None:
