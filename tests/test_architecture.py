@@ -54,6 +54,7 @@ BELOW_THE_API: Final = (
     "spread",
     "svg",
     "plan",
+    "routing",
     "engine",
     "engine.retry",
     "guardrails",
@@ -132,6 +133,8 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     ),
     "local": (*DOMAIN, "files", "paths"),
     "providers": (*DOMAIN, "_version", "local"),
+    # A router says who is to answer; asking is the conductor's, who knows it.
+    "routing": (*DOMAIN, "files", "local"),
     "etudes": (*DOMAIN, "conductor.base", "engine", "engine.retry", "plan"),
     "tasks": (*DOMAIN, "files", "paths", "etudes"),
     # Work spread over machines, for those who measure and those who train.

@@ -69,7 +69,7 @@ def test_an_unknown_name_suggests_the_nearest_known_one() -> None:
 
 
 def test_an_unknown_name_with_nothing_near_lists_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"there is smollm2-135m-instruct\..*hf:owner.*file:/"):
+    with pytest.raises(ConfigError, match=r"there are smollm2.*all-minilm.*hf:owner.*file:/"):
         source("gpt-5")
 
 

@@ -147,7 +147,7 @@ def _packaged_model(name: str) -> PackagedModel:
     if name in models:
         return models[name]
     close = get_close_matches(name, models, 1)
-    hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(models)}."
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(models)}."
     raise ConfigError(
         f"no local model is named {name!r}; {hint} A file on the hub is named "
         f"hf:owner/repository/file.gguf, and one on this machine file:/path/to/file.gguf"

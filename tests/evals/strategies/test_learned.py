@@ -20,9 +20,10 @@ from podium.providers.scripted import ScriptedWorker
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers import HashedEncoder, MasRouter, Outcomes  # noqa: E402
+from podium.evals.strategies.routers import MasRouter, Outcomes  # noqa: E402
 from podium.evals.strategies.routers.constant import ConstantRouter  # noqa: E402
 from podium.evals.strategies.routers.neighbours import NeighbourRouter  # noqa: E402
+from podium.routing.encoders import HashedEncoder  # noqa: E402
 
 SUMS = tuple(f"Add {n} and {n}" for n in range(6))
 VERSES = tuple(f"Write a verse on the {thing}" for thing in ["sea", "sky", "sun", "elm", "oak"])

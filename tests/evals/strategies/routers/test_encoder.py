@@ -9,12 +9,9 @@ from podium.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers.arrays import Array, packed, unit, unpacked  # noqa: E402
-from podium.evals.strategies.routers.encoder import (  # noqa: E402
-    HashedEncoder,
-    encoder_maker,
-    read_encoder,
-)
+from podium.evals.strategies.routers.encoder import encoder_maker, read_encoder  # noqa: E402
+from podium.routing.arrays import Array, packed, unit, unpacked  # noqa: E402
+from podium.routing.encoders import HashedEncoder  # noqa: E402
 
 FRUIT = ["How many apples are in the basket?", "Count the apples and the pears in the basket."]
 CODE = ["Write a function that sorts a list.", "Implement a function that reverses a list."]

@@ -8,8 +8,7 @@ from podium.pool import Pool, WorkerProfile
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers import HashedEncoder, MasRouter  # noqa: E402
-from podium.evals.strategies.routers.arrays import Array  # noqa: E402
+from podium.evals.strategies.routers import MasRouter  # noqa: E402
 from podium.evals.strategies.routers.collaborations import (  # noqa: E402
     DECIDE,
     MODES,
@@ -18,6 +17,8 @@ from podium.evals.strategies.routers.collaborations import (  # noqa: E402
     workflow,
 )
 from podium.evals.strategies.routers.masrouter import SHAPES, Drawn, Teacher  # noqa: E402
+from podium.routing.arrays import Array  # noqa: E402
+from podium.routing.encoders import HashedEncoder  # noqa: E402
 
 POOL = Pool(
     (

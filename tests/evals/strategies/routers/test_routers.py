@@ -8,12 +8,13 @@ from podium.errors import UsageError
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers import ROUTERS, HashedEncoder, Outcomes, Router, chosen  # noqa: E402
-from podium.evals.strategies.routers.adam import Adam  # noqa: E402
-from podium.evals.strategies.routers.arrays import Array, unit  # noqa: E402
+from podium.evals.strategies.routers import ROUTERS, Outcomes, Router, chosen  # noqa: E402
 from podium.evals.strategies.routers.neighbours import NeighbourRouter  # noqa: E402
 from podium.evals.strategies.routers.routerdc import _contrasts, _cosine_matrix, _Lesson  # noqa: E402
 from podium.evals.strategies.routers.smoothie import SmoothieGlobal, SmoothieLocal  # noqa: E402
+from podium.routing.adam import Adam  # noqa: E402
+from podium.routing.arrays import Array, unit  # noqa: E402
+from podium.routing.encoders import HashedEncoder  # noqa: E402
 
 WORKERS = ("poet", "clerk", "cook")
 VERSES = [

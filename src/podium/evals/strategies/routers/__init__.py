@@ -20,12 +20,7 @@ from typing import Any, Final, Protocol
 
 from podium.evals.strategies.routers.base import Outcomes, Router, chosen
 from podium.evals.strategies.routers.constant import ConstantRouter
-from podium.evals.strategies.routers.encoder import (
-    Encoder,
-    HashedEncoder,
-    MakeEncoder,
-    encoder_maker,
-)
+from podium.evals.strategies.routers.encoder import MakeEncoder, encoder_maker
 from podium.evals.strategies.routers.masrouter import MasRouter
 from podium.evals.strategies.routers.neighbours import NeighbourRouter
 from podium.evals.strategies.routers.routerdc import RouterDC
@@ -58,8 +53,6 @@ ROUTERS: Final[Mapping[str, RouterKind]] = MappingProxyType(
 __all__ = [
     "ROUTERS",
     "ConstantRouter",
-    "Encoder",
-    "HashedEncoder",
     "MakeEncoder",
     "MasRouter",
     "NeighbourRouter",

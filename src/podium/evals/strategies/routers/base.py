@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from podium.errors import UsageError
-from podium.evals.strategies.routers.arrays import Array
+from podium.routing.arrays import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

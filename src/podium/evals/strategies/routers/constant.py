@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from podium.evals.strategies.routers.arrays import Array, packed, unpacked
 from podium.evals.strategies.routers.base import Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder
+from podium.routing.arrays import Array, packed, unpacked
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,8 +26,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from podium.evals.strategies.routers.adam import Adam
-from podium.evals.strategies.routers.arrays import Array, packed, unpacked
 from podium.evals.strategies.routers.collaborations import (
     ALONE,
     MODES,
@@ -36,8 +34,11 @@ from podium.evals.strategies.routers.collaborations import (
     Agent,
     workflow,
 )
-from podium.evals.strategies.routers.encoder import Encoder, MakeEncoder, read_encoder
+from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 from podium.pool import CONDUCTOR_PROVIDER, Pool
+from podium.routing.adam import Adam
+from podium.routing.arrays import Array, packed, unpacked
+from podium.routing.encoders import Encoder
 from podium.workflow import Workflow
 
 WIDTH: Final = 64

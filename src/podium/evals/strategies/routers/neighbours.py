@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.errors import ConfigError
-from podium.evals.strategies.routers.arrays import Array, packed, unpacked
 from podium.evals.strategies.routers.base import Outcomes
-from podium.evals.strategies.routers.encoder import Encoder, MakeEncoder, read_encoder
+from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
+from podium.routing.arrays import Array, packed, unpacked
+from podium.routing.encoders import Encoder
 
 CANDIDATES: Final = (5, 10, 20, 40, 80)
 """How many neighbours may be looked at; the number that does best in training is taken."""

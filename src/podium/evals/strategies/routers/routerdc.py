@@ -29,10 +29,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.evals.strategies.routers.adam import Adam
-from podium.evals.strategies.routers.arrays import Array, packed, unit, unpacked
 from podium.evals.strategies.routers.base import Outcomes
-from podium.evals.strategies.routers.encoder import Encoder, MakeEncoder, read_encoder
+from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
+from podium.routing.adam import Adam
+from podium.routing.arrays import Array, packed, unit, unpacked
+from podium.routing.encoders import Encoder
 
 WIDTH: Final = 64
 """How long the vectors of questions and workers are that are compared."""

@@ -26,9 +26,10 @@ from typing import Any, Final
 import numpy as np
 
 from podium.errors import UsageError
-from podium.evals.strategies.routers.arrays import Array, packed, unpacked
 from podium.evals.strategies.routers.base import Outcomes
-from podium.evals.strategies.routers.encoder import Encoder, MakeEncoder, read_encoder
+from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
+from podium.routing.arrays import Array, packed, unpacked
+from podium.routing.encoders import Encoder
 
 NEAREST: Final = 20
 """How many questions the local form looks at."""

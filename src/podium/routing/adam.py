@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from podium.evals.strategies.routers.arrays import Array
+from podium.routing.arrays import Array
 
 FIRST: Final = 0.9
 SECOND: Final = 0.999

@@ -1,0 +1,18 @@
+"""Routing by learning: which worker answers a question, for how much, and how surely.
+
+    router        what was learned, and its decisions
+    dial          what the position between cheapest and best means, learned from the log
+    embedding     all-MiniLM-L6-v2 in numpy: vectors of questions without torch
+    encoders      vectors of questions in general, by meaning and by words
+    arrays, adam  what all of them compute with
+
+Needs numpy and more of the extra `router`, so it is imported by whoever routes, when they do.
+Asking the worker that was chosen is the conductor's business.
+"""
+
+from __future__ import annotations
+
+from podium.routing.embedding import Embedder
+from podium.routing.router import Decision, Known, LearnedRouter
+
+__all__ = ["Decision", "Embedder", "Known", "LearnedRouter"]

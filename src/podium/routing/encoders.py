@@ -1,0 +1,127 @@
+"""Encoders: texts as vectors that routers compare.
+
+    encoder = HashedEncoder.fitted(questions)
+    vectors = encoder.encode(["What is six times seven?"])
+
+`hashed` counts words and needs no weights; `minilm` is `podium.routing.embedding`, and knows what
+words mean. Encoders of somebody's own are `podium.evals.strategies.routers.encoder`.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from podium.errors import ConfigError
+from podium.routing.arrays import Array, packed, unit, unpacked
+from podium.routing.embedding import Embedder
+
+HASHED: Final = "hashed"
+MINILM: Final = "minilm"
+
+BUCKETS: Final = 2048
+"""How many counters the words of a text are hashed into."""
+
+DIMENSIONS: Final = 128
+"""How many directions of those counters are kept."""
+
+_TOKEN: Final = re.compile(r"[^\W\d_]+|\d|[^\w\s]")
+_OVERSAMPLED: Final = 16
+_PASSES: Final = 4
+
+
+class Encoder(Protocol):
+    """Turns texts into vectors, one row each, of length one."""
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        """The texts as rows."""
+        ...
+
+    def document(self) -> dict[str, Any]:
+        """What it takes to make the same encoder again, as JSON."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HashedEncoder:
+    """Counts of words and of pairs of words, weighted by how rare they are (TF-IDF), and of
+    those the directions in which the texts that it was fitted to differ most (latent semantic
+    analysis). `weights` has a number for each bucket, `basis` a column for each direction."""
+
+    weights: Array
+    basis: Array
+
+    @classmethod
+    def fitted(cls, texts: Sequence[str]) -> HashedEncoder:
+        """An encoder for texts like these. What stands in every one of them weighs nothing."""
+        counts = _counts(texts)
+        found = (counts != 0).sum(axis=0)
+        weights = np.log((1 + len(texts)) / (1 + found)).astype(np.float32)
+        return cls(weights, _directions(unit(counts * weights), DIMENSIONS))
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        """The texts as rows of length one; a text of unknown words is a row of zeros."""
+        found: Array = unit(unit(_counts(texts) * self.weights) @ self.basis)
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """The encoder as JSON."""
+        return {"name": HASHED, "weights": packed(self.weights), "basis": packed(self.basis)}
+
+
+def read_encoder(document: object) -> Encoder:
+    """The encoder that was written down."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
+        raise ConfigError("expected an encoder with a name; fit the router again")
+    name = document["name"]
+    if name == HASHED:
+        return HashedEncoder(unpacked(document.get("weights")), unpacked(document.get("basis")))
+    if name == MINILM:
+        return Embedder.read(document)
+    raise ConfigError(f"the encoder {name!r} is none that Podium knows; fit the router again")
+
+
+def _counts(texts: Sequence[str]) -> Array:
+    """How often each bucket is met in each text, dampened: the tenth time says little more than
+    the ninth. The sign of a token keeps those that share a bucket apart on average."""
+    counts = np.zeros((len(texts), BUCKETS), dtype=np.float32)
+    for row, text in enumerate(texts):
+        for token in _tokens(text):
+            bucket, sign = _place(token)
+            counts[row, bucket] += sign
+    found: Array = np.sign(counts) * np.log1p(np.abs(counts))
+    return found
+
+
+def _tokens(text: str) -> Iterator[str]:
+    words = _TOKEN.findall(text.casefold())
+    yield from words
+    yield from (f"{one} {other}" for one, other in pairwise(words))
+
+
+@lru_cache(maxsize=200_000)
+def _place(token: str) -> tuple[int, float]:
+    number = zlib.crc32(token.encode())
+    return number % BUCKETS, 1.0 if number >> 31 else -1.0
+
+
+def _directions(rows: Array, count: int) -> Array:
+    """The directions in which the rows are longest, as columns: the right singular vectors, by
+    random projection (Halko et al. 2011), which does for tables of any height."""
+    count = min(count, *rows.shape)
+    rng = np.random.default_rng(0)
+    sketch = rng.standard_normal((rows.shape[1], min(count + _OVERSAMPLED, *rows.shape)))
+    sketch = sketch.astype(np.float32)
+    basis, _ = np.linalg.qr(rows @ sketch)
+    for _ in range(_PASSES):
+        basis, _ = np.linalg.qr(rows @ (rows.T @ basis))
+    _, _, right = np.linalg.svd(basis.T @ rows, full_matrices=False)
+    found: Array = np.ascontiguousarray(right[:count].T, dtype=np.float32)
+    return found

@@ -1,0 +1,228 @@
+"""The learned router: one worker for a question, by what each is expected to earn and to cost.
+
+    router = LearnedRouter.load(Path("router.json"))
+    router.check(pool)
+    decision = router.decide("What is six times seven?", pool, dial=0.5)
+    decision.worker, decision.confidence, decision.scores
+
+A linear head over the question's vector says for each worker what reward to expect of it. The dial
+weighs that against money: at 1 the best worker that the head expects, at 0 the cheapest, and
+between them what the head expects less the worker's cost times a price that was learned from the
+log (`podium.routing.dial`). How the head is learned is `podium.routing.learning`.
+
+The file is versioned JSON, its numbers in base64; nothing of it is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from podium.errors import ConfigError, UsageError
+from podium.files import write_whole, writing
+from podium.pool import CONDUCTOR_PROVIDER, Pool
+from podium.routing.arrays import Array, packed, unpacked
+from podium.routing.dial import Dial
+from podium.routing.encoders import Encoder, read_encoder
+
+FORMAT: Final = "podium-router"
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A worker that the router was trained with: its name, its model, and what one question cost
+    on the average, in US dollars or whatever else the log counts in."""
+
+    name: str
+    model: str
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who answers. `confidence` is the chance that the answer is right, as far as the log tells;
+    `scores` is what reward was expected of each worker that could have been chosen."""
+
+    worker: str
+    confidence: float
+    scores: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """How an expected reward becomes a chance: a logistic curve, fitted to questions that the head
+    had not learned from."""
+
+    slope: float = 4.0
+    middle: float = 0.5
+
+    def __call__(self, expected: float) -> float:
+        """The chance that belongs to it."""
+        steepness = min(max(self.slope * (expected - self.middle), -50.0), 50.0)
+        return float(1 / (1 + np.exp(-steepness)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearnedRouter:
+    """What was learned: `head` has a column for each worker, and a row for each direction of the
+    question's vector and one for what is the same for every question."""
+
+    workers: tuple[Known, ...]
+    encoder: Encoder
+    head: Array
+    dial: Dial
+    certainty: Certainty = Certainty()
+    source: str = ""
+
+    @classmethod
+    def load(cls, path: Path) -> LearnedRouter:
+        """The router that `podium train router` wrote; an error says what is wrong with it."""
+        try:
+            document = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: {error.strerror or error}; make it by `podium train router`"
+            ) from error
+        except ValueError as error:
+            raise ConfigError(f"{path}: not valid JSON: {error}") from error
+        try:
+            return cls.read(document)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
+
+    def save(self, path: Path) -> None:
+        """Write it, all of it or none of it."""
+        with writing(path.parent, 0):
+            write_whole(path, json.dumps(self.document()) + "\n")
+
+    def decide(self, question: str, pool: Pool, dial: float = 1.0) -> Decision:
+        """The worker of the pool that is to answer, of those that the router knows.
+
+        With `dial` 0 the cheapest, with 1 the one of which the most is expected.
+        """
+        places = self._places(pool)
+        expected = self.expected(self.encoder.encode([question]))[0]
+        chosen = self.dial.choose(expected, self.costs, dial, places)
+        return Decision(
+            self.workers[chosen].name,
+            self.certainty(float(expected[chosen])),
+            MappingProxyType(
+                {self.workers[place].name: float(expected[place]) for place in places}
+            ),
+        )
+
+    def expected(self, vectors: Array) -> Array:
+        """What reward to expect of each worker, a row for each vector of a question."""
+        found: Array = vectors @ self.head[:-1] + self.head[-1]
+        return found
+
+    @property
+    def costs(self) -> Array:
+        """What a question costs with each worker, on the average."""
+        return np.array([worker.cost for worker in self.workers])
+
+    def check(self, pool: Pool) -> None:
+        """Refuse a pool that is not the one that it was trained with, in whatever order."""
+        changes = self.changes(pool)
+        if changes:
+            raise ConfigError(
+                f"the router was trained with another pool: {'; '.join(changes)}; train it again "
+                f"with `podium train router`, or put the pool back"
+            )
+
+    def changes(self, pool: Pool) -> tuple[str, ...]:
+        """How the pool differs from the one that it was trained with, a phrase each. A worker is
+        the same if its name and its model are; workers that are conductors do not count."""
+        there = {
+            worker.name: worker.model for worker in pool if worker.provider != CONDUCTOR_PROVIDER
+        }
+        here = {worker.name: worker.model for worker in self.workers}
+        added = [name for name in there if name not in here]
+        removed = [name for name in here if name not in there]
+        found = []
+        for name in removed:
+            match = next((new for new in added if there[new] == here[name]), None)
+            if match is None:
+                found.append(f"{name} is gone")
+            else:
+                added.remove(match)
+                found.append(f"{name} is now called {match}")
+        found += [f"{name} is new" for name in added]
+        found += [
+            f"{name} was the model {here[name]} and is {there[name]}"
+            for name in here
+            if name in there and there[name] != here[name]
+        ]
+        return tuple(found)
+
+    def _places(self, pool: Pool) -> list[int]:
+        """The places of the workers that it knows and the pool has."""
+        there = {(worker.name, worker.model) for worker in pool}
+        found = [
+            place
+            for place, worker in enumerate(self.workers)
+            if (worker.name, worker.model) in there
+        ]
+        if not found:
+            known = ", ".join(worker.name for worker in self.workers)
+            raise UsageError(
+                f"the router was trained with {known}, and the pool has {', '.join(pool.names)}: "
+                f"none of them; train it again with `podium train router`"
+            )
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """The router as JSON."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "source": self.source,
+            "workers": [
+                {"name": worker.name, "model": worker.model, "cost": worker.cost}
+                for worker in self.workers
+            ],
+            "encoder": self.encoder.document(),
+            "head": packed(self.head),
+            "dial": self.dial.document(),
+            "certainty": {"slope": self.certainty.slope, "middle": self.certainty.middle},
+        }
+
+    @classmethod
+    def read(cls, document: object) -> LearnedRouter:
+        """The router that was written down."""
+        if not isinstance(document, Mapping) or document.get("format") != FORMAT:
+            raise ConfigError("this is nothing that `podium train router` wrote")
+        if document.get("version") != VERSION:
+            raise ConfigError(
+                f"version {document.get('version')!r} cannot be read, only {VERSION}; train it "
+                f"again with this Podium"
+            )
+        head = unpacked(document.get("head"))
+        try:
+            workers = tuple(
+                Known(str(row["name"]), str(row["model"]), float(row["cost"]))
+                for row in document["workers"]
+            )
+            certainty = Certainty(
+                float(document["certainty"]["slope"]), float(document["certainty"]["middle"])
+            )
+            dial = Dial.read(document["dial"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"expected workers, a dial and a certainty in it ({type(error).__name__}: "
+                f"{error}); train it again"
+            ) from error
+        if head.ndim != 2 or head.shape[1] != len(workers):
+            raise ConfigError(
+                f"the head is of the shape {head.shape}, and there are {len(workers)} workers; "
+                f"train it again"
+            )
+        encoder = read_encoder(document.get("encoder"))
+        return cls(workers, encoder, head, dial, certainty, str(document.get("source", "")))

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.errors import ConfigError, UsageError
+from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+
+pytest.importorskip("numpy")
+
+from podium.routing import LearnedRouter
+from support.routing import PLAYS, SUMS, pool_of, small_router
+
+POOL = pool_of("cheap", "dear")
+
+
+def test_at_the_end_of_the_dial_the_best_answers_and_at_its_beginning_the_cheapest() -> None:
+    router = small_router()
+    assert {router.decide(question, POOL, 1.0).worker for question in (*SUMS, *PLAYS)} == {"dear"}
+    assert {router.decide(question, POOL, 0.0).worker for question in (*SUMS, *PLAYS)} == {"cheap"}
+
+
+def test_half_way_money_goes_where_it_buys_most() -> None:
+    router = small_router()
+    assert [router.decide(question, POOL, 0.5).worker for question in SUMS] == ["cheap"] * 4
+    assert [router.decide(question, POOL, 0.5).worker for question in PLAYS] == ["dear"] * 4
+
+
+def test_a_decision_says_what_is_expected_of_each_and_how_sure_it_is() -> None:
+    router = small_router()
+    easy, hard = (router.decide(question, POOL, 0.0) for question in (SUMS[0], PLAYS[0]))
+    assert easy.scores == pytest.approx({"cheap": 0.9, "dear": 0.95}, abs=0.02)
+    assert hard.confidence < 0.5 < easy.confidence
+
+
+def test_the_order_of_the_pool_does_not_matter() -> None:
+    turned = pool_of("dear", "cheap")
+    small_router().check(turned)
+    assert small_router().decide(PLAYS[0], turned, 1.0).worker == "dear"
+
+
+def test_a_worker_that_is_excluded_is_not_chosen() -> None:
+    assert small_router().decide(PLAYS[0], POOL.without({"dear"}), 1.0).worker == "cheap"
+
+
+@pytest.mark.parametrize(
+    ("pool", "told"),
+    [
+        (pool_of("cheap", "dear", "other"), "other is new"),
+        (pool_of("cheap"), "dear is gone"),
+        (
+            Pool((*pool_of("cheap").workers, WorkerProfile(name="grand", model="dear-model"))),
+            "dear is now called grand",
+        ),
+        (
+            Pool((*pool_of("cheap").workers, WorkerProfile(name="dear", model="newer"))),
+            "dear was the model dear-model and is newer",
+        ),
+    ],
+)
+def test_a_pool_that_changed_is_refused_by_what_changed(pool: Pool, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"{told}; train it again"):
+        small_router().check(pool)
+
+
+def test_a_conductor_in_the_pool_is_no_change() -> None:
+    nested = WorkerProfile(name="podium", provider=CONDUCTOR_PROVIDER)
+    small_router().check(Pool((*POOL.workers, nested)))
+
+
+def test_a_worker_of_another_model_is_not_routed_to() -> None:
+    renewed = Pool((*pool_of("cheap").workers, WorkerProfile(name="dear", model="newer")))
+    assert small_router().decide(PLAYS[0], renewed, 1.0).worker == "cheap"
+
+
+def test_a_pool_of_strangers_is_refused() -> None:
+    with pytest.raises(UsageError, match="trained with cheap, dear, and the pool has other"):
+        small_router().decide(SUMS[0], pool_of("other"), 1.0)
+
+
+def test_a_router_that_was_saved_decides_alike(tmp_path: Path) -> None:
+    router = small_router()
+    router.save(tmp_path / "deep" / "router.json")
+    again = LearnedRouter.load(tmp_path / "deep" / "router.json")
+    assert again.workers == router.workers
+    for question in (*SUMS, *PLAYS):
+        assert again.decide(question, POOL, 0.5) == router.decide(question, POOL, 0.5)
+
+
+def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="make it by `podium train router`"):
+        LearnedRouter.load(tmp_path / "router.json")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"format": "other"}, "nothing that `podium train router` wrote"),
+        ({"version": 2}, "version 2 cannot be read"),
+        ({"workers": [{"name": "cheap"}]}, "expected workers, a dial and a certainty"),
+        ({"workers": []}, "there are 0 workers"),
+        ({"dial": {"prices": [1.0]}}, "expected 21 prices, not 1"),
+        ({"head": None}, "expected an array"),
+        ({"encoder": {"name": "os:system"}}, "none that Podium knows"),
+    ],
+)
+def test_a_file_that_is_damaged_is_named_with_the_reason(
+    tmp_path: Path, changed: dict[str, Any], told: str
+) -> None:
+    path = tmp_path / "router.json"
+    path.write_text(json.dumps({**small_router().document(), **changed}))
+    with pytest.raises(ConfigError, match=f"{path}: .*{told}"):
+        LearnedRouter.load(path)
+
+
+def test_what_a_worker_costs_can_be_nothing() -> None:
+    router = small_router()
+    free = replace(router, workers=tuple(replace(known, cost=0.0) for known in router.workers))
+    assert free.decide(PLAYS[0], POOL, 0.0).worker == "dear"
