@@ -7,14 +7,14 @@ that many pass undisturbed, and the quickest block of each is what it costs to d
 
 from __future__ import annotations
 
-import gc
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from typing import Final, Protocol
+
+from podium.bench.heap import settled_heap
 
 CHAINS_A_BLOCK: Final = 20
 """A block of ours takes one or two milliseconds, less than a scheduler's usual time slice."""
@@ -64,20 +64,9 @@ async def take_turns(contestants: Sequence[Contestant], repeat: int) -> dict[str
     """Let each contestant carry out `repeat` blocks, in turns; the timings by name."""
     blocks: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
     order = deque(contestants)
-    with _settled_heap():
+    with settled_heap():
         for _ in range(repeat):
             for contestant in order:
                 blocks[contestant.name].append(await contestant.block())
             order.rotate()  # or the same one would always sit at the end of our time slice
     return {name: Timing(min(times), median(times)) for name, times in blocks.items()}
-
-
-@contextmanager
-def _settled_heap() -> Iterator[None]:
-    """Spare the collector what was there before: contestants pay for their own garbage only."""
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

@@ -60,6 +60,12 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime(clock.value)
 
 
+def inherited() -> dict[str, str]:
+    """The environment of a process that is started here: ours, and no proxy on this machine."""
+    settings = {key: value for key, value in os.environ.items() if key != LEFT_OUT}
+    return {**settings, "NO_PROXY": "127.0.0.1"}
+
+
 def free_port() -> int:
     """A port of this machine that nobody listens on at this moment."""
     with socket.socket() as probe:
@@ -102,7 +108,6 @@ async def server_process(
     What it says goes to a file in the directory.
     """
     log = directory / LOG
-    settings = {key: value for key, value in os.environ.items() if key != LEFT_OUT}
     started = perf_counter()
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -111,7 +116,7 @@ async def server_process(
             stdout=output,
             stderr=output,
             cwd=directory,
-            env={**settings, "NO_PROXY": "127.0.0.1", **environment},
+            env={**inherited(), **environment},
         )
     try:
         try:

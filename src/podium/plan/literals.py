@@ -26,6 +26,7 @@ SHOWN: Final = 40
 _DOUBLE: Final = "“”„‟"
 _SINGLE: Final = "‘’‚‛"
 _QUOTES: Final = f"\"'{_DOUBLE}{_SINGLE}"
+_OPENING: Final = ("[", "{")
 
 _SPACE: Final = re.compile(rf"(?:\s++|#[^\n\[\]{{}}{_QUOTES}]*+(?:\n|\Z))*+")
 _WORD: Final = re.compile(rf"[^,\[\]{{}}:=#\n{_QUOTES}]++")
@@ -85,13 +86,6 @@ class BrokenLiteral(Exception):
         self.reason = reason
 
 
-class Scanned(NamedTuple):
-    """A value, and the position after it."""
-
-    value: Value
-    end: int
-
-
 class ScannedList(NamedTuple):
     """A list, and the position after it."""
 
@@ -119,7 +113,7 @@ def scan_list(text: str, start: int, depth: int = 1) -> ScannedList:
     return ScannedList(values, position + 1)
 
 
-def _scan_object(text: str, start: int, depth: int) -> Scanned:
+def _scan_object(text: str, start: int, depth: int) -> tuple[dict[str, Value], int]:
     members: dict[str, Value] = {}
     position = _skip(text, start + 1)
     while not text.startswith("}", position):
@@ -135,7 +129,7 @@ def _scan_object(text: str, start: int, depth: int) -> Scanned:
                 f"a comma or }} was expected after {_quoted(key)}, and then came "
                 f'{_ahead(text, position)}; write a quote inside a string as \\"'
             )
-    return Scanned(members, position + 1)
+    return members, position + 1
 
 
 def _scan_key(text: str, position: int) -> tuple[str, int]:
@@ -152,20 +146,18 @@ def _scan_key(text: str, position: int) -> tuple[str, int]:
     return key, _skip(text, position + 1)
 
 
-def _scan_value(text: str, position: int, depth: int) -> Scanned:
+def _scan_value(text: str, position: int, depth: int) -> tuple[Value, int]:
     first = text[position : position + 1]
-    if first in ("[", "{") and depth == DEEPEST:
-        raise BrokenLiteral(f"brackets are nested more than {DEEPEST} deep; a plan never is")
-    if first == "[":
-        return Scanned(*scan_list(text, position, depth + 1))
-    if first == "{":
-        return _scan_object(text, position, depth + 1)
     if first in _STRINGS:
-        return Scanned(*_scan_string(text, position))
+        return _scan_string(text, position)
+    if first in _OPENING:
+        if depth == DEEPEST:
+            raise BrokenLiteral(f"brackets are nested more than {DEEPEST} deep; a plan never is")
+        return (scan_list if first == "[" else _scan_object)(text, position, depth + 1)
     match = _WORD.match(text, position)
     if match is None:
         raise BrokenLiteral(f"a value was expected, and then came {_ahead(text, position)}")
-    return Scanned(_word(match.group().strip().strip("`*")), match.end())
+    return _word(match.group().strip().strip("`*")), match.end()
 
 
 def _scan_string(text: str, position: int) -> tuple[str, int]:
@@ -176,7 +168,10 @@ def _scan_string(text: str, position: int) -> tuple[str, int]:
     match = _STRINGS[quote].match(text, position)
     if match is None:
         raise BrokenLiteral(f"the string {_ahead(text, position)} does not end; close its quotes")
-    return _well_formed(_ESCAPE.sub(_unescaped, match.group(1))), match.end()
+    inside = match.group(1)
+    if "\\" in inside:
+        inside = _ESCAPE.sub(_unescaped, inside)
+    return inside if inside.isascii() else _well_formed(inside), match.end()
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -205,7 +200,8 @@ def _word(text: str) -> Value:
 def _skip(text: str, position: int) -> int:
     """The position after white space and comments."""
     match = _SPACE.match(text, position)
-    return match.end() if match else position
+    assert match is not None, "there is always room for no space"
+    return match.end()
 
 
 def _ahead(text: str, position: int) -> str:

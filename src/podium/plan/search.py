@@ -45,7 +45,7 @@ _MARK: Final = re.compile(
         | (?P<{ACCESS_LIST}> access (?: {_JOINT} lists? )?+ )
         ) [\s*_`"'“”‘’]*+ [:=：]
       | ["'“”] (?P<{STEPS}> steps ) ["'“”] \s*+ :
-      ) [\s*_`]*+ (?P<list> \[ )
+      ) [\s*_`]*+ \[
     """,
     re.IGNORECASE | re.VERBOSE,
 )
@@ -72,9 +72,10 @@ def find(text: str) -> FoundPlan:
             thinking_ends = end is not None
             position = end.end() if end else position
             continue
-        label = next(label for label in (*LISTS, STEPS) if mark[label])
+        label = mark.lastgroup
+        assert label is not None, "whatever is marked has a name"
         try:
-            values, position = scan_list(text, mark.start("list"))
+            values, position = scan_list(text, position - 1)
         except BrokenLiteral as problem:
             search.refuse(label, problem.reason)
         else:

@@ -8,7 +8,6 @@ the store has on record as done when the process dies must not be asked for agai
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
 import tempfile
@@ -34,6 +33,7 @@ from podium.bench.chaos.scene import (
 )
 from podium.bench.chaos.turns import every_run
 from podium.bench.chaos.upstream import Conduct, tokens_of
+from podium.bench.server_processes import inherited
 from podium.errors import ConfigError
 from podium.run import Run
 from podium.store import open_store
@@ -93,7 +93,7 @@ async def _started(directory: Path, runs: int, seed: int) -> asyncio.subprocess.
         *(str(directory), str(runs), str(seed), str(IN_FLIGHT)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PODIUM_HOME": str(directory), "NO_PROXY": "127.0.0.1"},
+        env={**inherited(), "PODIUM_HOME": str(directory)},
     )
 
 

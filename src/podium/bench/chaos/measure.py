@@ -30,6 +30,7 @@ QUICK: Final = Extent(
     plans=200_000,
     bodies=10_000,
     requests=500,
+    processes=USUAL.processes,
 )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from podium.bench.chaos.row import ChaosRow, row_of
 from podium.bench.environment import Say
 from podium.bench.postgres import programs
+from podium.bench.server_loop import run_on_fast_loop
+from podium.bench.server_processes import inherited
 from podium.errors import PodiumError, installing
 
 Part = Literal["faults", "kills", "replicas", "soak", "fuzz", "peer"]
@@ -89,7 +90,7 @@ async def _fuzz(order: Order, say: Say) -> Rows:
 
     extent = order.extent
     counts = (extent.plans, extent.bodies, order.seed, extent.processes)
-    return Rows((await asyncio.to_thread(measure_fuzz, *counts, is_quick=order.quick),))
+    return Rows((await asyncio.to_thread(measure_fuzz, *counts),))
 
 
 async def _peer(order: Order, say: Say) -> Rows:
@@ -134,7 +135,7 @@ async def in_process(part: Part, order: Order) -> Rows:
         *(sys.executable, "-P", "-m", "podium.bench.chaos.part", json.dumps(wanted)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "NO_PROXY": "127.0.0.1"},
+        env=inherited(),
     )
     try:
         output, _ = await process.communicate()
@@ -174,4 +175,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(_perform(json.loads(sys.argv[1])))) + "\n")
+    sys.stdout.write(json.dumps(run_on_fast_loop(_perform(json.loads(sys.argv[1])))) + "\n")

@@ -34,6 +34,7 @@ from podium.bench.chaos.gauges import (
 )
 from podium.bench.chaos.row import ChaosRow
 from podium.bench.chaos.turns import in_turns
+from podium.bench.heap import settled_heap
 from podium.conductor import FixedConductor
 from podium.config import Settings, current_settings
 from podium.plan import read_workflow
@@ -88,7 +89,8 @@ async def measure_soak(runs: int, slices: int = SLICES) -> ChaosRow:
         settings = await current_settings(os.environ, config=directory / "podium.toml")
         async with AsyncExitStack() as stack:
             soak = await Soak.opened(settings, directory, stack)
-            gauges = [await soak.slice(max(1, runs // slices)) for _ in range(slices)]
+            with settled_heap():
+                gauges = [await soak.slice(max(1, runs // slices)) for _ in range(slices)]
     return _row(soak, gauges, time.perf_counter() - started)
 
 

@@ -7,7 +7,6 @@ but for its times. How plans are made odd and judged is in `plans`, how requests
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -15,6 +14,7 @@ from itertools import repeat
 from typing import Final
 
 from podium.bench.fuzz.row import Finding, FuzzRow, gathered
+from podium.bench.server_loop import run_on_fast_loop
 
 __all__ = ["Finding", "FuzzRow", "fuzz_bodies", "fuzz_plans"]
 
@@ -50,7 +50,7 @@ def fuzz_bodies(count: int, seed: int, processes: int = 1) -> FuzzRow:
 def _bodies(count: int, seed: int) -> FuzzRow:
     from podium.bench.fuzz.server import campaign
 
-    return asyncio.run(campaign(count, seed))
+    return run_on_fast_loop(campaign(count, seed))
 
 
 def _executor(processes: int) -> ProcessPoolExecutor:

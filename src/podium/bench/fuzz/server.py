@@ -31,6 +31,7 @@ from podium.bench.fuzz.corpus import BODIES
 from podium.bench.fuzz.damage import Body, Sent, damaged, is_deep, sent
 from podium.bench.fuzz.judge import CHAT, MESSAGES, RESPONSES, Said, Unfit, judge
 from podium.bench.fuzz.row import MOST_FINDINGS, Finding, FuzzRow
+from podium.bench.heap import settled_heap
 from podium.conductor import ModelConductor
 from podium.config import ServerSettings
 from podium.engine import RetryPolicy
@@ -278,8 +279,9 @@ async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> Fuz
                     Campaign(app, path, token, Random(f"{seed} {path}"), errors)  # noqa: S311
                     for path in paths
                 ]
-                for each in campaigns:
-                    await each.run(count)
+                with settled_heap():
+                    for each in campaigns:
+                        await each.run(count)
     finally:
         for logger in heard:
             logger.removeHandler(errors)
