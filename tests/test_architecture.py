@@ -28,6 +28,7 @@ DOMAIN: Final = (
     "worker",
     "budget",
     "run",
+    "credit",
     "roles",
     "events",
     "task",

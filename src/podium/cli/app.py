@@ -34,7 +34,7 @@ COMMANDS: Final[dict[str, Place]] = {
         "podium.cli.serve", "Serve the pool as one model, to clients of OpenAI and of Anthropic."
     ),
     "mcp": Place("podium.cli.mcp", "Offer ask and plan to an MCP client."),
-    "runs": Place("podium.cli.runs", "List, show, export, compare, resume and delete runs."),
+    "runs": Place("podium.cli.runs", "List, show, export, compare, judge, resume and delete runs."),
     "keys": Place("podium.cli.keys", "Make, list and revoke keys to the server; see their usage."),
     "audit": Place("podium.cli.audit", "List administrative acts, and check their record."),
     "pool": Place("podium.cli.pool", "List the workers, and reach each of them once."),

@@ -167,9 +167,9 @@ async def _reach(worker: WorkerSettings, http: Http, *, offline: bool) -> Checke
     try:
         for model in weights_of(worker):
             await fetch(model, offline=offline)
-        async with _connected(worker, http) as connected, asyncio.timeout(LONGEST_CHECK):
+        async with connected(worker, http) as reached, asyncio.timeout(LONGEST_CHECK):
             began = time.perf_counter()
-            reply = await connected.reply(TINY)
+            reply = await reached.reply(TINY)
             latency = time.perf_counter() - began
     except TimeoutError:
         return Checked(worker=profile.name, error=f"no reply within {LONGEST_CHECK:g} s")
@@ -183,7 +183,7 @@ async def _reach(worker: WorkerSettings, http: Http, *, offline: bool) -> Checke
 
 
 @asynccontextmanager
-async def _connected(settings: WorkerSettings, http: Http) -> AsyncIterator[Worker]:
+async def connected(settings: WorkerSettings, http: Http) -> AsyncIterator[Worker]:
     """The worker, which gives up what it holds, such as a loaded model, once it was asked."""
     worker = connect(settings.profile, settings.endpoint(os.environ), http)
     try:

@@ -19,6 +19,7 @@ from podium.cli.app import NounGroup
 from podium.cli.comparison import compare, say_differences
 from podium.cli.document import comparison_document
 from podium.cli.export import as_json, as_markdown
+from podium.cli.judging import feedback, grade
 from podium.cli.kept import Result, with_store
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
@@ -239,6 +240,10 @@ def delete(
 ) -> None:
     """Forget a run for good. One that is still being performed is not deleted."""
     say(f"deleted {with_store(config, lambda store: _delete(store, run_id))}")
+
+
+app.command()(feedback)
+app.command()(grade)
 
 
 def _resume_if_it_can(run_id: str, choice: Choice, caps: Caps, *, json: bool, quiet: bool) -> Exit:

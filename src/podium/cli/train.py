@@ -16,11 +16,13 @@ from typing import Annotated, Any
 
 import typer
 
+from podium.cli import options, use
 from podium.cli.app import NounGroup
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.text import counted, money, one_line
-from podium.errors import ConfigError
+from podium.config.schema import PromptLength
+from podium.errors import ConfigError, UsageError
 from podium.local.adapter_files import read_config
 from podium.local.sources import weights_file
 from podium.train import pools, preflight, processes
@@ -103,13 +105,60 @@ def grpo(
 
 @app.command()
 def data(
-    recipe: RecipeFile,
+    recipe: Annotated[
+        Path | None,
+        typer.Argument(metavar="RECIPE.toml", help="The recipe whose tasks are wanted."),
+    ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The JSONL file to write.")
-    ],
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The recipe's tasks, or a router's log: JSONL.",
+        ),
+    ] = None,
+    from_runs: Annotated[
+        bool, typer.Option("--from-runs", help="Learn from the runs that were judged.")
+    ] = False,
+    from_evaluation: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", help="Learn from an evaluation's samples; may be repeated."),
+    ] = None,
+    tasks: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --from-runs: tasks for podium train grpo."),
+    ] = None,
+    plans: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Good plans as examples for podium train sft."),
+    ] = None,
+    prompt: Annotated[
+        PromptLength,
+        typer.Option(metavar="full|compact|trained", help="How --plans asks for a plan."),
+    ] = "full",
     set_: Set = None,
+    json: options.Json = False,
+    config: options.Config = None,
 ) -> None:
-    """Write the tasks of a recipe as JSON lines, the mix of benchmarks above all."""
+    """Write data to train with: the tasks of a recipe, or what can be learned from use.
+
+    With --from-runs and --from-evaluation: for a router, what each worker earned (-o); for a
+    conductor, tasks with their right answers (--tasks), and plans that were good (--plans). Runs
+    of keys that are kept out of training are left out, and whatever is left out is counted.
+    """
+    if from_runs or from_evaluation:
+        if recipe is not None:
+            raise UsageError("a recipe has tasks of its own; leave it out, or what to learn from")
+        sources = use.Sources(runs=from_runs, evaluations=from_evaluation or (), config=config)
+        files = use.Files(outcomes=output, tasks=tasks, plans=plans)
+        use.write_use(sources, files, prompt, json=json)
+        return
+    if recipe is None or output is None:
+        raise UsageError(
+            "name a recipe, and with -o the file for its tasks; or say what to learn from, with "
+            "--from-runs or --from-evaluation DIR"
+        )
     from podium.tasks import save_suite  # it loads the graders
 
     found = problems(read_recipe(recipe, set_ or ()))

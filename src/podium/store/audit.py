@@ -22,6 +22,7 @@ Act = Literal[
     "run read",
     "run deleted",
     "run exported",
+    "training data written",
     "runs listed",
     "run recovered",
     "signed in",

@@ -1,0 +1,148 @@
+"""`podium train data --from-runs` and `--from-evaluation`: what was judged, as data to learn from.
+
+What becomes of a judged run is `podium.train.use`; here it is gathered and written.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from podium.cli.kept import with_store
+from podium.cli.output import say, say_json
+from podium.cli.text import counted
+from podium.conductor.prompt import Length, Prompt
+from podium.errors import UsageError
+from podium.files import write_whole, writing
+from podium.store import RunStore, audit_in
+from podium.store.audit import of_this_machine
+
+if TYPE_CHECKING:  # it loads the graders, and help must be quick
+    from podium.train.use import Harvest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where judged runs come from."""
+
+    runs: bool
+    evaluations: Sequence[Path]
+    config: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """What is to be written: the router's log, the conductor's tasks and its plans."""
+
+    outcomes: Path | None
+    tasks: Path | None
+    plans: Path | None
+
+    def wanted(self) -> dict[str, Path]:
+        """The files that were asked for, by what goes there."""
+        files = {"outcomes": self.outcomes, "tasks": self.tasks, "plans": self.plans}
+        return {kind: path for kind, path in files.items() if path is not None}
+
+
+def write_use(sources: Sources, files: Files, length: Length, *, json: bool) -> None:
+    """Gather what was judged and write what was asked for: all of it, or nothing where one of the
+    files would be empty."""
+    wanted = files.wanted()
+    if not wanted:
+        raise UsageError(
+            "say what to write: the router's log with -o FILE, the conductor's tasks with --tasks "
+            "FILE, its plans with --plans FILE"
+        )
+    harvest, left_out = _gathered(sources, length)
+    lines = {
+        "outcomes": [outcome.to_json() for outcome in harvest.outcomes],
+        "tasks": [task.to_json() for task in harvest.tasks],
+        "plans": harvest.plans,
+    }
+    for kind in wanted:
+        if not lines[kind]:
+            raise UsageError(_nothing(kind, harvest, left_out, sources))
+    for kind, path in wanted.items():
+        _write(path, lines[kind])
+    if sources.runs:
+        written = {kind: len(lines[kind]) for kind in wanted}
+        with_store(sources.config, lambda store: _note(store, written))
+    _tell(wanted, {kind: len(lines[kind]) for kind in wanted}, harvest, left_out, json=json)
+
+
+def _gathered(sources: Sources, length: Length) -> tuple[Harvest, Counter[str]]:
+    from podium.evals.judged import judged_samples
+    from podium.train.use import Harvest, judged_runs
+
+    harvest, left_out = Harvest(Prompt(length=length)), Counter[str]()
+
+    async def gather(store: RunStore) -> None:
+        async for judged in judged_runs(store, left_out):
+            harvest.take(judged)
+
+    if sources.runs:
+        with_store(sources.config, gather)
+    for directory in sources.evaluations:
+        for judged in judged_samples(directory, left_out):
+            harvest.take(judged)
+    return harvest, left_out
+
+
+async def _note(store: RunStore, written: Mapping[str, int]) -> None:
+    await audit_in(store).add(of_this_machine("training data written", facts=dict(written)))
+
+
+def _nothing(kind: str, harvest: Harvest, left_out: Counter[str], sources: Sources) -> str:
+    """Why there is nothing of that kind to write, and what to do."""
+    reasons = [*_reasons(left_out), *_reasons(harvest.without[kind])]
+    if reasons:
+        return f"nothing was written, for there are no {kind}: left out were {'; '.join(reasons)}"
+    if sources.evaluations:
+        return f"nothing was written, for there are no {kind}: the evaluation has no samples yet"
+    return (
+        "nothing was written, for nobody has judged a run yet: do so on a run's page, with podium "
+        "runs feedback, or have a grader do it with podium runs grade"
+    )
+
+
+def _write(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
+    text = "".join(f"{json_format.dumps(each, ensure_ascii=False)}\n" for each in documents)
+    with writing(path.parent, 0):
+        # Half of a surrogate pair, which no file could hold, is written just as JSON escapes it.
+        write_whole(path, text.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+def _tell(
+    wanted: Mapping[str, Path],
+    written: Mapping[str, int],
+    harvest: Harvest,
+    left_out: Counter[str],
+    *,
+    json: bool,
+) -> None:
+    if json:
+        say_json(
+            {
+                "written": {
+                    kind: {"file": str(path), "lines": written[kind]}
+                    for kind, path in wanted.items()
+                },
+                "left_out": dict(left_out),
+                "without": {kind: dict(harvest.without[kind]) for kind in wanted},
+            }
+        )
+        return
+    for kind, path in wanted.items():
+        say(f"{counted(written[kind], kind.removesuffix('s'))} in {path}")
+        for reason in _reasons(harvest.without[kind]):
+            say(f"  without {reason}")
+    for reason in _reasons(left_out):
+        say(f"left out {reason}")
+
+
+def _reasons(counts: Counter[str]) -> list[str]:
+    return [f"{counted(count, 'run')} {reason}" for reason, count in counts.most_common()]

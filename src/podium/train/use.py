@@ -1,0 +1,221 @@
+"""Learning from use: runs that were judged become data to train with.
+
+    outcomes    question, worker, reward: what a router learns from
+    tasks       question, answer, grader: what a conductor is trained on by `podium train grpo`
+    plans       how a conductor is asked, and the plan that was good: for `podium train sft`
+
+Nothing of a run is used that whoever asked has kept out: by the rules of their key, by what a
+guardrail took away, or, as nothing is kept then, by asking that it not be stored. Whatever is left
+out is counted, with the reason. Where judgements come from is `podium.store.feedback` and an
+evaluation's samples; whose a reward is, `podium.credit`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from podium import plan
+from podium.conductor.base import Situation
+from podium.conductor.prompt import Prompt
+from podium.credit import Judged, Outcome, outcome_of
+from podium.errors import ConfigError, NotFound, UnreadableRun
+from podium.run import Run
+from podium.store import RunStore, feedback_in, keys_in
+from podium.store.keys import Rules
+from podium.tasks import TaskRecord
+from podium.tasks.answers import final_answer
+from podium.tasks.judge import JUDGE
+
+GOOD: Final = 0.75
+"""From this reward on an answer is taken for right, and its plan for one to learn from."""
+
+LONGEST_REFERENCE: Final = 40
+"""Characters of an answer that others can be compared with word for word."""
+
+KIND: Final = "use"
+"""What tasks that come from runs are grouped by."""
+
+KEPT_OUT: Final = "of keys that are kept out of training"
+UNKNOWN_KEY: Final = "of keys that this store does not know"
+UNANSWERED: Final = "that did not end with an answer as it was planned"
+REDACTED: Final = "of which a guardrail took something away"
+UNREADABLE: Final = "that cannot be read"
+SEVERAL_STEPS: Final = "that took several steps, whose reward is no single worker's"
+NOT_BY_ITSELF: Final = "whose question does not stand by itself: a conversation, images or tools"
+NO_REFERENCE: Final = "of which no right answer is known that others could be compared with"
+EXCLUDING: Final = "excluding workers or providers to whom training would show the question"
+NOT_GOOD: Final = "not thought good"
+NO_PLAN: Final = "planned more than once, or over workers that are not in the pool"
+
+
+async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[Judged]:
+    """Every run in the store that somebody judged and that may be learned from; the others are
+    counted in `left_out` by the reason."""
+    rules = await rules_by_key(store)
+    feedback = feedback_in(store)
+    after = ""
+    while page := await feedback.page(after):
+        after = page[-1].run_id
+        for given in page:
+            try:
+                run = await store.load(given.run_id)
+            except NotFound:  # it was deleted just now
+                continue
+            except UnreadableRun:
+                left_out[UNREADABLE] += 1
+                continue
+            reason = why_withheld(run, rules)
+            if reason is not None:
+                left_out[reason] += 1
+                continue
+            yield Judged(
+                run=run,
+                reward=given.score,
+                source=f"grader:{given.grader}" if given.grader else "feedback",
+                judged_at=given.given_at,
+                task=given.task,
+                excludes=bool(excluded_by(run, rules)),
+            )
+
+
+async def rules_by_key(store: RunStore) -> dict[str, Rules]:
+    """The rules of every key, revoked ones included: what was asked with them stands under them."""
+    return {key.id: key.rules for key in await keys_in(store).keys()}
+
+
+def why_withheld(run: Run, rules: Mapping[str, Rules]) -> str | None:
+    """Why nothing of the run may or can be learned from; None where it can."""
+    if run.owner and run.owner not in rules:
+        return UNKNOWN_KEY
+    if run.owner and not rules[run.owner].training:
+        return KEPT_OUT
+    if run.status != "answered" or run.answer is None:
+        return UNANSWERED
+    if any(check.deed in ("redacted", "blocked") for check in run.all_checks):
+        return REDACTED
+    return None
+
+
+def excluded_by(run: Run, rules: Mapping[str, Rules]) -> frozenset[str]:
+    """Who must see nothing of the run, by what was asked or by the rules of its key."""
+    by_key = rules[run.owner].exclude if run.owner else frozenset[str]()
+    return by_key | frozenset(run.exclude)
+
+
+@dataclass(slots=True)
+class Harvest:
+    """What comes of judged runs, taken one by one. `without` counts, for each kind of data, the
+    runs that give none of it, by the reason."""
+
+    prompt: Prompt = field(default_factory=Prompt)
+    outcomes: list[Outcome] = field(default_factory=list)
+    plans: list[dict[str, Any]] = field(default_factory=list)
+    without: dict[str, Counter[str]] = field(
+        default_factory=lambda: {"outcomes": Counter(), "tasks": Counter(), "plans": Counter()}
+    )
+    _tasks: dict[str, tuple[str, TaskRecord]] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> list[TaskRecord]:
+        """A task for each question, by what was last thought of it."""
+        return [record for _, record in self._tasks.values()]
+
+    def take(self, judged: Judged) -> None:
+        """Learn what can be learned from one run."""
+        outcome = outcome_of(judged)
+        if outcome is None:
+            self.without["outcomes"][SEVERAL_STEPS] += 1
+        elif _is_in_conversation(judged.run):
+            self.without["outcomes"][NOT_BY_ITSELF] += 1
+        else:
+            self.outcomes.append(outcome)
+        self._take_task(judged)
+        self._take_plan(judged)
+
+    def _take_task(self, judged: Judged) -> None:
+        run, without = judged.run, self.without["tasks"]
+        if judged.excludes:
+            without[EXCLUDING] += 1
+        elif run.history or _is_in_conversation(run):
+            without[NOT_BY_ITSELF] += 1
+        else:
+            record = _task_of(judged)
+            if record is None:
+                without[NO_REFERENCE] += 1
+            elif judged.judged_at >= self._tasks.get(run.question, ("",))[0]:
+                self._tasks[run.question] = (judged.judged_at, record)
+
+    def _take_plan(self, judged: Judged) -> None:
+        run, without = judged.run, self.without["plans"]
+        if judged.reward < GOOD:
+            without[NOT_GOOD] += 1
+            return
+        example = _plan_of(run, self.prompt)
+        if example is None:
+            without[NO_PLAN] += 1
+        else:
+            self.plans.append(example)
+
+
+def _is_in_conversation(run: Run) -> bool:
+    """Whether the question needs what came before it, or with it, to be understood. Instructions
+    of the application alone do not make a conversation."""
+    spoken = any(message.role != "system" for message in run.history)
+    return spoken or bool(run.images) or bool(run.terms.tools)
+
+
+def _task_of(judged: Judged) -> TaskRecord | None:
+    """The task that the run is an answer to: the grader's own, or else the question with the answer
+    that was thought good, where that is short enough to tell a right one by."""
+    run = judged.run
+    if judged.task:
+        record = _read(judged.task, run)
+        if record.grader != JUDGE:
+            return record
+    if judged.reward < GOOD or run.answer is None:
+        return None
+    answer = final_answer(run.answer, tagged=True) or run.answer.strip()
+    if not answer or len(answer) > LONGEST_REFERENCE or "\n" in answer:
+        return None
+    return TaskRecord(id=run.id, question=run.question, answer=answer, grader="short", kind=KIND)
+
+
+def _read(task: str, run: Run) -> TaskRecord:
+    try:
+        record = TaskRecord.from_json(json.loads(task), run.id)
+    except (ValueError, ConfigError) as error:
+        raise ConfigError(
+            f"the task that {run.id} was graded by cannot be read ({error}); grade it again with: "
+            f"podium runs grade TASKS --again"
+        ) from error
+    return TaskRecord(
+        id=run.id,
+        question=run.question,
+        answer=record.answer,
+        grader=record.grader,
+        parameters=record.parameters,
+        kind=record.kind or KIND,
+        difficulty=record.difficulty,
+    )
+
+
+def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
+    """How a conductor is asked for the run's plan, and the plan. What it thought before it wrote
+    the plan is not taught, and whoever wrote it is the same."""
+    planned = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
+    if len(planned) != 1 or any(step.worker not in run.pool.names for step in planned[0].steps):
+        return None
+    situation = Situation(
+        question=run.question,
+        pool=run.pool,
+        history=run.history,
+        max_steps=run.max_steps,
+        images=run.images,
+        terms=run.terms,
+    )
+    asked = [{"role": each.role, "content": each.text} for each in prompt.messages(situation)]
+    return {"prompt": asked, "reply": plan.write(planned[0], run.pool, order=prompt.order)}

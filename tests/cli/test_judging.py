@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cli.support import MakePool, Podium
+
+
+@pytest.fixture
+def asked(podium: Podium, make_pool: MakePool) -> str:
+    """The id of a run in the store, which was answered with 42."""
+    run: str = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", "How many?").json[
+        "run_id"
+    ]
+    return run
+
+
+def test_a_person_says_what_they_think_and_withdraws_it(podium: Podium, asked: str) -> None:
+    assert podium("runs", "feedback", "last").out == f"{asked}: nobody has said\n"
+    given = podium("runs", "feedback", "last", "0.5", "--comment", "Too short.")
+    assert given.out == f"{asked}: 0.5: Too short.\n"
+    assert podium("runs", "feedback", asked, "--json").json["score"] == 0.5
+    assert podium("runs", "feedback", asked, "--withdraw").out == f"{asked}: withdrawn\n"
+    again = podium("runs", "feedback", asked, "--withdraw")
+    assert (again.code, "nobody has said" in again.complaint) == (2, True)
+    assert podium("runs", "feedback", asked, "1", "--withdraw").code == 2
+    assert podium("runs", "feedback", asked, "2").code == 2
+
+
+def test_runs_are_graded_by_a_file_of_tasks(podium: Podium, asked: str) -> None:
+    task = {"question": "How many?", "answer": "42", "grader": "number"}
+    Path("tasks.jsonl").write_text(json.dumps(task), "utf-8")
+    assert podium("runs", "grade", "tasks.jsonl").out == "graded 1 run: 1 right, 0 wrong\n"
+    assert podium("runs", "feedback", asked).out == f"{asked}: 1 by number\n"
+    again = podium("runs", "grade", "tasks.jsonl")
+    assert again.out.splitlines()[1] == "left out 1 run judged before"
+    assert "no run was graded" in again.complaint
+
+
+def test_a_judge_of_the_pool_grades_by_a_rubric(
+    podium: Podium, make_pool: MakePool, asked: str
+) -> None:
+    pool = make_pool({"sage": "<verdict>wrong</verdict>", "fool": "No idea."})
+    graded = podium(
+        *("runs", "grade", "--pool", pool, "--judge", "sage", "--rubric", "Is it kind?", "--json")
+    )
+    assert (graded.json["right"], graded.json["wrong"]) == (0, 1)
+    assert podium("runs", "feedback", asked).out == f"{asked}: 0 by judge sage\n"
+    failed = podium(
+        *("runs", "grade", "--pool", pool, "--judge", "fool", "--rubric", "Is it kind?", "--again")
+    )
+    assert (failed.code, "gave no verdict" in failed.complaint) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "grade by a file of tasks, or"),
+        (("--rubric", "Is it kind?"), "name the worker with --judge"),
+        (("--rubric", "x", "--judge", "sagee"), "'sagee' is no worker"),
+    ],
+)
+def test_who_says_not_what_to_grade_by_is_told(
+    podium: Podium, make_pool: MakePool, arguments: tuple[str, ...], complaint: str
+) -> None:
+    ended = podium("runs", "grade", "--pool", make_pool(), *arguments)
+    assert ended.code == 2
+    assert complaint in ended.complaint

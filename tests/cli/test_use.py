@@ -1,0 +1,127 @@
+"""`podium train data --from-runs` and `--from-evaluation`: from a question asked to files that
+training reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.support import MakePool, Podium
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def judged(podium: Podium, make_pool: MakePool) -> str:
+    """The id of a run that a person thinks well of."""
+    run: str = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", "How many?").json[
+        "run_id"
+    ]
+    podium("runs", "feedback", run, "1")
+    return run
+
+
+def test_one_command_makes_data_for_router_and_conductor_of_judged_runs(
+    podium: Podium, judged: str
+) -> None:
+    ended = podium(
+        *("train", "data", "--from-runs", "-o", "log.jsonl"),
+        *("--tasks", "tasks.jsonl", "--plans", "plans.jsonl"),
+    )
+    assert ended.out.splitlines() == [
+        "1 outcome in log.jsonl",
+        "1 task in tasks.jsonl",
+        "1 plan in plans.jsonl",
+    ]
+    (outcome,) = lines("log.jsonl")
+    assert (outcome["question"], outcome["worker"], outcome["reward"]) == ("How many?", "solver", 1)
+    assert set(outcome) == {
+        *("question", "worker", "model", "reward", "cost", "output_tokens", "source"),
+    }
+    assert lines("tasks.jsonl") == [
+        {"id": judged, "kind": "use", "question": "How many?", "answer": "42", "grader": "short"}
+    ]
+    (plan,) = lines("plans.jsonl")
+    assert plan["reply"].startswith("model_id = [0]")
+    entry = podium("audit", "list", "--json", "-n", "1").json[0]
+    assert entry["act"] == "training data written"
+    assert entry["facts"] == {"outcomes": 1, "tasks": 1, "plans": 1}
+
+
+def test_what_is_left_out_is_counted(podium: Podium, judged: str, make_pool: MakePool) -> None:
+    bad = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", "Why?").json["run_id"]
+    podium("runs", "feedback", bad, "0")
+    told = podium("train", "data", "--from-runs", "-o", "log.jsonl", "--tasks", "t.jsonl", "--json")
+    assert told.json == {
+        "written": {
+            "outcomes": {"file": "log.jsonl", "lines": 2},
+            "tasks": {"file": "t.jsonl", "lines": 1},
+        },
+        "left_out": {},
+        "without": {
+            "outcomes": {},
+            "tasks": {
+                "of which no right answer is known that others could be compared with": 1,
+            },
+        },
+    }
+
+
+def test_an_evaluation_gives_the_router_what_each_worker_earned(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    task = {"id": "one", "question": "How many?", "answer": "42", "grader": "number"}
+    Path("mine.jsonl").write_text(json.dumps(task), "utf-8")
+    pool = make_pool({"solver": "42", "guesser": "7"})
+    podium(
+        *("eval", "run", "mine.jsonl", "--pool", pool, "--output", "measured"),
+        *("--strategy", "single:solver,single:guesser"),
+    )
+    podium("train", "data", "--from-evaluation", "measured", "-o", "log.jsonl")
+    assert {(each["worker"], each["reward"], each["source"]) for each in lines("log.jsonl")} == {
+        ("solver", 1.0, "evaluation:measured/single:solver"),
+        ("guesser", 0.0, "evaluation:measured/single:guesser"),
+    }
+
+
+def test_where_nothing_was_judged_nothing_is_written_and_it_says_what_to_do(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    podium("ask", "--pool", make_pool(), "How many?")
+    ended = podium("train", "data", "--from-runs", "-o", "log.jsonl")
+    assert ended.code == 2
+    assert "nobody has judged a run yet" in ended.complaint
+    assert not Path("log.jsonl").exists()
+
+
+def test_a_file_that_would_be_empty_says_why_and_none_is_written(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    run = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", "Why?").json["run_id"]
+    podium("runs", "feedback", run, "0")
+    ended = podium("train", "data", "--from-runs", "-o", "log.jsonl", "--tasks", "tasks.jsonl")
+    assert ended.code == 2
+    assert "there are no tasks: left out were 1 run of which no right answer" in ended.complaint
+    assert not Path("log.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "name a recipe"),
+        (("--from-runs",), "say what to write"),
+        (("recipe.toml", "--from-runs", "-o", "log.jsonl"), "a recipe has tasks of its own"),
+        (("--from-evaluation", ".", "-o", "log.jsonl"), "holds no evaluation"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    podium: Podium, arguments: tuple[str, ...], complaint: str
+) -> None:
+    ended = podium("train", "data", *arguments)
+    assert ended.code == 2
+    assert complaint in ended.complaint

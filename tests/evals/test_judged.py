@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from podium.credit import outcome_of
+from podium.errors import UsageError
+from podium.evals.judged import FAULTY, judged_samples
+from podium.evals.sample import Sample
+from podium.evals.written import SampleFiles
+from podium.run import Run
+from support.runs_on_record import kept_run
+
+
+def sample(task: str, *, right: bool, fault: str | None = None) -> Sample:
+    return Sample(
+        task=task,
+        kind="",
+        skills=None,
+        right=right,
+        valid=True,
+        workers=("solver",),
+        topology="single",
+        worker_tokens=None,
+        orchestration_tokens=None,
+        seconds=1.0,
+        fault=fault,
+    )
+
+
+def written(directory: Path, *samples: tuple[Sample, Run]) -> Path:
+    with SampleFiles(directory) as files:
+        files.resume({"suite": "mine"})
+        for each, run in samples:
+            files.keep("single:solver", each, run)
+    return directory
+
+
+def test_every_sample_is_a_run_with_its_reward_but_those_at_fault(tmp_path: Path) -> None:
+    directory = written(
+        tmp_path / "mine",
+        (sample("a", right=True), kept_run(0)),
+        (sample("b", right=False), kept_run(1)),
+        (sample("c", right=False, fault="solver is away"), kept_run(2)),
+    )
+    left_out = Counter[str]()
+    judged = list(judged_samples(directory, left_out))
+    assert [(each.reward, each.run) for each in judged] == [(1.0, kept_run(0)), (0.0, kept_run(1))]
+    assert left_out == {FAULTY: 1}
+    outcome = outcome_of(judged[0])
+    assert outcome is not None
+    assert outcome.source == "evaluation:mine/single:solver"
+
+
+def test_a_line_that_was_cut_off_is_none_and_one_that_is_no_sample_is_an_error(
+    tmp_path: Path,
+) -> None:
+    directory = written(tmp_path / "mine", (sample("a", right=True), kept_run(0)))
+    file = directory / "single-solver.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole[:50])
+    assert len(list(judged_samples(directory, Counter()))) == 1
+    file.write_bytes(whole + b"{}\n")
+    with pytest.raises(UsageError, match="line 2: expected a sample"):
+        list(judged_samples(directory, Counter()))
+
+
+def test_a_directory_without_an_evaluation_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no evaluation"):
+        list(judged_samples(tmp_path, Counter()))
