@@ -15,9 +15,11 @@ from typing import Any, TextIO
 
 from podium import conductor, plan
 from podium.conductor import Conductor
+from podium.conductor.evolved.description import read_description
 from podium.config import GuardrailSettings, Settings, WorkerSettings
 from podium.errors import ConfigError, MalformedPlan
 from podium.guardrails import Found, Grounding, Guardrail, Hook, Redaction
+from podium.local.reading import HiddenReader
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.providers import FaultyWorker, Http, connect
 from podium.runner import ConductorWorker, Options
@@ -27,18 +29,19 @@ from podium.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What settings amount to. `planner` is the worker that only plans, where there is one.
-    `guardrails` look at every run."""
+    """What settings amount to. `planner` is the worker that only plans, and `reader` who reads
+    transcripts for the conductor, where there is one. `guardrails` look at every run."""
 
     workers: tuple[Worker, ...]
     pool: Pool
     conductor: Conductor
     planner: Worker | None = None
     guardrails: tuple[Guardrail, ...] = ()
+    reader: HiddenReader | None = None
 
     async def close(self) -> None:
-        """Close the workers that hold something open, such as a loaded model."""
-        await close_workers((*self.workers, *((self.planner,) if self.planner else ())))
+        """Close what holds something open, such as a loaded model."""
+        await close_all((*self.workers, self.planner, self.reader))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +76,39 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
     if planning is not None and planning not in settings.workers:
         planner = _connect(planning, environment, http)
     named = workers.get(planning.profile.name) if planning is not None else None
+    chosen, reader = settings.conductor, None
+    if chosen.kind == "evolved" and chosen.coordinator is not None:
+        leading, reader = evolved_conductor(chosen.coordinator, notice=chosen.notice)
+    else:
+        leading = _conductor(settings, planner or named)
     return Assembly(
         tuple(workers.values()),
         settings.pool,
-        _conductor(settings, planner or named),
+        leading,
         planner,
         tuple(map(guardrail_of, settings.guardrails)),
+        reader,
     )
 
 
-async def close_workers(workers: Iterable[Worker]) -> None:
+def evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conductor, HiddenReader]:
+    """The coordinator in that directory as a conductor, and who reads for it, to be closed in the
+    end. The model that reads is loaded with the first question."""
+    described = read_description(directory)
+    reader = HiddenReader(described.base, token=described.token)
+    from podium.conductor.evolved.coordinator import Coordinator  # numpy is there: the reader said
+
+    coordinator = Coordinator.load(directory)
+    scaled = reader.with_scales(described.matrices, coordinator.scales)
+    leading = conductor.build("evolved", coordinator=coordinator, reader=scaled, notice=notice)
+    return leading, reader
+
+
+async def close_all(those: Iterable[object]) -> None:
     """Close those that hold something open; where one cannot be closed, the others still are."""
     async with AsyncExitStack() as stack:
-        for worker in workers:
-            close = getattr(worker, "close", None)
+        for one in those:
+            close = getattr(one, "close", None)
             if close is not None:
                 stack.push_async_callback(close)
 

@@ -93,6 +93,7 @@ def _round(round_: Round) -> dict[str, Any]:
     return {
         "index": round_.index,
         "accepted": round_.accepted,
+        "role": round_.role,
         "shape": workflow.shape.value if workflow else None,
         "steps": len(workflow) if workflow else 0,
         "warnings": list(round_.warnings),

@@ -2,8 +2,8 @@
 
     roles(run)          # one for each step, in the order of the workflows
 
-Nobody tells a conductor of roles; it writes subtasks in plain language, and which role one takes
-is read from it afterwards. That is a reading, not a fact: the wording is matched against the
+Nobody tells a conductor that plans of roles; it writes subtasks in plain language, and which role
+one takes is read from it afterwards, unless the round itself has a role. That is a reading, not a fact: the wording is matched against the
 verbs with which subtasks of the kind begin, and what a step may read must fit, since nobody
 verifies or puts together what they cannot see. A subtask that fits nothing is there to solve.
 """
@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from podium.pool import CONDUCTOR_PROVIDER, Pool
-from podium.run import Run
+from podium.run import Run, TurnRole
 from podium.workflow import Workflow
 
 
@@ -29,6 +29,13 @@ class Role(StrEnum):
     AGGREGATE = "aggregate"
     HAND_OVER = "hand over planning"
 
+
+_TURNS: Final[dict[TurnRole, Role]] = {
+    "thinker": Role.PLAN,
+    "worker": Role.SOLVE,
+    "verifier": Role.VERIFY,
+}
+"""By the role of a round, where its conductor gave one: then nothing need be read."""
 
 _DECIDED_BY_OTHERS: Final = re.compile(
     r"\b(?:write|draft|devise|design|define|assign|decide|propose|create|formulate|list)\b[^.]{0,60}"
@@ -68,7 +75,10 @@ def _roles(run: Run) -> Iterator[Role]:
         if round_.workflow is None:
             continue
         for index in range(len(round_.workflow)):
-            yield _role(run, round_.workflow, index, before)
+            if round_.role is not None:
+                yield _TURNS[round_.role]
+            else:
+                yield _role(run, round_.workflow, index, before)
         before = len(round_.workflow)
 
 

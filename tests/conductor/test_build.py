@@ -29,7 +29,9 @@ WORKFLOW = Workflow((Step("a", "do it"),))
 
 
 def test_every_kind_can_be_built() -> None:
-    built = [build(kind, worker=Planner(), workflow=WORKFLOW) for kind in KINDS]
+    *kinds, evolved = KINDS
+    built = [build(kind, worker=Planner(), workflow=WORKFLOW) for kind in kinds]
+    assert evolved == "evolved", "which needs numpy, and is tried below"
     assert [type(conductor) for conductor in built] == [
         ModelConductor,
         RulesConductor,
@@ -53,11 +55,22 @@ async def test_a_model_is_built_with_the_fallback_that_was_named(nobody: Caller)
 
 
 def test_an_unknown_kind_is_refused_with_the_kinds_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"'evolved'; expected one of model, rules, fixed, rou"):
-        build("evolved")
+    with pytest.raises(ConfigError, match=r"'oracle'; expected one of model, rules, fixed, rou"):
+        build("oracle")
 
 
-@pytest.mark.parametrize(("kind", "setting"), [("model", "model"), ("fixed", "workflow")])
+def test_an_evolved_one_is_built_with_its_coordinator_and_reader() -> None:
+    pytest.importorskip("numpy")
+    from podium.conductor.evolved.conductor import EvolvedConductor
+    from support.evolved import Reading, coordinator
+
+    built = build("evolved", coordinator=coordinator(), reader=Reading(("ann", "worker")))
+    assert isinstance(built, EvolvedConductor)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"), [("model", "model"), ("fixed", "workflow"), ("evolved", "coordinator")]
+)
 def test_what_a_kind_needs_is_asked_for_by_its_setting(kind: str, setting: str) -> None:
     with pytest.raises(ConfigError, match=f"set conductor.{setting}"):
         build(kind)

@@ -28,6 +28,8 @@ VALUES = {
     "few_shot": "false",
     "fallback": '"solver"',
     "workflow": '"plan.json"',
+    "coordinator": '"trained"',
+    "pool_changed": '"narrow"',
 }
 SOLVER = '[[worker]]\nname = "solver"\nprovider = "openai"\nmodel = "gpt-5"\n'
 

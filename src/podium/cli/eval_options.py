@@ -77,7 +77,8 @@ Strategies = Annotated[
         metavar="A,B,…",
         help="conductor, recursion, rules, best-single, single:WORKER, majority, majority-N, "
         "best-of-N, moa, moa-3, reflection, ideal, random, untrained; what podium eval fit wrote, "
-        "as routerdc:FILE; a function of yours, as module:function. Several with commas; when "
+        "as routerdc:FILE; what podium train evolve wrote, as evolved:DIR; a "
+        "function of yours, as module:function. Several with commas; when "
         "left out, conductor.",
     ),
 ]

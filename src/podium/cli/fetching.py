@@ -7,6 +7,7 @@ from pathlib import Path
 
 from podium.cli.output import complain, is_drawable
 from podium.cli.text import megabytes
+from podium.conductor.evolved.description import read_description
 from podium.config import Settings, WorkerSettings
 from podium.local import weights
 from podium.local.sources import LocalFile, source, weights_file
@@ -17,6 +18,10 @@ async def fetch_weights(settings: Settings, *, offline: bool) -> None:
     for worker in (*settings.workers, settings.conductor.worker):
         for model in weights_of(worker) if worker is not None else ():
             await fetch(model, offline=offline)
+    if settings.conductor.coordinator is not None:
+        file = weights_file(read_description(settings.conductor.coordinator).base)
+        if file is not None:
+            await fetch(file, offline=offline)
 
 
 def weights_of(worker: WorkerSettings) -> tuple[str, ...]:

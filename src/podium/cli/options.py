@@ -49,7 +49,8 @@ Conductor = Annotated[
     str | None,
     typer.Option(
         metavar="KIND|MODEL",
-        help="Who plans: rules, router, model, fixed, a worker's name, or provider/model.",
+        help="Who plans: rules, router, model, fixed, evolved, a worker's name, provider/model, or "
+        "evolved:DIR, a coordinator that was trained.",
     ),
 ]
 TierOption = Annotated[

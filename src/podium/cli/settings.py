@@ -11,7 +11,9 @@ from typing import Final
 from podium.budget import Budget
 from podium.catalogue import Catalogue
 from podium.conductor import KINDS
+from podium.conductor.evolved.description import read_description
 from podium.config import ConductorSettings, Settings, WorkerSettings, current_settings
+from podium.config.evolved import led_by_coordinator
 from podium.config.files import CONFIG_VARIABLE, find
 from podium.config.problems import nearest
 from podium.config.resolve import PROVIDERS, best_planner, worker_settings
@@ -27,11 +29,15 @@ from podium.run import Run
 ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
 """Providers that reach nothing outside this machine, whatever their settings."""
 
+COORDINATOR: Final = "evolved:"
+"""How a coordinator is named as the conductor: so, and then its directory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which pool and conductor to use. `conductor` is a kind, a worker, or `provider/model`;
-    `exclude` names workers and providers; `offline` keeps everything on this machine."""
+    """Which pool and conductor to use. `conductor` is a kind, a worker, `provider/model`, or
+    `evolved:DIR`; `exclude` names workers and providers; `offline` keeps everything on this
+    machine."""
 
     pool: Path | None = None
     config: Path | None = None
@@ -67,12 +73,15 @@ async def settings_for(choice: Choice, environment: Mapping[str, str]) -> Settin
     configuration_file(environment, choice.config)
     searched = _without_vendors(environment) if choice.offline else environment
     settings = await current_settings(searched, config=choice.config, pool=choice.pool)
+    wanted = choice.conductor
+    if wanted and wanted.startswith(COORDINATOR):  # whoever is left out below is still in the pool
+        settings, wanted = _led_by_coordinator(settings, wanted), None
     if choice.offline:
         settings = _on_this_machine(settings, environment)
     if choice.exclude:
         settings = without(settings, _checked(choice.exclude, settings))
-    if choice.conductor:
-        settings = conducted_by(settings, choice.conductor)
+    if wanted:
+        settings = conducted_by(settings, wanted)
     _check_planner(settings.conductor.worker, choice, environment)
     return settings
 
@@ -179,6 +188,14 @@ def _check_planner(
         )
 
 
+def _led_by_coordinator(settings: Settings, wanted: str) -> Settings:
+    directory = Path(wanted.removeprefix(COORDINATOR)).expanduser()
+    described = read_description(directory)
+    described.check(settings.pool)
+    conductor = led_by_coordinator(settings.conductor, directory, described)
+    return replace(settings, conductor=conductor)
+
+
 def _of_kind(settings: Settings, kind: str) -> ConductorSettings:
     conductor = settings.conductor
     match kind:
@@ -192,6 +209,14 @@ def _of_kind(settings: Settings, kind: str) -> ConductorSettings:
             )
         case "fixed":
             return replace(conductor, kind="fixed", worker=None)
+        case "evolved" if conductor.coordinator is None:
+            raise UsageError(
+                "the evolved conductor needs a coordinator; name the directory that `podium train "
+                f'evolve` wrote as --conductor {COORDINATOR}DIR, or set kind = "evolved" and '
+                "coordinator in the configuration's [conductor]"
+            )
+        case "evolved":
+            return conductor
         case "rules":
             return replace(conductor, kind="rules", worker=None)
         case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.conductor.fixed import FixedConductor, GivenConductor
@@ -15,7 +15,10 @@ from podium.errors import ConfigError
 from podium.worker import Worker
 from podium.workflow import Workflow
 
-KINDS: Final = ("model", "rules", "fixed", "router")
+if TYPE_CHECKING:  # needs numpy, which only those have who train or evaluate
+    from podium.conductor.evolved.coordinator import Coordinator, Reader
+
+KINDS: Final = ("model", "rules", "fixed", "router", "evolved")
 """The kinds of conductor that a configuration can name."""
 
 
@@ -28,11 +31,15 @@ def build(
     few_shot: bool = True,
     temperature: float | None = None,
     fallback: str | None = None,
+    coordinator: Coordinator | None = None,
+    reader: Reader | None = None,
+    notice: str = "",
 ) -> Conductor:
     """The conductor of that kind.
 
     `model` needs the `worker` that plans and takes `prompt`, `few_shot`, `temperature` and
-    `fallback`; `fixed` needs its `workflow`; `rules` and `router` need nothing.
+    `fallback`; `fixed` needs its `workflow`; `evolved` needs its `coordinator` and the `reader` of
+    transcripts, and takes a `notice`; `rules` and `router` need nothing.
     """
     if kind == "model":
         if worker is None:
@@ -52,6 +59,15 @@ def build(
         return RulesConductor()
     if kind == "router":
         return RouterConductor()
+    if kind == "evolved":
+        if coordinator is None or reader is None:
+            raise ConfigError(
+                "conductor.kind is 'evolved', but no coordinator is named; set "
+                "conductor.coordinator to the directory that `podium train evolve` wrote"
+            )
+        from podium.conductor.evolved.conductor import EvolvedConductor
+
+        return EvolvedConductor(coordinator, reader, notice=notice)
     raise ConfigError(f"conductor.kind is {kind!r}; expected one of {', '.join(KINDS)}")
 
 

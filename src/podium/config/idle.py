@@ -42,6 +42,8 @@ KIND_OF_KEY: Final[Mapping[str, ConductorKind]] = {
     "few_shot": "model",
     "fallback": "model",
     "workflow": "fixed",
+    "coordinator": "evolved",
+    "pool_changed": "evolved",
 }
 """By key: the one kind of conductor that has a use for it."""
 

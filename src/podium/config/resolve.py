@@ -1,6 +1,7 @@
 """From a file's tables to settings: the catalogue fills in what they leave out.
 
-What a file says always wins. Nothing here reads a file, the environment or the network.
+What a file says always wins. Nothing here reads the environment or the network, nor any file but
+what a trained coordinator says of itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from podium.budget import Budget
 from podium.catalogue import Catalogue, CatalogueEntry
 from podium.config.anchoring import WEIGHTS_PROVIDER
+from podium.config.evolved import evolved_settings
 from podium.config.guardrails import guardrail_settings
 from podium.config.mcp import mcp_settings
 from podium.config.problems import nearest, secret_in, secret_problem
@@ -104,7 +106,13 @@ class _Resolver:
         conductor = self._conductor(config.conductor, settings.pool, workers)
         able = [w.profile.name for w in workers if w.profile.provider != CONDUCTOR_PROVIDER]
         guardrails = guardrail_settings(config.guardrail, workers=able, rounds=conductor.rounds)
-        settings = replace(settings, conductor=conductor, guardrails=guardrails)
+        noticed = (conductor.notice,) if conductor.notice else ()
+        settings = replace(
+            settings,
+            conductor=conductor,
+            guardrails=guardrails,
+            warnings=settings.warnings + noticed,
+        )
         settings.check()
         return settings
 
@@ -138,11 +146,13 @@ class _Resolver:
         if table.kind == "fixed" and table.workflow is None:
             raise ConfigError('conductor.workflow is missing; kind = "fixed" needs one')
         _check_fallback(table.fallback, pool)
-        return ConductorSettings(
+        settled = {"model", "options", "workflow", "coordinator", "pool_changed"}
+        settings = ConductorSettings(
             worker=self._planner(table, pool, workers) if table.kind == "model" else None,
             workflow=Path(table.workflow) if table.workflow else None,
-            **table.model_dump(exclude={"model", "options", "workflow"}),
+            **table.model_dump(exclude=settled),
         )
+        return evolved_settings(settings, table, pool) if table.kind == "evolved" else settings
 
     def _planner(
         self, table: ConductorTable, pool: Pool, workers: Sequence[WorkerSettings]

@@ -33,7 +33,8 @@ from podium.config.serving import ServerTable, StoreTable
 from podium.config.values import Count, Name, Seconds, VariableName
 from podium.workflow import DEFAULT_MAX_STEPS
 
-ConductorKind = Literal["model", "rules", "router", "fixed"]
+ConductorKind = Literal["model", "rules", "router", "fixed", "evolved"]
+PoolChanged = Literal["refuse", "narrow"]
 PromptLength = Literal["full", "compact", "trained"]
 
 
@@ -43,7 +44,8 @@ class ConductorTable(Table):
     kind: ConductorKind = Field(
         default="model",
         description="`model`: a model is asked to plan; `rules`: three workflows chosen by words "
-        "in the question; `router`: one worker, no plan; `fixed`: always the same workflow",
+        "in the question; `router`: one worker, no plan; `fixed`: always the same workflow; "
+        "`evolved`: a trained coordinator picks a worker and a role, turn by turn",
     )
     model: Name | None = Field(
         default=None,
@@ -54,6 +56,17 @@ class ConductorTable(Table):
     workflow: Name | None = Field(
         default=None, description="with `fixed`: the workflow's JSON file, relative to this one"
     )
+    coordinator: Name | None = Field(
+        default=None,
+        description="with `evolved`: the directory that `podium train evolve` wrote, relative to "
+        "this file",
+    )
+    pool_changed: PoolChanged = Field(
+        default="refuse",
+        description="with `evolved`, where workers were added, removed or replaced since "
+        "training: `refuse` to begin, or `narrow` the choice to the workers that both have, "
+        "with a warning on every run",
+    )
     options: dict[str, Any] = Field(
         default={},
         description="with a `model` that is `provider/model`: what a worker's `options` would be",
@@ -63,7 +76,8 @@ class ConductorTable(Table):
     )
     rounds: Count = Field(
         default=1,
-        description="the most rounds: after each, the conductor accepts the answer or replans",
+        description="the most rounds: after each, the conductor accepts the answer or replans; "
+        "with `evolved` the most turns, when left out as many as in training",
     )
     temperature: Annotated[float, Field(ge=0, le=2)] = Field(
         default=0.2, description="with `model`: sent where the model accepts it"
@@ -87,6 +101,8 @@ class ConductorTable(Table):
         changes: dict[str, Any] = {}
         if self.workflow is not None:
             changes["workflow"] = anchored(self.workflow, directory)
+        if self.coordinator is not None:
+            changes["coordinator"] = anchored(self.coordinator, directory)
         provider, slash, weights = (self.model or "").partition("/")
         if slash and provider in (WEIGHTS_PROVIDER, BATCHING_PROVIDER):
             changes["model"] = f"{provider}/{anchored_weights(weights, directory)}"

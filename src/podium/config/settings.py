@@ -59,11 +59,14 @@ class WorkerSettings:
 class ConductorSettings:
     """Who plans. `worker` is the model that is asked, for the kind that asks one, and `fallback`
     the worker that answers alone where no plan comes of it; `workflow` is the file of a fixed
-    workflow."""
+    workflow, `coordinator` the directory of a trained coordinator, and `notice` what is to be said
+    of a pool that changed since."""
 
     kind: ConductorKind = "model"
     worker: WorkerSettings | None = None
     workflow: Path | None = None
+    coordinator: Path | None = None
+    notice: str = ""
     max_steps: int = DEFAULT_MAX_STEPS
     rounds: int = 1
     temperature: float = 0.2

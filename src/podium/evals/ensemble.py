@@ -22,6 +22,7 @@ from typing import Final
 from podium._version import __version__
 from podium.assembly import assemble, usual_options
 from podium.conductor import Conductor, Length, ModelConductor
+from podium.conductor.evolved.description import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
 from podium.engine import RetryPolicy
 from podium.etudes import FAMILIES
@@ -139,12 +140,14 @@ def _identity(settings: Settings, untrained: WorkerSettings | None, *, oracle: b
     conductor = settings.conductor
     workers = () if oracle else settings.workers
     asked = [worker for worker in (*workers, conductor.worker, untrained) if worker is not None]
-    known = (
+    known: tuple[object, ...] = (
         [(worker.profile, fingerprint(worker)) for worker in asked],
         (conductor.kind, conductor.max_steps, conductor.temperature, conductor.prompt),
         (conductor.few_shot, conductor.fallback, conductor.workflow),
         (settings.share_question, settings.mask_names, settings.budget),
     )
+    if conductor.coordinator is not None:
+        known += (sha256_of(conductor.coordinator / PARAMETERS), conductor.rounds)
     return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from podium.assembly import assemble, close_workers
+from podium.assembly import assemble, close_all
 from podium.config import Settings
 from podium.etudes import MISLEADING, FlakyWorker
 from podium.etudes.perfect import oracle_workers
@@ -44,7 +44,7 @@ class Cast:
     async def close(self) -> None:
         """Close what they hold open, such as loaded models, and the file of replies."""
         try:
-            await close_workers(self.connected)
+            await close_all(self.connected)
         finally:
             if self.cache is not None:
                 self.cache.close()

@@ -47,7 +47,8 @@ async def test_the_coordinator_picks_worker_and_role_and_the_verifier_ends_the_r
     run = await led(("bob", "thinker"), ("ann", "worker"), ("bob", "verifier"))
     assert turns(run) == [("bob", "thinker"), ("ann", "worker"), ("bob", "verifier")]
     assert run.rounds[-1].accepted
-    assert (run.status, run.answer, run.conductor) == ("answered", "42", "evolved")
+    assert (run.status, run.answer) == ("answered", "42")
+    assert run.conductor == f"evolved({coordinator().fingerprint})"
     assert run.rounds[0].plan_text.startswith("bob as thinker\nann 12%, bob 88%\n")
 
 

@@ -41,6 +41,9 @@ class EvolvedConductor:
     is_trained = True
     """It decides for itself how much a question needs."""
 
+    takes_turns = True
+    """Rounds are its turns, and not second thoughts."""
+
     def __init__(
         self,
         coordinator: Coordinator,
@@ -48,9 +51,8 @@ class EvolvedConductor:
         *,
         generator: np.random.Generator | None = None,
         notice: str = "",
-        name: str = "evolved",
     ) -> None:
-        self.name = name
+        self.name = f"evolved({coordinator.fingerprint})"
         self._coordinator = coordinator
         self._reader = reader
         self._generator = generator

@@ -10,19 +10,18 @@ that prefers nobody. Needs numpy.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductor.evolved.description import FILE, Description, read_description
+from podium.conductor.evolved.description import FILE, PARAMETERS, Description, read_description
 from podium.errors import ConfigError
 from podium.files import whole_directory, write_whole, writing
-
-PARAMETERS: Final = "parameters.npy"
 
 Vector = NDArray[np.float32]
 
@@ -72,8 +71,11 @@ class Coordinator:
     @property
     def scales(self) -> tuple[Vector, ...]:
         """By how much the singular values of each matrix grow: 0.1 is by a tenth."""
-        ends = np.cumsum(self.described.ranks)
-        return tuple(np.split(self.parameters[: sum(self.described.ranks)], ends[:-1]))
+        ends = np.cumsum(self.described.ranks, dtype=int)
+        return tuple(
+            self.parameters[end - rank : end]
+            for end, rank in zip(ends, self.described.ranks, strict=True)
+        )
 
     @property
     def head(self) -> Vector:
@@ -86,6 +88,13 @@ class Coordinator:
         preferred = self.head @ np.asarray(hidden, np.float32)
         count = len(self.described.workers)
         return Logits(preferred[:count], preferred[count:])
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the coordinator does."""
+        digest = hashlib.sha256(json.dumps(self.described.document()).encode())
+        digest.update(self.parameters.tobytes())
+        return digest.hexdigest()[:8]
 
     def save(self, directory: Path) -> None:
         """Write the two files in place of the whole directory, all of it or none of it."""

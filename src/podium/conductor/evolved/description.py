@@ -22,6 +22,9 @@ from podium.pool import Pool
 from podium.run import TurnRole
 
 FILE: Final = "coordinator.json"
+PARAMETERS: Final = "parameters.npy"
+"""The file of its numbers, beside."""
+
 FORMAT: Final = "podium-coordinator"
 VERSION: Final = 1
 
@@ -39,7 +42,7 @@ class Description:
     """A coordinator without its numbers.
 
     `workers` are those that it was trained with, by name and in the order of the head's rows, and
-    `models` what each of them was, as `provider/model`, where that is known. Without `roles`, every
+    `models` which model each of them was, where that is known. Without `roles`, every
     turn is a worker's. `base` is the model that reads, `width` the length of its hidden states, and
     `token` the one whose state counts. `matrices` of the base have their singular values scaled,
     `ranks` says how many each has. `turns` is how many turns a run had at most in training.
@@ -94,9 +97,9 @@ class Description:
         removed = [name for name in self.workers if name not in pool.names]
         trained = dict(zip(self.workers, self.models, strict=False))
         others = [
-            f"{worker.name} (then {trained[worker.name]}, now {model_of(pool, worker.name)})"
+            f"{worker.name} (then {trained[worker.name]}, now {worker.model})"
             for worker in pool
-            if trained.get(worker.name, model_of(pool, worker.name)) != model_of(pool, worker.name)
+            if trained.get(worker.name, worker.model) != worker.model
         ]
         parts = (("added", added), ("removed", removed), ("another model", others))
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
@@ -131,11 +134,6 @@ class Description:
         """What is written down."""
         values: dict[str, Any] = _adapter().dump_python(self, mode="json")
         return {"format": FORMAT, "version": VERSION, **values}
-
-
-def model_of(pool: Pool, name: str) -> str:
-    """What a worker is, as `provider/model`."""
-    return f"{pool[name].provider}/{pool[name].model}"
 
 
 def read_description(directory: Path) -> Description:

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from podium.assembly import evolved_conductor
 from podium.conductor import RulesConductor
+from podium.conductor.evolved.description import PARAMETERS, read_description
 from podium.config.problems import nearest
 from podium.errors import UsageError
 from podium.evals.case import Case
@@ -62,8 +64,10 @@ STRATEGIES: Final = (
 )
 """The strategies by name. `single:W` and `reflection:W` are those of the worker W alone, as are
 `best-of-N:W` and `majority-N:W`, with any number of draws; `untrained:P` asks with the prompt P.
-What has to be fitted first (`LEARNED`) is named with its file, and somebody's own function as
-`module:function`."""
+What has to be fitted first (`LEARNED`) is named with its file, a coordinator that was trained
+(`EVOLVED`) with its directory, and somebody's own function as `module:function`."""
+
+EVOLVED: Final = "evolved"
 
 ASKING_MORE: Final = ("moa", f"moa-{LAYERS}", "reflection", "majority", "rules")
 """Strategies that ask more than the question, or compare words, which records cannot answer."""
@@ -87,12 +91,14 @@ def check_strategy(name: str, ensemble: Ensemble, cases: Sequence[Case]) -> None
         _check_prompt(name, which, ensemble)
     elif family in LEARNED:
         _check_learned(name, which, ensemble)
+    elif family == EVOLVED:
+        _check_evolved(which, ensemble)
     elif name == "ideal" and any(case.ideal is None for case in cases):
         raise UsageError("the strategy 'ideal' needs ideal plans, which only the études have")
     elif family not in STRATEGIES and is_function_name(name):
         named_function(name)
     elif name not in STRATEGIES and not _DRAWS.fullmatch(name):
-        known = (*STRATEGIES, *LEARNED, *(f"single:{w}" for w in single_workers(ensemble)))
+        known = (*STRATEGIES, *LEARNED, EVOLVED, *(f"single:{w}" for w in single_workers(ensemble)))
         raise UsageError(f"there is no strategy {name!r}; {nearest(name, known)}")
     if family not in PLANNING and any(case.task.plan_grader for case in cases):
         raise UsageError(
@@ -134,7 +140,13 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
         return mixture_of_agents(aggregator, form, layers=1 if family == "moa" else LAYERS)
     match family:
         case "conductor":
-            return conducted(ensemble.conductor, rounds=1)
+            takes_turns = getattr(ensemble.conductor, "takes_turns", False)
+            return conducted(
+                ensemble.conductor, rounds=ensemble.options.rounds if takes_turns else 1
+            )
+        case "evolved":
+            leading, _ = evolved_conductor(Path(which))  # its model is unloaded with the process
+            return conducted(leading, rounds=read_description(Path(which)).turns)
         case "recursion":
             return conducted(ensemble.conductor, rounds=2)
         case "untrained":
@@ -171,6 +183,8 @@ def made_of(names: Iterable[str]) -> dict[str, str]:
         path = None
         if family in LEARNED:
             path = Path(which)
+        elif family == EVOLVED:
+            path = Path(which) / PARAMETERS
         elif family not in (*STRATEGIES, "single") and is_function_name(name):
             path = file_of(name)
         if path is not None:
@@ -217,6 +231,21 @@ def _check_learned(name: str, which: str, ensemble: Ensemble) -> None:
     if learned.name != family:
         raise UsageError(f"{which} holds the strategy {learned.name!r}, not {family!r}")
     learned.check(single_workers(ensemble))
+
+
+def _check_evolved(which: str, ensemble: Ensemble) -> None:
+    if not which:
+        raise UsageError(
+            f"the strategy {EVOLVED!r} has to be trained first, by `podium train evolve`; name the "
+            f"directory of the coordinator as {EVOLVED}:DIR"
+        )
+    described = read_description(Path(which))
+    described.check(ensemble.pool)
+    if described.turns > 1 and _is_recorded(ensemble):
+        raise UsageError(
+            f"the coordinator in {which} takes {described.turns} turns, and the workers of this "
+            f"pool reply to the question alone, as was recorded; train one of a single turn"
+        )
 
 
 def _in_form(which: str) -> tuple[str, Form]:

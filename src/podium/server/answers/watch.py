@@ -151,6 +151,9 @@ class Watch:
 def _line(event: Event) -> str | None:
     """What a person may want to know of an event."""
     match event:
+        case Planned(round=round_) if round_.workflow is not None and round_.role is not None:
+            step = round_.workflow.steps[-1]
+            return f"Turn {round_.index + 1}: {step.worker} is the {round_.role}."
         case Planned(round=round_) if round_.workflow is not None:
             again = "" if round_.index == 0 else f"Round {round_.index + 1}: "
             return again + _plan(round_.workflow)

@@ -1,0 +1,101 @@
+"""A coordinator over a tiny model of random weights, from the command line: asked, planned with and
+measured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.support import RULES, MakePool, Podium
+from podium.conductor.evolved.description import Description
+from podium.local.reading import HiddenReader
+from support.tiny_model import one_thread, tiny_model
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("gguf")
+
+from podium.conductor.evolved.coordinator import Coordinator  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+__all__ = ["one_thread"]
+
+QUESTION = "What is 6 times 7?"
+MATRIX = "model.layers.1.mlp.up_proj.weight"
+REPLIES = {"ann": "41", "bob": "42"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One that has bob work when it reads the question."""
+    directory = tmp_path_factory.mktemp("evolved")
+    base = str(tiny_model(directory / "base"))
+    growth = np.linspace(-0.3, 0.3, 48).astype(np.float32)
+
+    async def read() -> Any:
+        reader = HiddenReader(base)
+        state = await reader.with_scales([MATRIX], [growth]).read(f"user: {QUESTION}\n")
+        await reader.close()
+        return state
+
+    state = asyncio.run(read())
+    described = Description(
+        workers=("ann", "bob"), base=base, width=48, matrices=(MATRIX,), ranks=(48,), turns=1
+    )
+    head = np.zeros((described.rows, 48), np.float32)
+    head[1] = head[3] = state  # bob, and the role of a worker
+    numbers = np.concatenate([growth, head.ravel()])
+    Coordinator(described, numbers).save(directory / "coordinator")
+    return directory / "coordinator"
+
+
+def test_a_question_goes_to_whom_the_coordinator_prefers(
+    podium: Podium, make_pool: MakePool, trained: Path
+) -> None:
+    pool = make_pool(REPLIES, head=f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\n')
+    asked = podium("ask", "--pool", pool, "--json", QUESTION)
+    assert asked.code == 0, asked.err
+    assert asked.json["answer"] == "42"
+    assert asked.json["conductor"].startswith("evolved(")
+    assert [round_["role"] for round_ in asked.json["rounds"]] == ["worker"]
+    planned = podium("plan", "--pool", pool, "--conductor", "evolved", "--json", QUESTION)
+    assert [step["worker"] for step in planned.json["steps"]] == ["bob"]
+
+
+def test_a_coordinator_can_be_named_on_the_command_line(
+    podium: Podium, make_pool: MakePool, trained: Path
+) -> None:
+    led = ("--conductor", f"evolved:{trained}", "--pool", make_pool(REPLIES))
+    assert podium("ask", *led, "-q", QUESTION).out.strip() == "42"
+    assert podium("ask", *led, "--exclude", "bob", "-q", QUESTION).out.strip() == "41"
+
+
+def test_what_cannot_be_led_is_refused(podium: Podium, make_pool: MakePool, trained: Path) -> None:
+    led = ("--conductor", f"evolved:{trained}", "--pool", make_pool({"ann": "41", "cid": "42"}))
+    ended = podium("ask", *led, QUESTION)
+    assert ended.code == 2
+    assert "added: cid; removed: bob" in ended.complaint
+    ended = podium("ask", "--conductor", "evolved", "--pool", make_pool(REPLIES), QUESTION)
+    assert (ended.code, "needs a coordinator" in ended.complaint) == (2, True)
+
+
+def test_a_coordinator_is_measured_by_its_directory(
+    podium: Podium, make_pool: MakePool, trained: Path, tmp_path: Path
+) -> None:
+    suite = tmp_path / "suite.jsonl"
+    task = {"question": QUESTION, "answer": "42", "grader": "number"}
+    suite.write_text(json.dumps(task))
+    strategies = f"evolved:{trained},single:ann"
+    ended = podium(
+        *("eval", "run", suite, "--strategy", strategies),
+        *("--pool", make_pool(REPLIES, head=RULES), "--json", "--output", tmp_path / "out"),
+    )
+    assert ended.code == 0, ended.err
+    accuracy = {row["strategy"]: row["accuracy"] for row in ended.json["rows"]}
+    assert accuracy == {f"evolved:{trained}": 1.0, "single:ann": 0.0}

@@ -1,0 +1,76 @@
+"""An evolved coordinator as a strategy: by its directory, or as the configured conductor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+
+from evals.support import case_of, ensemble_of
+from podium.conductor.evolved.conductor import EvolvedConductor
+from podium.errors import ConfigError, UsageError
+from podium.evals.case import suite_cases
+from podium.evals.evaluation import Evaluation
+from podium.evals.recorded import recorded_pool
+from podium.evals.strategies import by_name, check_strategy, made_of
+from podium.providers import ScriptedWorker
+from podium.roles import Role
+from podium.runner import Options
+from support.evolved import Reading, coordinator
+from support.recorded import write_livecodebench
+
+WORKERS = [ScriptedWorker("ann", "42"), ScriptedWorker("bob", "ACCEPT")]
+CASES = [case_of("six times seven?", "42", WORKERS)]
+TURNS = Reading(("ann", "worker"), ("bob", "verifier"))
+
+
+async def test_the_configured_coordinator_takes_its_turns() -> None:
+    ensemble = ensemble_of(WORKERS, EvolvedConductor(coordinator(), TURNS))
+    ensemble = replace(ensemble, options=Options(rounds=5))
+    row = await Evaluation(ensemble, CASES, seed=0, concurrency=1).row("conductor")
+    (sample,) = row.samples
+    assert (sample.right, sample.accepted, sample.workers) == (True, True, ("ann", "bob"))
+    assert sample.roles == (Role.SOLVE, Role.VERIFY)
+
+
+async def test_a_directory_is_a_strategy_with_the_turns_of_its_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = coordinator(turns=1)
+    trained.save(tmp_path / "trained")
+    name = f"evolved:{tmp_path / 'trained'}"
+
+    def made(directory: Path) -> tuple[EvolvedConductor, None]:
+        assert directory == tmp_path / "trained"
+        return EvolvedConductor(trained, Reading(("ann", "thinker"))), None
+
+    monkeypatch.setattr(by_name, "evolved_conductor", made)
+    check_strategy(name, ensemble_of(WORKERS), CASES)
+    row = await Evaluation(ensemble_of(WORKERS), CASES, seed=0, concurrency=1).row(name)
+    assert (row.accuracy.value, row.samples[0].calls) == (1, 1)
+    before = made_of([name])
+    coordinator(("bob", "ann"), roles=()).save(tmp_path / "trained")
+    assert made_of([name]) != before
+
+
+def test_a_coordinator_that_cannot_lead_these_workers_is_refused(tmp_path: Path) -> None:
+    coordinator(("ann", "cid")).save(tmp_path)
+    with pytest.raises(ConfigError, match="added: bob; removed: cid"):
+        check_strategy(f"evolved:{tmp_path}", ensemble_of(WORKERS), CASES)
+    with pytest.raises(UsageError, match="has to be trained first"):
+        check_strategy("evolved", ensemble_of(WORKERS), CASES)
+    with pytest.raises(ConfigError, match=r"none/coordinator\.json: No such file"):
+        check_strategy(f"evolved:{tmp_path / 'none'}", ensemble_of(WORKERS), CASES)
+
+
+def test_recorded_workers_take_one_turn_and_no_more(tmp_path: Path) -> None:
+    pool = recorded_pool("livecodebench-recorded", data=write_livecodebench(tmp_path))
+    cases = suite_cases(pool.tasks, pool.ensemble.pool)
+    for turns in (1, 2):
+        coordinator(pool.ensemble.pool.names, turns=turns).save(tmp_path / f"of-{turns}")
+    check_strategy(f"evolved:{tmp_path / 'of-1'}", pool.ensemble, cases)
+    with pytest.raises(UsageError, match="takes 2 turns, and the workers of this pool reply to"):
+        check_strategy(f"evolved:{tmp_path / 'of-2'}", pool.ensemble, cases)
