@@ -27,6 +27,7 @@ DOMAIN: Final = (
     "pool",
     "worker",
     "budget",
+    "routed",
     "run",
     "credit",
     "roles",

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from podium import AsyncPodium, Hedge
-from podium.assembly import assemble, read_workflow_file
-from podium.conductor import FixedConductor, RulesConductor
+from podium.assembly import assemble, mini_of, read_workflow_file
+from podium.cli.settings import without
+from podium.conductor import FixedConductor, MiniConductor, RulesConductor
 from podium.config import load
 from podium.errors import ConfigError, MalformedPlan
 from podium.pool import Pool, WorkerProfile
@@ -206,3 +208,110 @@ async def test_hedges_of_the_settings_and_of_the_caller_reach_the_engine(tmp_pat
     async with AsyncPodium(settings=settings, hedges={"x": Hedge(after_seconds=1.0)}) as podium:
         with pytest.raises(ConfigError, match="the hedge of 'x' names 'x'"):
             await podium.switchboard()
+
+
+ROUTED = """
+[mini]
+router = "router.json"
+
+[[worker]]
+name = "cheap"
+provider = "scripted"
+model = "cheap-model"
+options = { reply = "I am cheap." }
+
+[[worker]]
+name = "dear"
+provider = "scripted"
+model = "dear-model"
+options = { reply = "I am dear." }
+"""
+
+
+@pytest.fixture
+def routed(tmp_path: Path) -> Path:
+    """A directory with a learned router for the workers `cheap` and `dear`."""
+    pytest.importorskip("numpy")
+    from support.routing import small_router
+
+    small_router().save(tmp_path / "router.json")
+    return tmp_path
+
+
+def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path) -> None:
+    text = ROUTED.replace("[mini]", "[mini]\nconfidence = 0.3\ndial = 0.8")
+    assembly = assemble(load(settings_file(routed, text)), {}, Http())
+    mini = assembly.mini()
+    assert mini is not None
+    assert (mini.confidence, mini.dial, mini.warnings) == (0.3, 0.8, ())
+    assert assembly.mini() is mini
+    assert isinstance(assembly.leading("mini"), MiniConductor)
+    assert assembly.leading("ultra") is assembly.conductor
+
+
+def test_the_name_of_a_router_changes_with_its_file(routed: Path) -> None:
+    settings = load(settings_file(routed, ROUTED))
+    before = mini_of(settings)
+    file = routed / "router.json"
+    document = json.loads(file.read_text("utf-8"))
+    document["workers"][0]["cost"] = 2.0
+    file.write_text(json.dumps(document), "utf-8")
+    after = mini_of(settings)
+    assert before is not None
+    assert after is not None
+    assert before.named != after.named
+
+
+THIRD = '\n[[worker]]\nname = "new"\nprovider = "scripted"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (ROUTED + THIRD, "new is new"),
+        (ROUTED.replace('"dear"', '"costly"'), "dear is now called costly"),
+        (ROUTED.replace("dear-model", "other-model"), "dear was the model dear-model"),
+        (ROUTED.partition('[[worker]]\nname = "dear"')[0], "dear is gone"),
+    ],
+)
+def test_a_pool_that_changed_since_training_is_refused_or_shared_with_a_warning(
+    routed: Path, text: str, problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=problem) as refused:
+        mini_of(load(settings_file(routed, text)))
+    assert 'changed = "share"' in str(refused.value)
+    sharing = text.replace("[mini]", '[mini]\nchanged = "share"')
+    mini = mini_of(load(settings_file(routed, sharing)))
+    assert mini is not None
+    assert problem in mini.warnings[0]
+    assert "chooses among those that both have" in mini.warnings[0]
+
+
+def test_a_router_that_shares_no_worker_with_the_pool_is_always_refused(routed: Path) -> None:
+    text = ROUTED.replace("cheap", "one").replace("dear", "two")
+    sharing = text.replace("[mini]", '[mini]\nchanged = "share"')
+    with pytest.raises(ConfigError, match="trained with another pool") as refused:
+        mini_of(load(settings_file(routed, sharing)))
+    assert "share" not in str(refused.value).partition("trained with")[2]
+
+
+def test_workers_that_are_left_out_on_purpose_do_not_count_as_gone(routed: Path) -> None:
+    settings = load(settings_file(routed, ROUTED))
+    mini = mini_of(without(settings, {"dear"}))
+    assert mini is not None
+    assert mini.warnings == ()
+
+
+def test_a_router_that_is_not_there_is_an_error_when_it_is_needed(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    assembly = assemble(load(settings_file(tmp_path, ROUTED)), {}, Http())
+    with pytest.raises(ConfigError, match=r"router.json: No such file .*podium train router"):
+        assembly.leading("mini")
+
+
+def test_without_the_extra_it_is_said_what_to_install(
+    routed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "podium.routing", None)
+    with pytest.raises(ConfigError, match=r"which is not here; install it by: .*router"):
+        mini_of(load(settings_file(routed, ROUTED)))

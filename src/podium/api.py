@@ -24,7 +24,7 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 from podium.assembly import Assembly, assemble, usual_options
 from podium.budget import Account, Budget
-from podium.conductor import Conductor, ModelConductor
+from podium.conductor import Conductor, Mini, ModelConductor
 from podium.config import McpSettings, Settings, current_settings
 from podium.engine import (
     BreakerPolicy,
@@ -72,7 +72,8 @@ class AsyncPodium:
     from what the machine offers, and runs are kept in the store that is named there. `toolbox`
     holds tools that workers may use inside their steps, in place of those of the servers that
     the settings name. `guardrails` look at questions, replies and answers, after those that the
-    settings name; a bare function looks everywhere.
+    settings name; a bare function looks everywhere. `mini` serves the mini tier, in place of the
+    router that the settings name.
     """
 
     def __init__(
@@ -89,11 +90,13 @@ class AsyncPodium:
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail | Hook] = (),
+        mini: Mini | None = None,
     ) -> None:
         self._toolbox = toolbox
         self._guardrails = tuple(map(as_guardrail, guardrails))
         self._assembly = None if workers is None else _assembled(workers, conductor, pool)
         self._conductor = conductor
+        self._mini = mini
         self._options = options
         self._retry = retry
         self._breaker = breaker
@@ -177,6 +180,10 @@ class AsyncPodium:
     async def conductor(self) -> Conductor:
         """Who plans, unless a tier says otherwise."""
         return (await self._open()).assembly.conductor
+
+    async def mini(self) -> Mini | None:
+        """The learned router that serves the mini tier, where there is one."""
+        return (await self._open()).assembly.mini()
 
     async def excludable(self) -> frozenset[str]:
         """The names that a run may exclude: of workers, of providers, and of servers of tools."""
@@ -267,6 +274,8 @@ class AsyncPodium:
         if self._guardrails:
             guardrails = (*assembly.guardrails, *self._guardrails)
             assembly = replace(assembly, guardrails=guardrails)
+        if self._mini is not None:
+            assembly = replace(assembly, mini=lambda: self._mini)
         check_hedges(hedges, assembly.pool)
         store = await self._open_store(settings)
         self._to_close.push_async_callback(assembly.close)

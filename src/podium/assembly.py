@@ -7,30 +7,37 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from podium import conductor, plan
-from podium.conductor import Conductor
+from podium.conductor import Conductor, Mini, for_tier
 from podium.conductor.evolved.description import read_description
-from podium.config import GuardrailSettings, Settings, WorkerSettings
-from podium.errors import ConfigError, MalformedPlan
+from podium.config import GuardrailSettings, MiniSettings, Settings, WorkerSettings
+from podium.errors import ConfigError, MalformedPlan, installing
 from podium.guardrails import Found, Grounding, Guardrail, Hook, Redaction
 from podium.local.reading import HiddenReader
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.providers import FaultyWorker, Http, connect
+from podium.run import Tier
 from podium.runner import ConductorWorker, Options
 from podium.worker import Worker
 from podium.workflow import Workflow
+
+if TYPE_CHECKING:  # it loads numpy, which is of the extra `router`
+    from podium.routing import LearnedRouter
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """What settings amount to. `planner` is the worker that only plans, and `reader` who reads
-    transcripts for the conductor, where there is one. `guardrails` look at every run."""
+    transcripts for the conductor, where there is one. `guardrails` look at every run. `mini` makes
+    the learned router that serves the mini tier, where there is one: when it is first needed, for
+    it takes a while to load."""
 
     workers: tuple[Worker, ...]
     pool: Pool
@@ -38,6 +45,11 @@ class Assembly:
     planner: Worker | None = None
     guardrails: tuple[Guardrail, ...] = ()
     reader: HiddenReader | None = None
+    mini: Callable[[], Mini | None] = lambda: None
+
+    def leading(self, tier: Tier) -> Conductor:
+        """Who leads the runs of that tier."""
+        return for_tier(tier, self.conductor, self.mini() if tier != "ultra" else None)
 
     async def close(self) -> None:
         """Close what holds something open, such as a loaded model."""
@@ -88,7 +100,42 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
         planner,
         tuple(map(guardrail_of, settings.guardrails)),
         reader,
+        cache(partial(mini_of, settings)),
     )
+
+
+def mini_of(settings: Settings) -> Mini | None:
+    """The learned router that the settings name, held against the pool that it is to choose from:
+    one that was trained with others is refused, or kept to those that both have."""
+    wanted = settings.mini
+    if wanted is None:
+        return None
+    router = _router(wanted)
+    changes = router.changes(wanted.trained_for or settings.pool)
+    if not changes:
+        return Mini(router, confidence=wanted.confidence, dial=wanted.dial)
+    unfit = f"mini.router: {wanted.router} was trained with another pool: {'; '.join(changes)}"
+    if not any(map(router.knows, settings.pool)):
+        raise ConfigError(f"{unfit}; train it again with podium train router")
+    if wanted.changed == "refuse":
+        raise ConfigError(
+            f"{unfit}; train it again with podium train router, put the pool back, or have it "
+            f'choose among those that both have by changed = "share" in [mini]'
+        )
+    warnings = (f"{unfit}; it chooses among those that both have",)
+    return Mini(router, confidence=wanted.confidence, dial=wanted.dial, warnings=warnings)
+
+
+def _router(wanted: MiniSettings) -> LearnedRouter:
+    """The router from its file."""
+    try:
+        from podium.routing import LearnedRouter  # it loads numpy
+    except ImportError as error:
+        raise ConfigError(
+            f"mini.router: {wanted.router} needs {error.name}, which is not here; install it by: "
+            f"{installing('router')}"
+        ) from error
+    return LearnedRouter.load(Path(wanted.router))
 
 
 def evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conductor, HiddenReader]:

@@ -97,9 +97,16 @@ def _round(round_: Round) -> dict[str, Any]:
         "shape": workflow.shape.value if workflow else None,
         "steps": len(workflow) if workflow else 0,
         "warnings": list(round_.warnings),
+        "routed": routed_document(round_),
         "usage": _usage(total_usage(iter(round_.planning))),
         "cost_usd": total_cost(iter(round_.planning)),
     }
+
+
+def routed_document(round_: Round) -> dict[str, Any] | None:
+    """What a learned router decided in that round, where one was asked."""
+    routed = round_.routed
+    return None if routed is None else {**asdict(routed), "sentence": routed.sentence}
 
 
 def _usage(usage: Usage) -> dict[str, int | None]:

@@ -12,7 +12,7 @@ from typing import Final, TypedDict
 
 from podium.assembly import Assembly
 from podium.budget import Account, Budget
-from podium.conductor import Conductor, FixedConductor, GivenConductor, for_tier
+from podium.conductor import Conductor, FixedConductor, GivenConductor
 from podium.engine import Switchboard, Toolbox, servers_of
 from podium.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.events import Emit
@@ -37,8 +37,10 @@ class Wishes(TypedDict, total=False):
     `terms` are demanded of the answer; `owner` is whose run it is, and `account` what its calls
     draw on besides the budget. `run_id` is the run's id, where that must be known before.
     `exclude` names workers, providers and servers of tools that this run must not use, besides
-    those that the options exclude. `emit` gets every event as it happens, and with `stream` the
-    answer piece by piece; it is called on the event loop's thread and must return at once.
+    those that the options exclude. `dial` says how much quality counts over cost where a learned
+    router chooses, from 0, the cheapest, to 1, the best. `emit` gets every event as it happens, and
+    with `stream` the answer piece by piece; it is called on the event loop's thread and must return
+    at once.
     """
 
     history: tuple[Message, ...]
@@ -52,6 +54,7 @@ class Wishes(TypedDict, total=False):
     budget: Budget
     account: Account | None
     exclude: frozenset[str]
+    dial: float | None
     emit: Emit | None
     stream: bool
 
@@ -73,19 +76,22 @@ class House:
     async def ask(self, question: str, wishes: Wishes) -> Run:
         """Answer the question."""
         options = self._options_for(wishes)
-        conductor = for_tier(options.tier, self.assembly.conductor)
-        return await self._answer(question, conductor, options, wishes)
+        self._check_dial(options)
+        return await self._answer(question, self.assembly.leading(options.tier), options, wishes)
 
     async def run(self, workflow: Workflow, question: str, wishes: Wishes) -> Run:
         """Carry out a workflow that was written by hand."""
         options = self._options_for(wishes)
+        if options.dial is not None:
+            raise UsageError("a dial is for a router, and this workflow is given; drop one of them")
         workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
         return await self._answer(question, GivenConductor(workflow), options, wishes)
 
     async def plan(self, question: str, wishes: Wishes) -> Round:
         """Only plan."""
         options = self._options_for(wishes)
-        conductor = for_tier(options.tier, self.assembly.conductor)
+        self._check_dial(options)
+        conductor = self.assembly.leading(options.tier)
         return await self._runner(conductor, options.tier).plan(
             question,
             history=wishes.get("history", ()),
@@ -112,7 +118,7 @@ class House:
         watching = journalled(self.store, self.pulse, emit, claimed=claimed, hands_back=takeover)
         try:
             async with watching as told:
-                conductor = _conductor_of(claimed, self.assembly.conductor)
+                conductor = _conductor_of(claimed, self.assembly)
                 return await self._runner(conductor, claimed.tier, told).resume(
                     claimed,
                     results=results,
@@ -162,7 +168,7 @@ class House:
             self.assembly.workers,
             pool=self.assembly.pool,
             board=self.board,
-            nested_conductor=for_tier(tier, self.assembly.conductor),
+            nested_conductor=self.assembly.leading(tier),
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
             memory=self.memory,
@@ -185,7 +191,20 @@ class House:
             terms=wishes.get("terms", usual.terms),
             owner=wishes.get("owner", usual.owner),
             run_id=wishes.get("run_id", ""),
+            dial=wishes.get("dial", usual.dial),
         )
+
+    def _check_dial(self, options: Options) -> None:
+        """A dial that nobody would heed is refused rather than ignored."""
+        if options.dial is None:
+            return
+        if options.tier == "ultra":
+            raise UsageError("a dial is for the tiers that route, mini and podium; drop it")
+        if self.assembly.mini() is None:
+            raise UsageError(
+                "a dial needs a learned router, and this pool has none; drop it, or name a router "
+                "with router in the configuration's [mini]"
+            )
 
     @property
     def excludable(self) -> frozenset[str]:
@@ -195,11 +214,11 @@ class House:
         return excludable((*self.assembly.pool, *planning), servers_of(self.toolbox))
 
 
-def _conductor_of(run: Run, configured: Conductor) -> Conductor:
+def _conductor_of(run: Run, assembly: Assembly) -> Conductor:
     """Who goes on with a run: its own workflow if it was given one, else its tier's conductor."""
-    if run.conductor == FIXED and not run.rounds and configured.name != FIXED:
+    if run.conductor == FIXED and not run.rounds and assembly.conductor.name != FIXED:
         raise UsageError(
             f"{run.id} was cut off before the workflow that it was given was on record; ask again"
         )
     given = run.rounds[0].workflow if run.rounds and run.conductor == FIXED else None
-    return FixedConductor(given) if given is not None else for_tier(run.tier, configured)
+    return FixedConductor(given) if given is not None else assembly.leading(run.tier)

@@ -232,6 +232,7 @@ class Performance:
             terms=self._run.terms,
             objection=self._objection.reason if self._objection is not None else "",
             rounds_left=self._run.max_rounds - len(self._rounds),
+            dial=self._run.dial,
         )
         self._rounds.append(Round(len(self._rounds), None))
         try:

@@ -43,6 +43,7 @@ async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> R
         warnings=plan.warnings,
         accepted=plan.workflow is None,
         role=plan.role,
+        routed=plan.routed,
     )
 
 

@@ -29,12 +29,14 @@ from podium.request import (
     ToolCall,
     unanswered,
 )
+from podium.routed import Routed
 from podium.usage import NO_USAGE, Usage, add
 from podium.workflow import Access, Workflow
 
 RUN_VERSION: Final = 4
 """Version 2 added terms, images, the owner, and steps that wait for the results of tools; version 3
-what guardrails did; version 4 the roles of rounds. What an older version lacks has its default."""
+what guardrails did; version 4 the roles of rounds, the dial, and what a router decided. What an
+older version lacks has its default."""
 
 Tier = Literal["mini", "podium", "ultra"]
 """How much conducting a question gets: none, as much as it seems to need, or all of it."""
@@ -176,7 +178,8 @@ class Round:
     `accepted` is set, and there is no workflow, when the conductor took the answer of the round
     before as it was; with neither, planning did not come to an end. `planning` are the
     conductor's own calls, `plan_text` is what it wrote. A round with a `role` is a turn: its steps
-    may read those of every round before.
+    may read those of every round before. `routed` is what a learned router decided, where one was
+    asked.
     """
 
     index: int
@@ -187,11 +190,17 @@ class Round:
     warnings: tuple[str, ...] = ()
     accepted: bool = False
     role: TurnRole | None = None
+    routed: Routed | None = None
 
     @property
     def answers(self) -> bool:
         """Whether the last step's reply is meant for the user."""
         return self.role in ANSWERING
+
+    @property
+    def is_one_workers(self) -> bool:
+        """Whether the round is left to the worker that a router chose, whose answer stands."""
+        return self.routed is not None and not self.routed.passed_on
 
     @property
     def final(self) -> StepRecord | None:
@@ -222,6 +231,7 @@ class Run:
     was asked did not fit into a worker's window. `guardrails` are the names of those that were in
     force, `checks` what they did to the question, or to an answer that no final step gave, and
     `blocked_by` the one that ended the run, where one did; a question that was blocked is not kept.
+    `dial` is how much quality counts over cost for a router, where that was asked for.
     """
 
     id: str
@@ -250,6 +260,7 @@ class Run:
     guardrails: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     blocked_by: str = ""
+    dial: float | None = None
     version: int = RUN_VERSION
 
     @property

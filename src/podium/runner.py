@@ -48,6 +48,8 @@ class Options:
     providers and servers of tools that this run must not use, in any round or nested run. `terms`
     are demanded of the answer; `owner` is whose run it is, and `account` what its calls draw on
     besides the budget. `run_id` is the run's id, where that must be known before it begins.
+    `dial` is how much quality counts over cost where a learned router chooses: 0 the cheapest, 1
+    the best; None is what is usual for it.
     """
 
     max_steps: int = DEFAULT_MAX_STEPS
@@ -59,6 +61,7 @@ class Options:
     owner: str = ""
     account: Account | None = None
     run_id: str = ""
+    dial: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "rounds"):
@@ -68,6 +71,8 @@ class Options:
             raise ConfigError(f"tier is {self.tier!r}; it is one of {', '.join(get_args(Tier))}")
         if not isinstance(self.budget, Budget):
             raise ConfigError(f"budget is {self.budget!r}; give a Budget, such as Budget(calls=9)")
+        if self.dial is not None and not 0 <= self.dial <= 1:
+            raise ConfigError(f"dial is {self.dial}; it is a number from 0 (cheapest) to 1 (best)")
         if isinstance(self.exclude, str):
             raise ConfigError(f"exclude is the text {self.exclude!r}; give a set of names")
 
@@ -172,6 +177,7 @@ class Runner:
             terms=options.terms,
             images=images,
             owner=options.owner,
+            dial=options.dial,
         )
         ledger = Ledger(options.budget, account=options.account)
         if not self.guardrails:
@@ -266,6 +272,7 @@ class Runner:
                     terms=options.terms,
                     max_steps=options.max_steps,
                     rounds_left=options.rounds,
+                    dial=options.dial,
                 )
                 round_ = await planned(self.conductor, situation, calls)
                 return round_

@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from podium.api import CLOSED, AsyncPodium
 from podium.budget import Budget
-from podium.conductor import Conductor
+from podium.conductor import Conductor, Mini
 from podium.config import Settings
 from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
 from podium.errors import UsageError
@@ -56,6 +56,7 @@ class Podium:
         settings: Settings | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail | Hook] = (),
+        mini: Mini | None = None,
     ) -> None:
         self._podium = AsyncPodium(
             workers,
@@ -69,6 +70,7 @@ class Podium:
             settings=settings,
             toolbox=toolbox,
             guardrails=guardrails,
+            mini=mini,
         )
         self._loop = _LoopThread()
 

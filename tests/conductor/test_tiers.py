@@ -6,6 +6,7 @@ from podium.conductor import (
     Conductor,
     FixedConductor,
     Length,
+    Mini,
     ModelConductor,
     Plan,
     RulesConductor,
@@ -20,6 +21,7 @@ from podium.usage import Price
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
 from support.rounds import answered
+from support.scripted_router import ScriptedRouter
 
 POOL = Pool(
     (
@@ -75,6 +77,26 @@ async def test_podium_asks_a_trained_conductor_every_time(nobody: Caller) -> Non
         assert plan.workflow == PLANNED
 
 
+@pytest.mark.parametrize(
+    ("tier", "question", "routed"),
+    [
+        ("mini", SIMPLE, True),
+        ("mini", HARD, True),
+        ("podium", SIMPLE, True),
+        ("podium", HARD, False),
+        ("ultra", SIMPLE, False),
+    ],
+)
+async def test_a_learned_router_serves_mini_and_what_podium_takes_for_simple(
+    tier: Tier, question: str, routed: bool, nobody: Caller
+) -> None:
+    router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
+    conductor = for_tier(tier, Tireless(), Mini(router))
+    plan = await conductor.plan(Situation(question=question, pool=POOL), nobody)
+    assert plan.workflow == (Workflow((Step("strong", question),)) if routed else PLANNED)
+    assert len(router.asked) == routed
+
+
 @pytest.mark.parametrize(("prompt", "is_trained"), [("trained", True), ("full", False)])
 def test_a_conductor_is_trained_where_it_is_asked_as_in_training(
     prompt: Length, is_trained: bool
@@ -120,3 +142,12 @@ def test_only_who_is_asked_for_a_plan_may_plan_again(
     tier: Tier, configured: Conductor, question: str, again: bool
 ) -> None:
     assert may_plan_again(tier, configured, question) is again
+
+
+@pytest.mark.parametrize(("configured", "again"), [(ASKED, True), (RulesConductor(), False)])
+def test_what_a_learned_router_passes_on_may_be_planned_again_by_who_plans(
+    configured: Conductor, again: bool
+) -> None:
+    mini = Mini(ScriptedRouter({}))
+    assert may_plan_again("mini", configured, HARD, mini) is again
+    assert may_plan_again("podium", configured, SIMPLE, mini) is again

@@ -10,7 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from podium.api import AsyncPodium
-from podium.conductor import Conductor, RulesConductor
+from podium.conductor import Conductor, Mini, RulesConductor
 from podium.config import ServerSettings
 from podium.engine import RetryPolicy
 from podium.guardrails import Guardrail
@@ -54,6 +54,7 @@ def application(
     door: Door | None = None,
     dialects: Mapping[str, Dialect] | None = None,
     guardrails: Sequence[Guardrail] = (),
+    mini: Mini | None = None,
     shared: bool = False,
 ) -> FastAPI:
     """The application over these workers, which retries at once. `shared` says that others use the
@@ -69,6 +70,7 @@ def application(
             retry=RetryPolicy(attempts=2, first_wait=0.0),
             store=keeper,
             guardrails=guardrails,
+            mini=mini,
         )
         stack.push_async_callback(podium.close)
         audit = Audit(getattr(store, "audit", None))

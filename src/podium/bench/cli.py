@@ -74,6 +74,34 @@ def server(
 
 
 @app.command()
+def router(
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--router",
+            metavar="FILE",
+            help="A router of yours; left out: one over MiniLM that has learned nothing.",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A short look, not for quoting.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Only the line of JSON.")] = False,
+) -> None:
+    """What a learned router costs: its decision, and the first token of podium-mini.
+
+    Prints a table, and one JSON object as the last line.
+    """
+    from rich.console import Console
+
+    from podium.bench.router import QUICK, USUAL, measure_router
+    from podium.bench.server_loop import run_on_fast_loop
+
+    figures = run_on_fast_loop(measure_router(QUICK if quick else USUAL, file=file, say=_say))
+    if not as_json:
+        Console().print(figures.as_table())
+    typer.echo(figures.as_json())
+
+
+@app.command()
 def chaos(
     part: Annotated[
         str,

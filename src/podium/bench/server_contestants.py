@@ -31,9 +31,11 @@ START_LITELLM: Final = "from litellm import run_server; run_server()"
 SAY_VERSION: Final = "from importlib.metadata import version; print(version('litellm'))"
 
 
-def podium_server(upstream: int, directory: Path) -> AbstractAsyncContextManager[Started]:
-    """`podium serve` with a pool of one worker, which is the upstream."""
-    configuration = f"""
+def podium_server(
+    upstream: int, directory: Path, more: str = ""
+) -> AbstractAsyncContextManager[Started]:
+    """`podium serve` with a pool of one worker, which is the upstream, and with `more` tables."""
+    configuration = f"""{more}
         [conductor]
         kind = "router"
 

@@ -36,6 +36,8 @@ def _of_round(run: Run, round_: Round, prompts: bool) -> Iterator[str]:
     yield one_line(plan_line(run, round_))
     for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
         yield INDENT + one_line(step_line(index, step))
+    if round_.routed is not None:
+        yield f"{INDENT}{one_line(round_.routed.sentence)}"
     for warning in round_.warnings:
         yield f"{INDENT}note: {one_line(warning)}"
     yield from _of_attempts(round_.planning, prompts)

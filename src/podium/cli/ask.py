@@ -24,6 +24,7 @@ def ask(
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
     rounds: options.Rounds = None,
+    dial: options.Dial = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
@@ -57,7 +58,7 @@ def ask(
         allow_unpriced=allow_unpriced,
     )
     with Session(choice, keep=not no_store, quiet=quiet) as session:
-        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds)
+        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds, dial)
         run = session.perform(
             lambda podium, watched: podium.ask(asked, **watched),
             onlooker(silent=json or quiet),

@@ -38,6 +38,7 @@ def chat(
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
     rounds: options.Rounds = None,
+    dial: options.Dial = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
@@ -69,7 +70,7 @@ def chat(
         allow_unpriced=allow_unpriced,
     )
     with Session(choice, keep=not no_store) as session:
-        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds)
+        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds, dial)
         _Conversation(session, wishes).hold()
 
 

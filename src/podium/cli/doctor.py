@@ -25,7 +25,13 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.program import as_called
 from podium.cli.session import is_embedded
 from podium.cli.settings import Choice, settings_for
-from podium.cli.surroundings import ToolServer, tool_servers, traces_go_to, traces_line
+from podium.cli.surroundings import (
+    ToolServer,
+    mini_lines,
+    tool_servers,
+    traces_go_to,
+    traces_line,
+)
 from podium.cli.text import counted, megabytes, money, one_line, price
 from podium.config import Settings, WorkerSettings
 from podium.config.files import find
@@ -54,6 +60,7 @@ class Findings:
     file: Path | None = None
     store: str = ""
     tool_servers: tuple[ToolServer, ...] = ()
+    mini: tuple[str, ...] = ()
     missing: dict[str, str] = field(default_factory=dict)
     models: tuple[LocalModel, ...] = ()
     walls: tuple[Wall, ...] = ()
@@ -98,6 +105,10 @@ async def _examine(choice: Choice) -> Findings:
     findings.problems += findings.missing.values()
     if not findings.missing and (unfit := _unfit(settings, http)) is not None:
         findings.problems.append(unfit)
+    try:
+        findings.mini = mini_lines(settings)
+    except ConfigError as error:
+        findings.problems.append(str(error))
     await _examine_store(findings, settings)
     findings.tool_servers = await tool_servers(settings, os.environ)
     return findings
@@ -155,6 +166,8 @@ def _say(findings: Findings) -> None:
     say(f"configuration: {findings.file or f'no file; yours would be {paths.config_file()}'}")
     if findings.settings is not None:
         _say_settings(findings.settings, findings.missing)
+        for line in findings.mini:
+            say(one_line(line))
         say(f"runs are kept in {findings.store}")
         for server in findings.tool_servers:
             say(server.line)
@@ -231,6 +244,7 @@ def _document(findings: Findings) -> dict[str, Any]:
             for worker in (settings.workers if settings else ())
         ],
         "conductor": settings.conductor.kind if settings else None,
+        "mini": list(findings.mini),
         "budget": asdict(settings.budget) if settings else None,
         "store": findings.store or None,
         "mcp": [

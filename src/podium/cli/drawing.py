@@ -97,6 +97,8 @@ class LiveTree:
                     branch.add(self._tree(step.nested, nested))
                 if step.nested.is_planning:
                     branch.add(self._planning(step.nested))
+        if view.round.routed is not None:
+            tree.add(_line(one_line(view.round.routed.sentence), "dim"))
         for warning in view.round.warnings:
             tree.add(_line(f"note: {one_line(warning)}", "yellow"))
         return tree

@@ -32,6 +32,8 @@ class Lines:
                 self._say(run, plan_line(run, round_))
                 for index, step in enumerate(round_.workflow.steps if round_.workflow else ()):
                     self._say(run, f"  {step_line(index, step)}")
+                if round_.routed is not None:
+                    self._say(run, f"  {round_.routed.sentence}")
                 for warning in round_.warnings:
                     self._say(run, f"  note: {warning}")
             case StepRetried():

@@ -69,6 +69,15 @@ Rounds = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="How often the conductor may plan."),
 ]
+Dial = Annotated[
+    float | None,
+    typer.Option(
+        metavar="0..1",
+        min=0,
+        max=1,
+        help="With a learned router: how much quality counts over cost, from 0 to 1.",
+    ),
+]
 BudgetUsd = Annotated[
     float | None,
     typer.Option(metavar="USD", min=0, callback=finite, help="The most that the run may cost."),
@@ -128,7 +137,13 @@ def question_from(argument: str) -> str:
     return question.strip() if argument == STANDARD_INPUT else question
 
 
-def wishes(budget: Budget, tier: Tier | None, max_steps: int | None, rounds: int | None) -> Wishes:
+def wishes(
+    budget: Budget,
+    tier: Tier | None,
+    max_steps: int | None,
+    rounds: int | None,
+    dial: float | None = None,
+) -> Wishes:
     """What was wished for on the command line; what was not is left to the settings."""
     wished = Wishes(budget=budget)
     if tier is not None:
@@ -137,4 +152,6 @@ def wishes(budget: Budget, tier: Tier | None, max_steps: int | None, rounds: int
         wished["max_steps"] = max_steps
     if rounds is not None:
         wished["rounds"] = rounds
+    if dial is not None:
+        wished["dial"] = dial
     return wished

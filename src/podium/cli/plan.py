@@ -26,6 +26,7 @@ def plan(
     conductor: options.Conductor = None,
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
+    dial: options.Dial = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
@@ -54,7 +55,7 @@ def plan(
         allow_unpriced=allow_unpriced,
     )
     with Session(choice, keep=False) as session:
-        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, None)
+        wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, None, dial)
         planned = session.wait_for(session.podium.plan(asked, **wishes))
     for warning in planned.warnings:
         complain(warning)
@@ -69,6 +70,8 @@ def _say(planned: Round) -> None:
     say(f"{counted(len(planned.workflow), 'step')}, {planned.workflow.shape}")
     for index, step in enumerate(planned.workflow.steps):
         say(f"  {one_line(step_line(index, step))}")
+    if planned.routed is not None:
+        say(one_line(planned.routed.sentence))
     calls = planned.planning
     if calls:
         used = f"{tokens_of(total_usage(iter(calls)))}, {money(total_cost(iter(calls)))}"

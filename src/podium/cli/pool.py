@@ -18,6 +18,7 @@ from podium.cli.fetching import fetch, weights_of
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.settings import Choice, settings_for
+from podium.cli.surroundings import mini_lines
 from podium.cli.text import counted, money, one_line, price, seconds
 from podium.config import Settings, WorkerSettings
 from podium.engine.retry import BreakerPolicy
@@ -103,6 +104,9 @@ def check(
     else:
         for result in results:
             say(one_line(_result_line(settings[result.worker].profile, result)))
+    if not json:
+        for line in mini_lines(settings):
+            say(one_line(line))
     failed = [result.worker for result in results if result.error is not None]
     if failed:
         complain(f"no answer from {', '.join(failed)}; put it right, or leave it out of the pool")

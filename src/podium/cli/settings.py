@@ -127,7 +127,10 @@ def without(settings: Settings, excluded: Collection[str]) -> Settings:
             planner = next(w for w in workers if w.profile.name == planner.profile.name)
         conductor = replace(conductor, worker=planner)
     mcp = tuple(server for server in settings.mcp if f"{SERVER}{server.name}" not in excluded)
-    return replace(settings, workers=workers, conductor=conductor, mcp=mcp)
+    mini = settings.mini
+    if mini is not None:
+        mini = replace(mini, trained_for=mini.trained_for or settings.pool)
+    return replace(settings, workers=workers, conductor=conductor, mcp=mcp, mini=mini)
 
 
 def conducted_by(settings: Settings, wanted: str) -> Settings:
@@ -141,7 +144,7 @@ def conducted_by(settings: Settings, wanted: str) -> Settings:
 def conductor_of(run: Run) -> str | None:
     """The conductor that a run had, as `--conductor` names it; None where that cannot."""
     name = run.conductor
-    if tier := re.fullmatch(r"podium\((.*)\)", name):
+    if tier := re.fullmatch(r"(?:podium|mini)\((.*)\)", name):
         name = tier[1]
     if name in ("rules", "router"):
         return name

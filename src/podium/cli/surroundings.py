@@ -1,4 +1,5 @@
-"""What the doctor looks for around Podium: servers of tools, and where traces go."""
+"""What the doctor looks for around Podium: servers of tools, the mini tier's router, and where
+traces go."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from podium.assembly import mini_of
 from podium.cli.text import counted, one_line
 from podium.config import McpSettings, Settings
 from podium.errors import installing
@@ -49,6 +51,17 @@ async def tool_servers(
 
     found = await asyncio.gather(*(reach(server, environment) for server in settings.mcp))
     return tuple(map(ToolServer, settings.mcp, found))
+
+
+def mini_lines(settings: Settings) -> tuple[str, ...]:
+    """How the mini tier is served, and what is to be known of it; raises `ConfigError` where its
+    router cannot be used."""
+    mini = mini_of(settings)
+    if settings.mini is None or mini is None:
+        return ()
+    sure = f"below a confidence of {mini.confidence:g} the conductor plans"
+    line = f"mini tier: routed by {settings.mini.router} ({mini.named}), dial {mini.dial:g}"
+    return (f"{line}; {sure}", *(f"note: {warning}" for warning in mini.warnings))
 
 
 def traces_go_to(settings: Settings, environment: Mapping[str, str]) -> str | None:

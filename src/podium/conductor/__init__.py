@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.conductor.fixed import FixedConductor, GivenConductor
+from podium.conductor.mini import Mini, MiniConductor
 from podium.conductor.model import ModelConductor
 from podium.conductor.prompt import Form, Length
 from podium.conductor.router import RouterConductor
@@ -78,6 +79,8 @@ __all__ = [
     "Form",
     "GivenConductor",
     "Length",
+    "Mini",
+    "MiniConductor",
     "ModelConductor",
     "Plan",
     "RouterConductor",

@@ -18,6 +18,7 @@ from typing import Protocol, final, runtime_checkable
 from podium.pool import Pool
 from podium.quick import quick
 from podium.request import NO_TERMS, Image, Message, Terms
+from podium.routed import Routed
 from podium.run import Round, TurnRole, best_so_far
 from podium.worker import Caller
 from podium.workflow import DEFAULT_MAX_STEPS, Workflow
@@ -30,7 +31,8 @@ class Situation:
     """All that a conductor may know: the question and its images, the pool, the conversation
     before it, what is demanded of the answer, and what earlier rounds of this run did. `objection`
     is why a guardrail wants another plan than that of the round before. `rounds_left` is how many
-    there may still be, the one to be planned included."""
+    there may still be, the one to be planned included. `dial` is how much quality counts over cost,
+    from 0 to 1, where that was asked for."""
 
     question: str
     pool: Pool
@@ -41,6 +43,7 @@ class Situation:
     terms: Terms = NO_TERMS
     objection: str = ""
     rounds_left: int = 1
+    dial: float | None = None
 
     @property
     def answer(self) -> str | None:
@@ -57,13 +60,14 @@ class Plan:
 
     `text` is what the conductor wrote, where it wrote something; `warnings` are what was
     tolerated in it, in words for a person. `role` is what the round is there for, where the
-    conductor gives roles.
+    conductor gives roles; `routed` is what a learned router decided.
     """
 
     workflow: Workflow | None
     text: str = ""
     warnings: tuple[str, ...] = ()
     role: TurnRole | None = None
+    routed: Routed | None = None
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """The router: one worker gets the question as it is, and nobody is asked to plan.
 
 By default the worker is the cheapest of those that can take the question; `choose` puts any
-other judgement in its place.
+other judgement in its place. One that has learned to choose is `podium.conductor.mini`.
 """
 
 from __future__ import annotations
@@ -41,24 +41,27 @@ class RouterConductor:
 
 
 def cheapest_capable(situation: Situation) -> str:
-    """The name of the cheapest worker that can take the question.
+    """The name of the cheapest worker that can take the question."""
+    return Pool(able_to_take(situation)).cheapest.name
+
+
+def able_to_take(situation: Situation) -> tuple[WorkerProfile, ...]:
+    """The workers that can take the question, by themselves: without their fallbacks.
 
     A worker can take it when the conversation and the question fit its window with some room
     for an answer, when it can do what is demanded of the answer, and when it can see, should the
     question or the conversation hold an image. A worker that is a conductor itself would plan, so
-    it is passed over. When nobody qualifies, the cheapest of those who can do what is demanded, or
-    else of all, is as good a choice as any: the provider will say what is wrong.
+    it is passed over. When nobody qualifies, those who can do what is demanded, or else all, are as
+    good a choice as any: the provider will say what is wrong.
     """
-    pool = situation.pool
     asked = Message("user", (*situation.images, Text(situation.question)))
     request = Request((*situation.history, asked), tools=situation.terms.tools)
     pictures = pictures_in(request.messages)
     demanded = needs_of_one(situation.terms, situation.images)
-    able = [worker for worker in pool if _can_do(worker, demanded)]
+    able = [worker for worker in situation.pool if _can_do(worker, demanded)]
     wanted = needs_of_one(situation.terms, pictures)
     capable = [worker for worker in able if _can_do(worker, wanted) and _fits(worker, request)]
-    candidates = tuple(replace(worker, fallback=None) for worker in capable or able)
-    return (Pool(candidates) if candidates else pool).cheapest.name
+    return tuple(replace(worker, fallback=None) for worker in capable or able or situation.pool)
 
 
 def _can_do(worker: WorkerProfile, needs: Needs) -> bool:

@@ -1,35 +1,45 @@
 """Tiers: how much conducting a question gets, from the model name that a client asks for.
 
-`mini` answers with the least latency, `ultra` plans with whatever conductor is configured, and
-`podium` decides between the two for each question: by its words, unless the conductor was trained
-to decide that.
+`mini` answers with the least latency (by a learned router, where there is one), `ultra` plans with
+whatever conductor is configured, and `podium` decides between the two for each question: by its
+words, unless the conductor was trained to decide that.
 """
 
 from __future__ import annotations
 
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.conductor.fixed import FixedConductor
+from podium.conductor.mini import Mini, MiniConductor
 from podium.conductor.router import RouterConductor
 from podium.conductor.rules import RulesConductor, verdict
 from podium.run import Tier
 from podium.worker import Caller, Worker
 
 
-def for_tier(tier: Tier, configured: Conductor) -> Conductor:
-    """The conductor that serves a tier, where `configured` is the one set up for this pool."""
+def for_tier(tier: Tier, configured: Conductor, mini: Mini | None = None) -> Conductor:
+    """The conductor that serves a tier, where `configured` is the one set up for this pool and
+    `mini` the router that was trained for it, if one was."""
     if tier == "mini":
-        return RouterConductor()
+        return _least_latency(configured, mini)
     if tier == "podium":
-        return ByQuestion(configured)
+        return ByQuestion(configured, mini)
     return configured
 
 
-def may_plan_again(tier: Tier, configured: Conductor, question: str) -> bool:
+def _least_latency(configured: Conductor, mini: Mini | None) -> Conductor:
+    return RouterConductor() if mini is None else MiniConductor(mini, configured)
+
+
+def may_plan_again(
+    tier: Tier, configured: Conductor, question: str, mini: Mini | None = None
+) -> bool:
     """Whether who leads may plan again after seeing an answer. Where nobody does, the first answer
-    is known to be the last one."""
-    leading = for_tier(tier, configured)
+    is known to be the last one. What a learned router is not sure of, the conductor may."""
+    leading = for_tier(tier, configured, mini)
     if isinstance(leading, ByQuestion):
-        leading = RouterConductor() if leading.routes(question) else configured
+        leading = leading.who_leads(question)
+    if isinstance(leading, MiniConductor):
+        leading = configured
     return not isinstance(leading, RulesConductor | RouterConductor | FixedConductor)
 
 
@@ -41,23 +51,21 @@ class ByQuestion:
     to one worker by itself, so it is asked every time.
     """
 
-    def __init__(self, configured: Conductor) -> None:
+    def __init__(self, configured: Conductor, mini: Mini | None = None) -> None:
         self._configured = configured
         self._decides = bool(getattr(configured, "is_trained", False))
-        self._router = RouterConductor()
+        self._router = _least_latency(configured, mini)
         self.name = f"podium({configured.name})"
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
-        """Leave the question to the router or to the configured conductor.
+        """Leave the question to the router or to the configured conductor."""
+        return await self.who_leads(situation.question).plan(situation, call)
 
-        The verdict depends on the question alone, so every round of a run goes the same way.
-        """
-        conductor = self._router if self.routes(situation.question) else self._configured
-        return await conductor.plan(situation, call)
-
-    def routes(self, question: str) -> bool:
-        """Whether the question goes to one worker, and nobody plans."""
-        return not self._decides and verdict(question) == "simple"
+    def who_leads(self, question: str) -> Conductor:
+        """The router, or the configured conductor. It depends on the question alone, so every
+        round of a run goes the same way."""
+        routes = not self._decides and verdict(question) == "simple"
+        return self._router if routes else self._configured
 
     @property
     def worker(self) -> Worker | None:

@@ -10,6 +10,7 @@ from podium.config.current import current_settings
 from podium.config.files import load
 from podium.config.guardrails import GuardrailSettings
 from podium.config.mcp import McpSettings
+from podium.config.mini import MiniSettings
 from podium.config.ollama import discover_ollama
 from podium.config.settings import (
     ConductorSettings,
@@ -23,6 +24,7 @@ __all__ = [
     "ConductorSettings",
     "GuardrailSettings",
     "McpSettings",
+    "MiniSettings",
     "ServerSettings",
     "Settings",
     "StoreSettings",

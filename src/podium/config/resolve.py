@@ -19,6 +19,7 @@ from podium.config.anchoring import WEIGHTS_PROVIDER
 from podium.config.evolved import evolved_settings
 from podium.config.guardrails import guardrail_settings
 from podium.config.mcp import mcp_settings
+from podium.config.mini import mini_settings
 from podium.config.problems import nearest, secret_in, secret_problem
 from podium.config.schema import ConductorTable, ConfigFile, WorkerTable
 from podium.config.serving import StoreTable
@@ -100,6 +101,7 @@ class _Resolver:
             store=_store(config.store),
             server=ServerSettings(**config.server.model_dump()),
             mcp=mcp_settings(config.mcp),
+            mini=mini_settings(config.mini),
             warnings=(*self._retired(workers), *_rehearsed(workers)),
         )
         check_hedges(settings.hedges, settings.pool)

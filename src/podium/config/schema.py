@@ -2,8 +2,8 @@
 and within what bounds.
 
 The tables of the store and of the server are `serving`; those that belong to a subject of their own
-lie with it (`mcp`, `guardrails`, `hedging`, `faults`). What a single key may hold is `values`, and
-how paths come to be counted from the file that they stand in is `anchoring`.
+lie with it (`mcp`, `mini`, `guardrails`, `hedging`, `faults`). What a single key may hold is
+`values`, and how paths come to be counted from the file that they stand in is `anchoring`.
 
 Only what can be said of one key by itself is checked here. What keys mean together (a fallback
 that is in the pool, a provider's address) is settled in `resolve`; how a mistake is put into
@@ -29,6 +29,7 @@ from podium.config.faults import FaultsTable
 from podium.config.guardrails import GuardrailTable
 from podium.config.hedging import HedgeTable
 from podium.config.mcp import McpTable
+from podium.config.mini import MiniTable
 from podium.config.serving import ServerTable, StoreTable
 from podium.config.values import Count, Name, Seconds, VariableName
 from podium.workflow import DEFAULT_MAX_STEPS
@@ -256,6 +257,7 @@ class ConfigFile(Table):
     """A whole file."""
 
     conductor: ConductorTable = ConductorTable()
+    mini: MiniTable = MiniTable()
     budget: BudgetTable = BudgetTable()
     pool: PoolTable = PoolTable()
     retry: RetryTable = RetryTable()
@@ -272,8 +274,12 @@ class ConfigFile(Table):
         return next((worker for worker in self.worker if worker.name == self.conductor.model), None)
 
     def overlaid(self, pool: ConfigFile) -> ConfigFile:
-        """This file with every table that a pool file has in place of its own."""
-        return self.model_copy(update={name: getattr(pool, name) for name in pool.model_fields_set})
+        """This file with every table that a pool file has in place of its own. A router was
+        trained for its workers, so it goes with them."""
+        replaced = {name: getattr(pool, name) for name in pool.model_fields_set}
+        if "worker" in replaced:
+            replaced.setdefault("mini", MiniTable())
+        return self.model_copy(update=replaced)
 
     def completed(self, pool: ConfigFile) -> ConfigFile:
         """This file with a pool file's workers, and with its values for every key left out."""
@@ -295,6 +301,7 @@ class ConfigFile(Table):
         """This file with the paths in it counted from the directory it lies in."""
         changed = {
             "conductor": self.conductor.anchored(directory),
+            "mini": self.mini.anchored(directory),
             "store": self.store.anchored(directory),
             "server": self.server.anchored(directory),
             "mcp": {name: table.anchored(directory) for name, table in self.mcp.items()},

@@ -14,6 +14,7 @@ from typing import Any
 from podium.budget import Budget
 from podium.config.guardrails import GuardrailSettings
 from podium.config.mcp import McpSettings
+from podium.config.mini import MiniSettings
 from podium.config.schema import ConductorKind, PromptLength
 from podium.config.serving import LogForm
 from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy
@@ -111,13 +112,15 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All of it. `source` says where it came from, `warnings` what a person should know."""
+    """All of it. `source` says where it came from, `warnings` what a person should know; `mini` is
+    None where no learned router serves the mini tier."""
 
     source: str
     workers: tuple[WorkerSettings, ...]
     share_question: bool = True
     mask_names: bool = False
     conductor: ConductorSettings = ConductorSettings()
+    mini: MiniSettings | None = None
     budget: Budget = Budget()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)

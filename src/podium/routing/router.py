@@ -15,6 +15,7 @@ The file is versioned JSON, its numbers in base64; nothing of it is run.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ import numpy as np
 
 from podium.errors import ConfigError, UsageError
 from podium.files import write_whole, writing
-from podium.pool import CONDUCTOR_PROVIDER, Pool
+from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.routing.arrays import Array, packed, unpacked
 from podium.routing.dial import Dial
 from podium.routing.encoders import Encoder, read_encoder
@@ -127,6 +128,16 @@ class LearnedRouter:
     def costs(self) -> Array:
         """What a question costs with each worker, on the average."""
         return np.array([worker.cost for worker in self.workers])
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with anything that could change a decision."""
+        text = json.dumps(self.document(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def knows(self, worker: WorkerProfile) -> bool:
+        """Whether it was trained with that worker: one of the same name and model."""
+        return any((each.name, each.model) == (worker.name, worker.model) for each in self.workers)
 
     def check(self, pool: Pool) -> None:
         """Refuse a pool that is not the one that it was trained with, in whatever order."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from podium.conductor import Conductor, for_tier
+from podium.conductor import Conductor, Mini, for_tier
 from podium.config import Settings
 from podium.config.problems import nearest
 from podium.engine.context import prompt_hash
@@ -68,6 +68,7 @@ class Names:
         conductor: Conductor,
         options: Options,
         configured: Settings | None = None,
+        mini: Mini | None = None,
     ) -> None:
         self._workers = {
             worker.profile.name: worker
@@ -79,7 +80,7 @@ class Names:
             **{name: Target(name, tier=tier) for name, tier in TIERS.items()},
         }
         self.pins = {
-            name: f"{name}{PIN}{fingerprint(tier, pool, conductor, options, configured)}"
+            name: f"{name}{PIN}{fingerprint(tier, pool, conductor, options, configured, mini)}"
             for name, tier in TIERS.items()
         }
         for name, pinned in self.pins.items():
@@ -128,13 +129,16 @@ def fingerprint(
     conductor: Conductor,
     options: Options,
     configured: Settings | None = None,
+    mini: Mini | None = None,
 ) -> str:
     """Changes whenever something does that shapes a tier's answers: the pool, who plans and with
-    which prompts, what the workers are told, the options, and of the settings behind all that how
-    the workers are called and which servers have tools for them."""
-    leading = for_tier(tier, conductor)
+    which prompts, which router chooses and how it is followed, what the workers are told, the
+    options, and of the settings behind all that how the workers are called and which servers have
+    tools for them."""
+    leading = for_tier(tier, conductor, mini)
     planner: Worker | None = getattr(leading, "worker", None)
-    written = None if tier == "mini" else getattr(conductor, "workflow", None)
+    plans = tier != "mini" or mini is not None
+    written = getattr(conductor, "workflow", None) if plans else None
     shaping: list[Any] = [
         tier,
         asdict(pool),
@@ -147,16 +151,18 @@ def fingerprint(
         options.rounds,
         asdict(options.budget),
         sorted(options.exclude),
-        _shaping(configured, tier) if configured is not None else None,
+        _shaping(configured, plans=plans) if configured is not None else None,
+        mini.fingerprint if mini is not None and tier != "ultra" else None,
     ]
     text = json.dumps(shaping, sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:12]
 
 
-def _shaping(configured: Settings, tier: Tier) -> dict[str, Any]:
-    """What of the settings shapes the answers of a tier, and is in no profile."""
+def _shaping(configured: Settings, *, plans: bool) -> dict[str, Any]:
+    """What of the settings shapes the answers of a tier, and is in no profile. `plans` says that
+    the conductor may be asked."""
     leading = configured.conductor
-    planner = leading.worker if tier != "mini" else None
+    planner = leading.worker if plans else None
     called = (*configured.workers, *((planner,) if planner is not None else ()))
     return {
         "workers": [[each.profile.name, each.base_url, each.options] for each in called],

@@ -103,7 +103,7 @@ async def opened(
     made from, where it was; `audit` is None where administrative acts are not entered."""
     audit = audit or Audit()
     pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
-    excludable = await podium.excludable()
+    excludable, mini = await podium.excludable(), await podium.mini()
     archive = Archive(keeper, audit)
     archive.broadcast.listener = traces
     board, metrics = await podium.switchboard(), Metrics()
@@ -116,12 +116,13 @@ async def opened(
         conductor=conductor,
         options=options,
         excludable=excludable,
+        mini=mini,
     )
     return Service(
         podium=podium,
         settings=settings,
         pool=pool,
-        names=Names(await podium.workers(), pool, conductor, options, configured),
+        names=Names(await podium.workers(), pool, conductor, options, configured, mini),
         door=door,
         keeper=keeper,
         archive=archive,

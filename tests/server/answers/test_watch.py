@@ -14,6 +14,7 @@ from podium.events import (
     StepStarted,
 )
 from podium.pool import Pool, WorkerProfile
+from podium.routed import Routed
 from podium.run import Round, Run, StepRecord
 from podium.server.answers.watch import Watch
 from podium.workflow import Step, Workflow
@@ -88,6 +89,20 @@ def test_words_of_a_round_that_may_be_improved_upon_are_held_back() -> None:
         StepDelta("run_1", 1, 0, "yes"),
     )
     assert said.of("text") == [("text", "yes")]
+
+
+def test_words_of_whom_a_router_was_sure_of_are_told_at_once() -> None:
+    routed = Routed(worker="solo", confidence=0.9, scores={}, dial=0.5, router="ab")
+    for round_, words in (
+        (Round(0, ONE, routed=routed), [("text", "yes")]),
+        (Round(0, ONE, routed=replace(routed, passed_on=True)), []),
+    ):
+        said = told(
+            RunStarted(replace(RUN, max_rounds=2)),
+            Planned("run_1", round_),
+            StepDelta("run_1", 0, 0, "yes"),
+        )
+        assert said.of("text") == words
 
 
 def test_words_of_a_nested_run_are_told_when_those_of_the_run_around_it_would_be() -> None:

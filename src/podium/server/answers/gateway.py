@@ -278,7 +278,7 @@ def _unseen(message: Message) -> Message:
 def _check(asked: Asked, profile: WorkerProfile) -> None:
     """Refuse what one worker cannot do, rather than let it be lost on the way."""
     wished = asked.wished
-    for name in ("workflow", "max_steps", "rounds"):
+    for name in ("workflow", "max_steps", "rounds", "dial"):
         if getattr(wished, name) is not None:
             raise invalid(
                 f"podium.{name}",

@@ -7,7 +7,7 @@ from functools import partial
 
 from podium.api import AsyncPodium
 from podium.budget import Budget
-from podium.conductor import Conductor, may_plan_again
+from podium.conductor import Conductor, Mini, may_plan_again
 from podium.errors import TakenOver
 from podium.house import Wishes
 from podium.plan import read_workflow
@@ -41,6 +41,7 @@ class Tiers:
         conductor: Conductor,
         options: Options,
         excludable: frozenset[str],
+        mini: Mini | None = None,
     ) -> None:
         self._podium = podium
         self._archive = archive
@@ -49,6 +50,7 @@ class Tiers:
         self._conductor = conductor
         self._options = options
         self._excludable = excludable
+        self._mini = mini
 
     async def answer(
         self,
@@ -223,7 +225,7 @@ class Tiers:
         steps, rounds = extent(
             asked.terms.effort,
             self._options,
-            may_plan_again=may_plan_again(tier, self._conductor, turn.question),
+            may_plan_again=may_plan_again(tier, self._conductor, turn.question, self._mini),
         )
         allowed = self._options.narrowed(
             max_steps=wished.max_steps, rounds=wished.rounds, caps=wished.budget
@@ -240,6 +242,7 @@ class Tiers:
             account=self._door.account_of(visitor),
             exclude=excluded(wished.exclude, self._excludable)
             | (visitor.exclude & self._excludable),
+            dial=wished.dial,
         )
 
 

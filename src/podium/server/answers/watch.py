@@ -135,6 +135,8 @@ class Watch:
         return (retried.run_id, retried.round, retried.index) == self._speaker
 
     def _is_last(self, planned: Planned) -> bool:
+        if planned.round.is_one_workers:
+            return True
         return planned.round.index + 1 >= self._started[planned.run_id].run.max_rounds
 
     def _is_live(self, run_id: str) -> bool:

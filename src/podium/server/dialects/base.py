@@ -22,13 +22,15 @@ Json = Mapping[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wished:
     """The `podium` object of a body: what only Podium understands. `budget` holds caps by their
-    names in `podium.budget.Budget`; `workflow` is a plan of the client's own, as JSON."""
+    names in `podium.budget.Budget`; `workflow` is a plan of the client's own, as JSON; `dial` is
+    how much quality counts over cost where a router chooses, from 0 to 1."""
 
     budget: Mapping[str, float] = field(default_factory=dict)
     exclude: frozenset[str] = frozenset()
     max_steps: int | None = None
     rounds: int | None = None
     workflow: Json | None = None
+    dial: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

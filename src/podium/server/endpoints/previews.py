@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 
 from podium.budget import estimated_input_tokens
+from podium.document import routed_document
 from podium.events import Event, Planned
 from podium.plan import workflow_document
 from podium.pool import Pool
@@ -112,6 +113,7 @@ def _preview(asked: Asked, turn: Turn, round_: Round, pool: Pool, bill: Bill) ->
         "workflow": workflow_document(round_.workflow),
         "shape": round_.workflow.shape.value,
         "warnings": list(round_.warnings),
+        "routed": routed_document(round_),
         "planning": {
             "calls": len(round_.planning),
             "input_tokens": bill.usage.input_tokens,

@@ -137,6 +137,9 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     await audit.enter_start(settings)
     service = await opened(podium, keeper, door, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loading.stop)
+    mini = await podium.mini()
+    if mini is not None:
+        await mini.warm_up(settings.pool)
     planner = getattr(await podium.conductor(), "worker", None)
     service.loading.begin((*await podium.workers(), planner))
     if settings.server.recover:

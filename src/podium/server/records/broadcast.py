@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from podium.document import check_document, run_document, step_document
+from podium.document import check_document, routed_document, run_document, step_document
 from podium.events import (
     Emit,
     Event,
@@ -241,5 +241,6 @@ def _planned(run_id: str, round_: Round) -> Happening:
             "accepted": round_.accepted,
             "workflow": workflow,
             "warnings": list(round_.warnings),
+            "routed": routed_document(round_),
         },
     )

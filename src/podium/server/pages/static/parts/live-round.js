@@ -33,10 +33,11 @@ export class LiveRound {
 
   /**
    * @param {{steps: import('./plan.js').Step[]}} workflow
-   * @param {{label: string, heading?: string | null, warnings?: string[], state?: string}} how
+   * @param {{label: string, heading?: string | null, warnings?: string[], state?: string,
+   *   routed?: {sentence: string} | null}} how
    *   `state` is that of every step in the beginning.
    */
-  constructor(workflow, { label, heading = null, warnings = [], state = 'waiting' }) {
+  constructor(workflow, { label, heading = null, warnings = [], state = 'waiting', routed = null }) {
     this.steps = workflow.steps;
     this.#progress = this.steps.map((step, index) => ({
       ...step,
@@ -56,6 +57,7 @@ export class LiveRound {
       heading && h('h4', {}, heading),
       h('div', { class: 'graph-box' }, this.#graph.element),
       h('p', { class: 'quiet-text version-hint' }, hint.filter(Boolean).join(' ')),
+      routed ? h('p', { class: 'quiet-text' }, routed.sentence) : null,
       warnings.map((warning) => h('p', { class: 'notice' }, warning)),
       this.#list,
     );

@@ -88,9 +88,9 @@ function outcome(round) {
  * @returns {HTMLElement | null}
  */
 export function planning(round, onRecord) {
-  const { plan_text: text, warnings } = round;
+  const { plan_text: text, warnings, routed } = round;
   const calls = round.planning.length;
-  if (!text && !warnings.length && !calls) return null;
+  if (!text && !warnings.length && !calls && !routed) return null;
   const failed = round.planning.filter((call) => call.error);
   return h(
     'details',
@@ -101,6 +101,7 @@ export function planning(round, onRecord) {
       'How it was planned',
       calls ? [` in ${calls} ${calls === 1 ? 'call' : 'calls'}, `, usd(onRecord?.cost_usd)] : null,
     ),
+    routed ? h('p', {}, routed.sentence) : null,
     warnings.map((warning) => h('p', { class: 'notice' }, warning)),
     failed.map((call) => h('p', { class: 'notice' }, `${call.worker}: ${call.error}`)),
     text ? longText(text) : null,

@@ -15,7 +15,9 @@
  *   started_ms: number | null, finished_ms: number | null, nested: string[]}} StepTrace
  *
  * @typedef {{index: number, accepted: boolean, steps: StepTrace[], warnings: string[],
- *   planning: Attempt[], plan_text: string, shape: string | null}} RoundTrace
+ *   planning: Attempt[], plan_text: string, shape: string | null,
+ *   routed: {sentence: string} | null}} RoundTrace
+ * `routed` is what a learned router decided, where one was asked.
  *
  * @typedef {{id: string, status: string, is_performed: boolean | null, answer: string | null,
  *   rounds: RoundTrace[], document: any}} Trace
@@ -131,6 +133,7 @@ function plannedRound(index, planned) {
     index,
     accepted: planned.accepted,
     warnings: planned.warnings ?? [],
+    routed: planned.routed ?? null,
     planning: [],
     plan_text: '',
     shape: null,

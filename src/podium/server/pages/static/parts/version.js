@@ -156,8 +156,8 @@ export class Version {
    * A plan that nobody has carried out.
    * @param {any} preview what `/v1/plan` answered
    */
-  preview({ workflow, warnings, estimate, planning }) {
-    this.#round(workflow, { label: 'The plan', warnings, state: 'planned' });
+  preview({ workflow, warnings, routed, estimate, planning }) {
+    this.#round(workflow, { label: 'The plan', warnings, routed, state: 'planned' });
     this.status('planned, not carried out');
     const assumed =
       'An estimate, if all goes well: each step is taken to write ' +
@@ -216,13 +216,13 @@ export class Version {
   }
 
   /** @param {any} data */
-  #planned({ round, accepted, workflow, warnings }) {
+  #planned({ round, accepted, workflow, warnings, routed }) {
     if (accepted || workflow === null) {
       this.#plan.append(h('p', { class: 'quiet-text' }, 'The conductor accepted this answer.'));
       return;
     }
     const label = `Round ${round + 1}`;
-    this.#round(workflow, { label, heading: round > 0 ? label : null, warnings });
+    this.#round(workflow, { label, heading: round > 0 ? label : null, warnings, routed });
     this.status('running');
   }
 

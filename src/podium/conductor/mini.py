@@ -1,0 +1,166 @@
+"""The mini tier by learning: a router that was trained on what workers earned chooses one of them,
+and what it is not sure of goes to the conductor.
+
+It chooses among those that can take the question, never among others: windows, tools and images
+hold as they do for everybody (`podium.conductor.router`). How it decides is `podium.routing`; how
+it came to is `podium.train`. What it decided stands on the round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Protocol
+
+from podium.conductor.base import Conductor, Plan, Situation
+from podium.conductor.router import able_to_take, cheapest_capable
+from podium.pool import Pool, WorkerProfile
+from podium.routed import Routed
+from podium.worker import Caller, Worker
+from podium.workflow import Step, Workflow
+
+
+class Decision(Protocol):
+    """What a router decided: whom to ask, how sure it is from 0 to 1, and what it expects of each
+    worker that it chose among."""
+
+    @property
+    def worker(self) -> str: ...  # noqa: D102
+
+    @property
+    def confidence(self) -> float: ...  # noqa: D102
+
+    @property
+    def scores(self) -> Mapping[str, float]: ...  # noqa: D102
+
+
+class Router(Protocol):
+    """What has learned to choose; `podium.routing.LearnedRouter` is one."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Which router it is: changes with its file."""
+        ...
+
+    def knows(self, worker: WorkerProfile) -> bool:
+        """Whether it was trained with that worker."""
+        ...
+
+    def decide(self, question: str, pool: Pool, dial: float) -> Decision:
+        """Choose one of the workers of that pool, all of which it knows."""
+        ...
+
+    @property
+    def certainty(self) -> Callable[[float], float]:
+        """What is expected of a worker as the chance that it is right."""
+        ...
+
+
+class Mini:
+    """The router that serves the mini tier. Where it is less than `confidence` sure that any worker
+    would be right, the conductor plans; at a dial of 0, which is for the cheapest, it never does.
+    So a higher dial never means less. `dial` is used where a question comes with none. `warnings`
+    go to every run that it begins. `named` is the router's fingerprint, by which runs name it.
+
+    Decisions are made in one thread: they are short, and on the event loop every other run would
+    wait for them.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        *,
+        confidence: float = 0.5,
+        dial: float = 0.5,
+        warnings: tuple[str, ...] = (),
+    ) -> None:
+        self.router = router
+        self.confidence = confidence
+        self.dial = dial
+        self.warnings = warnings
+        self.named = router.fingerprint
+        self._thread = ThreadPoolExecutor(1, "podium-router")
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with all that shapes its decisions."""
+        return f"{self.named}:{self.confidence:g}:{self.dial:g}"
+
+    async def warm_up(self, pool: Pool) -> None:
+        """Decide once, so that all is loaded that deciding needs and no question waits for it."""
+        known = tuple(replace(each, fallback=None) for each in pool if self.router.knows(each))
+        if known:
+            await self.decide("Are you ready?", Pool(known), None)
+
+    async def decide(self, question: str, pool: Pool, dial: float | None) -> Routed:
+        """Whom of that pool to ask, and whether that is sure enough to go by."""
+        dial = self.dial if dial is None else dial
+        decision = await asyncio.get_running_loop().run_in_executor(
+            self._thread, self.router.decide, question, pool, dial
+        )
+        return Routed(
+            worker=decision.worker,
+            confidence=decision.confidence,
+            scores=dict(decision.scores),
+            dial=dial,
+            router=self.named,
+            passed_on=dial > 0 and self._chance(decision) < self.confidence,
+        )
+
+    def _chance(self, decision: Decision) -> float:
+        """The chance that the best of the workers would be right, whomever the dial prefers."""
+        return self.router.certainty(max(decision.scores.values()))
+
+
+class MiniConductor:
+    """Has the router choose, and the configured conductor plan where the router is not sure, or
+    where whom it chose gave no answer."""
+
+    def __init__(self, mini: Mini, configured: Conductor) -> None:
+        self._mini = mini
+        self._configured = configured
+        self.name = f"mini({configured.name})"
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        """One step for whom the router chose; once there is an answer of that one, acceptance."""
+        if situation.rounds:
+            first = situation.rounds[0].routed
+            if situation.answer is not None and not (first is not None and first.passed_on):
+                return Plan(None)
+            return await self._configured.plan(situation, call)
+        able = able_to_take(situation)
+        known = tuple(worker for worker in able if self._mini.router.knows(worker))
+        if not known:
+            return _unrouted(situation, able, self._mini.warnings)
+        routed = await self._mini.decide(situation.question, Pool(known), situation.dial)
+        if not routed.passed_on:
+            workflow = Workflow((Step(routed.worker, situation.question),))
+            return Plan(workflow, warnings=self._mini.warnings, routed=routed)
+        plan = await self._configured.plan(situation, call)
+        return replace(plan, warnings=(*self._mini.warnings, *plan.warnings), routed=routed)
+
+    @property
+    def worker(self) -> Worker | None:
+        """The worker that plans where the router is not sure, if one does."""
+        worker: Worker | None = getattr(self._configured, "worker", None)
+        return worker
+
+    @property
+    def prompt_hash(self) -> str:
+        """The fingerprint of the configured conductor's prompts, where it has any."""
+        return str(getattr(self._configured, "prompt_hash", ""))
+
+
+def _unrouted(
+    situation: Situation, able: tuple[WorkerProfile, ...], warnings: tuple[str, ...]
+) -> Plan:
+    """The plan where the router knows none of those that can take the question."""
+    chosen = cheapest_capable(situation)
+    names = ", ".join(worker.name for worker in able)
+    warning = (
+        f"the router was trained with none of those that can take this question ({names}); "
+        f"{chosen}, the cheapest, is asked"
+    )
+    return Plan(Workflow((Step(chosen, situation.question),)), warnings=(*warnings, warning))

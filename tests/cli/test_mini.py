@@ -1,0 +1,102 @@
+"""The mini tier by a learned router, on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.support import Podium
+
+POOL = """
+[mini]
+router = "router.json"
+confidence = 0.0
+
+[conductor]
+kind = "rules"
+
+[[worker]]
+name = "cheap"
+provider = "scripted"
+model = "cheap-model"
+options = { reply = "I am cheap." }
+
+[[worker]]
+name = "dear"
+provider = "scripted"
+model = "dear-model"
+options = { reply = "I am dear." }
+"""
+
+PLAY = "Who wrote the play Hamlet?"
+
+
+@pytest.fixture
+def pool(tmp_path: Path) -> Path:
+    """A pool whose router knows that `cheap` cannot tell who wrote a play."""
+    pytest.importorskip("numpy")
+    from support.routing import small_router
+
+    small_router().save(tmp_path / "router.json")
+    file = tmp_path / "pool.toml"
+    file.write_text(POOL, "utf-8")
+    return file
+
+
+def test_the_dial_decides_between_the_cheapest_and_the_best(podium: Podium, pool: Path) -> None:
+    answers = {}
+    for dial in ("0", "1"):
+        ended = podium("ask", "--pool", pool, "--tier", "mini", "--dial", dial, "--json", PLAY)
+        assert ended.code == 0
+        (routed,) = [round_["routed"] for round_ in ended.json["rounds"]]
+        assert routed["dial"] == float(dial)
+        assert set(routed["scores"]) == {"cheap", "dear"}
+        answers[dial] = (routed["worker"], ended.json["answer"])
+    assert answers == {"0": ("cheap", "I am cheap."), "1": ("dear", "I am dear.")}
+
+
+def test_the_decision_is_shown_as_it_runs_and_afterwards(podium: Podium, pool: Path) -> None:
+    asked = podium("ask", "--pool", pool, "--tier", "mini", "--dial", "1", PLAY)
+    shown = podium("runs", "show", "last")
+    planned = podium("plan", "--pool", pool, "--tier", "mini", "--dial", "1", PLAY)
+    for ended in (asked, shown, planned):
+        assert ended.code == 0
+        assert "chose dear with confidence" in ended.out
+
+
+def test_a_dial_that_nobody_would_heed_is_refused(podium: Podium, pool: Path) -> None:
+    too_far = podium("ask", "--pool", pool, "--tier", "mini", "--dial", "1.5", PLAY)
+    ultra = podium("ask", "--pool", pool, "--tier", "ultra", "--dial", "0.5", PLAY)
+    pool.write_text(POOL[POOL.index("[conductor]") :], "utf-8")
+    without = podium("ask", "--pool", pool, "--tier", "mini", "--dial", "0.5", PLAY)
+    assert (too_far.code, ultra.code, without.code) == (2, 2, 2)
+    assert "for the tiers that route" in ultra.complaint
+    assert "needs a learned router" in without.complaint
+
+
+def test_the_doctor_and_the_check_of_the_pool_say_how_the_mini_tier_is_served(
+    podium: Podium, pool: Path
+) -> None:
+    for command in (("doctor",), ("pool", "check")):
+        ended = podium(*command, "--pool", pool)
+        assert ended.code == 0
+        assert f"mini tier: routed by {pool.parent / 'router.json'}" in ended.out
+        assert "dial 0.5; below a confidence of 0 the conductor plans" in ended.out
+
+
+def test_the_doctor_and_the_check_of_the_pool_name_what_does_not_fit(
+    podium: Podium, pool: Path
+) -> None:
+    pool.write_text(POOL.replace('"dear"', '"costly"'), "utf-8")
+    for command in (("doctor",), ("pool", "check"), ("ask", "--tier", "mini", PLAY)):
+        ended = podium(*command, "--pool", pool)
+        assert ended.code == 2
+        assert "dear is now called costly" in ended.complaint
+    assert podium("ask", "--pool", pool, PLAY).code == 0, "ultra needs no router"
+    shared = POOL.replace('"dear"', '"costly"').replace("[mini]", '[mini]\nchanged = "share"')
+    pool.write_text(shared, "utf-8")
+    assert "note: mini.router:" in podium("doctor", "--pool", pool).out
+    ended = podium("ask", "--pool", pool, "--tier", "mini", PLAY)
+    assert "note: mini.router:" in ended.out
+    assert "I am cheap." in ended.out

@@ -1,0 +1,44 @@
+"""A router that decides as a test says, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from podium.pool import Pool, WorkerProfile
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What it decided."""
+
+    worker: str
+    confidence: float
+    scores: Mapping[str, float]
+
+
+@dataclass
+class ScriptedRouter:
+    """Chooses the worker of the best score among those that it is given, or the first of them at a
+    dial of less than a half; a score is a chance. `stranger` is a worker that it was not trained
+    with."""
+
+    scores: Mapping[str, float]
+    fingerprint: str = "0123456789ab"
+    stranger: str = ""
+    asked: list[tuple[str, tuple[str, ...], float]] = field(default_factory=list)
+    threads: set[str] = field(default_factory=set)
+
+    def knows(self, worker: WorkerProfile) -> bool:
+        return worker.name != self.stranger
+
+    def certainty(self, expected: float) -> float:
+        return expected
+
+    def decide(self, question: str, pool: Pool, dial: float) -> Decided:
+        self.asked.append((question, pool.names, dial))
+        self.threads.add(threading.current_thread().name)
+        scores = {name: self.scores[name] for name in pool.names}
+        best = max(scores, key=lambda name: scores[name]) if dial >= 0.5 else pool.names[0]
+        return Decided(best, scores[best], scores)
