@@ -89,6 +89,14 @@ def test_an_evaluation_gives_the_router_what_each_worker_earned(
     }
 
 
+def test_a_line_is_a_line_whatever_is_asked(podium: Podium, make_pool: MakePool) -> None:
+    question = "One\u2028two\x85three\nfour?"
+    run = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", question).json["run_id"]
+    podium("runs", "feedback", run, "1")
+    podium("train", "data", "--from-runs", "-o", "log.jsonl")
+    assert [each["question"] for each in lines("log.jsonl")] == [question]
+
+
 def test_where_nothing_was_judged_nothing_is_written_and_it_says_what_to_do(
     podium: Podium, make_pool: MakePool
 ) -> None:

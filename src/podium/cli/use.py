@@ -6,11 +6,12 @@ What becomes of a judged run is `podium.train.use`; here it is gathered and writ
 from __future__ import annotations
 
 import json as json_format
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from podium.cli.kept import with_store
 from podium.cli.output import say, say_json
@@ -23,6 +24,9 @@ from podium.store.audit import of_this_machine
 
 if TYPE_CHECKING:  # it loads the graders, and help must be quick
     from podium.train.use import Harvest
+
+_UNFIT: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
+"""What JSON allows as it is, and some readers take for the end of a line or no file can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +114,13 @@ def _nothing(kind: str, harvest: Harvest, left_out: Counter[str], sources: Sourc
 
 
 def _write(path: Path, documents: Iterable[Mapping[str, Any]]) -> None:
-    text = "".join(f"{json_format.dumps(each, ensure_ascii=False)}\n" for each in documents)
+    lines = (json_format.dumps(each, ensure_ascii=False) for each in documents)
     with writing(path.parent, 0):
-        # Half of a surrogate pair, which no file could hold, is written just as JSON escapes it.
-        write_whole(path, text.encode("utf-8", "backslashreplace").decode("utf-8"))
+        write_whole(path, "".join(f"{_UNFIT.sub(_escaped, line)}\n" for line in lines))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def _tell(
