@@ -70,12 +70,12 @@ def write_use(sources: Sources, files: Files, length: Length, *, json: bool) -> 
     for kind in wanted:
         if not lines[kind]:
             raise UsageError(_nothing(kind, harvest, left_out, sources))
+    counts = {kind: len(lines[kind]) for kind in wanted}
+    if sources.runs:  # first: what cannot be entered is not done
+        with_store(sources.config, lambda store: _note(store, counts))
     for kind, path in wanted.items():
         _write(path, lines[kind])
-    if sources.runs:
-        written = {kind: len(lines[kind]) for kind in wanted}
-        with_store(sources.config, lambda store: _note(store, written))
-    _tell(wanted, {kind: len(lines[kind]) for kind in wanted}, harvest, left_out, json=json)
+    _tell(wanted, counts, harvest, left_out, json=json)
 
 
 def _gathered(sources: Sources, length: Length) -> tuple[Harvest, Counter[str]]:
