@@ -3,9 +3,10 @@
     roles(run)          # one for each step, in the order of the workflows
 
 Nobody tells a conductor that plans of roles; it writes subtasks in plain language, and which role
-one takes is read from it afterwards, unless the round itself has a role. That is a reading, not a fact: the wording is matched against the
-verbs with which subtasks of the kind begin, and what a step may read must fit, since nobody
-verifies or puts together what they cannot see. A subtask that fits nothing is there to solve.
+one takes is read from it afterwards, unless its round has a role. That is a reading, not a fact:
+the wording is matched against the verbs with which subtasks of the kind begin, and what a step may
+read must fit, since nobody verifies or puts together what they cannot see. A subtask that fits
+nothing is there to solve.
 """
 
 from __future__ import annotations

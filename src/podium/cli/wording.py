@@ -16,6 +16,8 @@ def plan_line(run: Run, round_: Round) -> str:
         return f"{which} by {run.conductor}: the answer stands"
     if round_.workflow is None:
         return f"{which} by {run.conductor}: no plan was made"
+    if round_.role is not None:
+        return f"{which} by {run.conductor}: a turn as {round_.role}"
     steps = counted(len(round_.workflow), "step")
     return f"{which} by {run.conductor}: {steps}, {round_.workflow.shape}"
 

@@ -74,10 +74,10 @@ class EvolvedConductor:
         worker = described.workers[chosen(logits.workers, workers, self._generator)]
         role, why = self._role(logits.roles, situation, turns)
         preferences = _told(described.workers, shares(logits.workers, workers))
+        is_first = not any(turn.is_done for turn in turns)
+        step = Step(worker, subtask(role, situation, is_first=is_first), () if is_first else "all")
         return Plan(
-            Workflow(
-                (Step(worker, subtask(role, situation, is_first=not _any_done(turns)), "all"),)
-            ),
+            Workflow((step,)),
             text=f"{worker} as {role}\n{preferences}\n{why}",
             warnings=(self._notice,) if self._notice and not turns else (),
             role=role,
@@ -112,10 +112,6 @@ class EvolvedConductor:
             return wanted, "the thinker suggested it"
         role = roles[chosen(logits, allowed, self._generator)]
         return role, _told(roles, shares(logits, allowed))
-
-
-def _any_done(turns: Sequence[Turn]) -> bool:
-    return any(turn.is_done for turn in turns)
 
 
 def _told(names: Sequence[str], parts: NDArray[np.float64]) -> str:

@@ -239,6 +239,7 @@ def _planned(run_id: str, round_: Round) -> Happening:
             "run_id": run_id,
             "round": round_.index,
             "accepted": round_.accepted,
+            "role": round_.role,
             "workflow": workflow,
             "warnings": list(round_.warnings),
             "routed": routed_document(round_),

@@ -15,9 +15,10 @@
  *   started_ms: number | null, finished_ms: number | null, nested: string[]}} StepTrace
  *
  * @typedef {{index: number, accepted: boolean, steps: StepTrace[], warnings: string[],
- *   planning: Attempt[], plan_text: string, shape: string | null,
+ *   planning: Attempt[], plan_text: string, shape: string | null, role: string | null,
  *   routed: {sentence: string} | null}} RoundTrace
- * `routed` is what a learned router decided, where one was asked.
+ * `role` is what a turn was there for, and `routed` what a learned router decided, where one was
+ * asked.
  *
  * @typedef {{id: string, status: string, is_performed: boolean | null, answer: string | null,
  *   rounds: RoundTrace[], document: any}} Trace
@@ -137,6 +138,7 @@ function plannedRound(index, planned) {
     planning: [],
     plan_text: '',
     shape: null,
+    role: planned.role ?? null,
     steps: steps.map((/** @type {any} */ step, /** @type {number} */ at) => ({
       round: index,
       index: at,

@@ -1,0 +1,44 @@
+"""What the page on evolved conductors shows is so."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from podium.conductor.evolved.description import Description
+from podium.config.schema import ConductorTable
+from podium.local.reading import LONGEST_TEXT
+
+PAGE = (Path(__file__).parents[3] / "docs" / "evolved.md").read_text("utf-8")
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.S | re.M)
+    return str(found)
+
+
+def test_the_documented_table_is_one() -> None:
+    text = re.sub(r"^# (\w+ = )", r"\1", block("toml"), flags=re.M)
+    table = ConductorTable.model_validate(tomllib.loads(text)["conductor"])
+    assert (table.kind, table.rounds, table.pool_changed) == ("evolved", 5, "narrow")
+
+
+def test_the_documented_sizes_are_right() -> None:
+    five = Description(workers=tuple("abcde"), base="smollm2-135m-instruct", width=576)
+    assert f"are {five.size:,} numbers" in PAGE
+    assert f"more than {LONGEST_TEXT:,} tokens" in PAGE
+
+
+def test_the_documented_program_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("numpy", "torch", "transformers", "gguf"):
+        pytest.importorskip(package)
+    from support.evolved import coordinator
+
+    monkeypatch.chdir(tmp_path)
+    coordinator().save(tmp_path / "runs" / "evolved" / "coordinator")
+    names: dict[str, object] = {}
+    exec(block("python"), names)
+    assert names["conductor"].name == f"evolved({coordinator().fingerprint})"  # type: ignore[attr-defined]
