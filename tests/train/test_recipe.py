@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -112,8 +113,8 @@ def test_the_etudes_recipes_go_on_from_each_other() -> None:
         role: str((alone if role == "arithmetic" else workers).output / role)
         for role in ("arithmetic", "calendar", "lists", "words")
     }
-    for name, before in (("etudes", warm), ("etudes-recursion", paper("etudes"))):
-        recipe = paper(name)
+    course = [paper(name) for name in ("etudes", "etudes-further", "etudes-recursion")]
+    for before, recipe in itertools.pairwise([warm, *course]):
         assert recipe.model.adapter == str(before.output / "conductor")
         adapters = {role: path for role, path in recipe.pool.adapters.items() if path}
         assert workers.sft is not None
@@ -227,6 +228,7 @@ def test_keys_are_not_set_inside_what_is_no_table(tmp_path: Path) -> None:
         (GRPO, ["data.kind=mix", "data.file="], 'data.kind = "mix" needs a table [data.mix]'),
         (GRPO, ["pool.drop=0.5"], "pool.drop has no effect with a pool file"),
         (GRPO, ["pool.file="], "[pool] needs one of these"),
+        (GRPO, ["grpo.explore_tries=4"], "write at least one there, and as many or more here"),
         (GRPO, ["grpo.explore=8"], "of 8 rollouts at least one must stay; write 7 or less"),
         (GRPO, ["grpo.micro_batch=5"], "the 4 x 8 rollouts of a step cannot be divided by it"),
         (GRPO, ["recursion.rounds=1"], "recursion.rounds is 1"),

@@ -120,7 +120,7 @@ def test_the_warm_start(trained: Trained) -> None:
     assert (output / "conductor" / "adapter_model.safetensors").exists()
 
 
-@pytest.mark.parametrize("name", ["etudes", "etudes-recursion"])
+@pytest.mark.parametrize("name", ["etudes", "etudes-further", "etudes-recursion"])
 def test_the_etudes_conductor(trained: Trained, name: str) -> None:
     adapter = trained.directory / "etudes-warm-start" / "conductor"
     output = trained.run(
@@ -156,7 +156,7 @@ def test_the_papers_conductor(trained: Trained, name: str, settings: list[str]) 
 
 def test_no_recipe_is_left_out() -> None:
     run = {"etudes-workers", "etudes-arithmetic", "etudes-practice", "etudes-warm-start"}
-    run |= {"etudes", "etudes-recursion"}
+    run |= {"etudes", "etudes-further", "etudes-recursion"}
     run |= {"conductor-7b", "conductor-7b-recursion", "conductor-7b-random-pools"}
     assert {path.stem for path in RECIPES.glob("*.toml")} == run
     for name in run:

@@ -179,7 +179,9 @@ class Learning(Reading):
         return [*map(ord, plan)]
 
 
-async def explored(tmp_path: Path, right: str, *, explore: int) -> Rollouts:
+async def explored(
+    tmp_path: Path, right: str, *, explore: int, tries: int | None = None
+) -> Rollouts:
     from podium.train.score import Scorer
 
     async def is_right(answer: str) -> bool:
@@ -191,6 +193,7 @@ async def explored(tmp_path: Path, right: str, *, explore: int) -> Rollouts:
         overrides=[
             *("prompt.length=trained", "prompt.few_shot=false", "prompt.access=index"),
             f"grpo.explore={explore}",
+            *([] if tries is None else [f"grpo.explore_tries={tries}"]),
         ],
     )
     practice = [Exercise(task, Situation(question="alpha", pool=CREW_POOL))]
@@ -218,6 +221,14 @@ async def test_where_a_plan_is_right_nothing_else_is_tried(tmp_path: Path) -> No
     rollouts = await explored(tmp_path, "ann", explore=2)
     assert not any(attempt.is_explored for attempt in rollouts.batch)
     assert rollouts.found == 0
+
+
+async def test_of_more_that_are_tried_those_that_earn_most_are_taught(tmp_path: Path) -> None:
+    for right in ("ben", "cat"):
+        rollouts = await explored(tmp_path, right, explore=1, tries=2)
+        assert [attempt.text for attempt in rollouts.batch if attempt.is_explored] == [
+            planned(right)
+        ]
 
 
 async def test_there_are_no_more_variations_than_there_are_other_workers(tmp_path: Path) -> None:

@@ -78,6 +78,11 @@ class GrpoTable(OptimiserTable):
         description="where no plan for a question was right, so many of them make room for the "
         "best one with another worker in one place, drawn evenly; fewer than `rollouts`",
     )
+    explore_tries: Count | None = Field(
+        default=None,
+        description="of so many such plans those that earn most are taken; left out: as many as "
+        "`explore`, whatever they earn",
+    )
     max_completion_tokens: Count = Field(default=1024, description="the longest plan")
     max_prompt_tokens: Count = Field(
         default=8192,

@@ -157,6 +157,11 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             f"grpo.explore is {grpo.explore}, and of {grpo.rollouts} rollouts at least one must "
             f"stay; write {grpo.rollouts - 1} or less"
         )
+    if grpo.explore_tries is not None and not 0 < grpo.explore <= grpo.explore_tries:
+        yield (
+            f"grpo.explore_tries is {grpo.explore_tries}, and {grpo.explore} of them are to be "
+            f"taken (grpo.explore); write at least one there, and as many or more here"
+        )
     if grpo.explore and recipe.recursion is not None:
         yield "grpo.explore is for trainings of one round; write 0, or drop [recursion]"
     if grpo.beta and recipe.model.lora is None and _is_gguf(recipe.model.base):

@@ -125,13 +125,14 @@ class Rollouts:
         second = round(size * self._recipe.recursion.share) if self._recipe.recursion else 0
         first = self._first_rounds(groups, size - second)
         if second or self._grpo.explore:
-            begun = [attempt for group in first for attempt in group]
-            asyncio.run_coroutine_threadsafe(self._score_all(begun), loop).result()
+            self._score_now(first, loop)
         later = self._second_rounds(first, second) if second else [[]] * len(first)
+        tried = [self._tried(group) for group in first]
+        self._score_now(tried, loop)
         self.drawn, self.batch = [], []
-        for group, goes_on in zip(first, later, strict=True):
+        for group, others, goes_on in zip(first, tried, later, strict=True):
             self.drawn += [*group, *goes_on]
-            self.batch += [*self._explored(group), *goes_on]
+            self.batch += [*self._explored(group, others), *goes_on]
         return self.batch
 
     @property
@@ -218,20 +219,30 @@ class Rollouts:
             attempt.later = next_one if next_one.round > attempt.round else None
         return [later[place : place + count] for place in range(0, len(later), count)]
 
-    def _explored(self, group: Sequence[Attempt]) -> list[Attempt]:
-        """The group, the last of which make room for variations of the best where none is right;
-        one whose workers failed says nothing about its plan."""
+    def _tried(self, group: Sequence[Attempt]) -> list[Attempt]:
+        """Variations of the best of a group in which none is right; one whose workers failed says
+        nothing about its plan."""
         if not self._grpo.explore or not all(map(_is_wrong, group)):
-            return list(group)
+            return []
         best = max(group, key=_earned)
         assert best.score is not None
         if best.score.workflow is None:
-            return list(group)
+            return []
         rng = Random(f"{self._recipe.run.seed}/explored/{best.number}")  # noqa: S311 - repeatable
         pool = best.exercise.situation.pool
-        tried = variations(best.score.workflow, pool, self._grpo.explore, rng)
+        count = self._grpo.explore_tries or self._grpo.explore
+        return [
+            self._instead(best, self._asking.written(one, pool))
+            for one in variations(best.score.workflow, pool, count, rng)
+        ]
+
+    def _explored(self, group: Sequence[Attempt], tried: Sequence[Attempt]) -> list[Attempt]:
+        """The group, the last of which make room for those that earned most of what was tried."""
+        if not tried:
+            return list(group)
+        best = max(group, key=_earned)
         others = [attempt for attempt in group if attempt is not best]
-        made = [self._instead(best, self._asking.written(one, pool)) for one in tried]
+        made = sorted(tried, key=_earned, reverse=True)[: self._grpo.explore]
         return [best, *others[: len(group) - 1 - len(made)], *made]
 
     def _instead(self, attempt: Attempt, text: str) -> Attempt:
@@ -267,6 +278,14 @@ class Rollouts:
     ) -> Attempt:
         text = self._asking.opener(exercise) + self._policy.decode(completion.tokens)
         return Attempt(number, exercise, prompt, list(completion.tokens), text, completion.ended)
+
+    def _score_now(
+        self, groups: Sequence[Sequence[Attempt]], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Have all of them scored in that loop, from another thread, and wait for it."""
+        attempts = [attempt for group in groups for attempt in group]
+        if attempts:
+            asyncio.run_coroutine_threadsafe(self._score_all(attempts), loop).result()
 
     async def _score_all(self, attempts: Sequence[Attempt]) -> None:
         """Score those that are not scored yet; the same plan for the same exercise only once."""
