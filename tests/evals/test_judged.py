@@ -38,17 +38,18 @@ def written(directory: Path, *samples: tuple[Sample, Run]) -> Path:
     return directory
 
 
-def test_every_sample_is_a_run_with_its_reward_but_those_at_fault(tmp_path: Path) -> None:
+def test_every_sample_is_a_run_with_its_reward_but_those_that_failed(tmp_path: Path) -> None:
     directory = written(
         tmp_path / "mine",
         (sample("a", right=True), kept_run(0)),
         (sample("b", right=False), kept_run(1)),
         (sample("c", right=False, fault="solver is away"), kept_run(2)),
+        (sample("d", right=False), kept_run(3, status="exhausted", answer=None)),
     )
     left_out = Counter[str]()
     judged = list(judged_samples(directory, left_out))
     assert [(each.reward, each.run) for each in judged] == [(1.0, kept_run(0)), (0.0, kept_run(1))]
-    assert left_out == {FAULTY: 1}
+    assert left_out == {FAULTY: 2}
     outcome = outcome_of(judged[0])
     assert outcome is not None
     assert outcome.source == "evaluation:mine/single:solver"
@@ -62,9 +63,13 @@ def test_a_line_that_was_cut_off_is_none_and_one_that_is_no_sample_is_an_error(
     whole = file.read_bytes()
     file.write_bytes(whole + whole[:50])
     assert len(list(judged_samples(directory, Counter()))) == 1
-    file.write_bytes(whole + b"{}\n")
-    with pytest.raises(UsageError, match="line 2: expected a sample"):
-        list(judged_samples(directory, Counter()))
+    for wrong, complaint in (
+        (b"{}\n", "line 2: expected a sample"),
+        (whole.replace(b'"run": ', b'"ran": '), "line 2: the sample has no run"),
+    ):
+        file.write_bytes(whole + wrong)
+        with pytest.raises(UsageError, match=complaint):
+            list(judged_samples(directory, Counter()))
 
 
 def test_a_directory_without_an_evaluation_is_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@ to learn from. Samples in which a worker failed, or a grader, say nothing of wha
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Final
 
 from podium.credit import Judged
 from podium.errors import UnreadableRun, UsageError
-from podium.evals.sample import Sample
-from podium.evals.written import MANIFEST
+from podium.evals.written import MANIFEST, read_line
 from podium.run import load
 
 FAULTY: Final = "of which a call, a plan or a grader failed"
@@ -39,16 +37,17 @@ def judged_samples(directory: Path, left_out: Counter[str]) -> Iterator[Judged]:
 
 
 def _judged(path: Path, number: int, line: bytes) -> Judged | None:
+    strategy, sample, document = read_line(path, number, line)
+    if sample.fault is not None:
+        return None
     try:
-        document = json.loads(line)
-        sample, run = Sample.from_document(document), load(document["run"])
-        strategy = document["strategy"]
-    except (ValueError, KeyError, TypeError, UnreadableRun) as error:
+        run = load(document["run"])
+    except (KeyError, AttributeError, UnreadableRun) as error:
         raise UsageError(
-            f"{path}, line {number}: expected a sample as podium eval run --output writes them, "
-            f"and it is none ({error})"
+            f"{path}, line {number}: the sample has no run that can be read ({error}); remove the "
+            f"line"
         ) from error
-    if sample.fault is not None or run.answer is None:
+    if run.status != "answered":
         return None
     source = f"evaluation:{path.parent.name}/{strategy}"
     return Judged(run=run, reward=float(sample.right), source=source, judged_at=run.created_at)

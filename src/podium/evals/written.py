@@ -41,6 +41,14 @@ class Try(NamedTuple):
     repeat: int
 
 
+class Line(NamedTuple):
+    """A line of a file: the strategy, its sample, and all that is written of it."""
+
+    strategy: str
+    sample: Sample
+    document: Mapping[str, Any]
+
+
 class SampleFiles:
     """The files of one evaluation. Lines are written as tasks end, so a crash keeps them, and
     with `resume` the same evaluation goes on from them."""
@@ -96,10 +104,10 @@ class SampleFiles:
         with writing(self._directory, 0):
             written = path.read_bytes()
             lines = written.split(b"\n")[:-1]  # the last one was cut off, or is empty
-            read = [(line, *_read(path, place, line)) for place, line in enumerate(lines, 1)]
+            read = [(line, read_line(path, place, line)) for place, line in enumerate(lines, 1)]
             taken = [
                 (line, of, sample)
-                for line, of, sample in read
+                for line, (of, sample, _) in read
                 if of != strategy or not (retry_faults and sample.fault is not None)
             ]
             kept = b"".join(line + b"\n" for line, _, _ in taken)
@@ -162,11 +170,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return document
 
 
-def _read(path: Path, number: int, line: bytes) -> tuple[str, Sample]:
-    """The strategy and the sample of a line. Names that differ in little may share a file."""
+def read_line(path: Path, number: int, line: bytes) -> Line:
+    """What a line says: names that differ in little may share a file."""
     try:
         document = json.loads(line)
-        return document["strategy"], Sample.from_document(document)
+        return Line(document["strategy"], Sample.from_document(document), document)
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{path}, line {number}: expected a sample as podium eval run --output writes "
