@@ -16,7 +16,7 @@ from podium.errors import Unavailable, installing
 from podium.train import pools, preflight
 from podium.train.checkpoints import STATE_FILE
 from podium.train.recipe import Recipe
-from support.recipes import GRPO, LESSONS, TASK, write_recipe
+from support.recipes import EVOLVE, GRPO, LESSONS, TASK, write_recipe
 
 SMALL = GRPO.replace("model-7B", "model-1M")
 LORA_CONFIG: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
@@ -41,11 +41,12 @@ class Trainer:
 @pytest.fixture
 def trainer(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     trainer = Trainer()
-    for kind in ("sft", "grpo"):
+    for kind in ("sft", "grpo", "evolve"):
         module: Any = ModuleType(f"podium.train.{kind}")
         module.train = trainer.train
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(preflight, "PACKAGES", ())
+    monkeypatch.setattr(preflight, "EVOLUTION_PACKAGES", ())
     return trainer
 
 
@@ -71,6 +72,15 @@ def test_learning_by_example_has_a_trainer_of_its_own(
 ) -> None:
     assert podium("train", "sft", write_recipe(tmp_path, LESSONS)).code == 0
     assert [read.kind for read in trainer.trained] == ["sft"]
+
+
+def test_evolution_has_a_trainer_of_its_own(
+    podium: Podium, trainer: Trainer, tmp_path: Path
+) -> None:
+    ended = podium("train", "evolve", write_recipe(tmp_path, EVOLVE), "--steps", "3")
+    assert ended.code == 0
+    (read,) = trainer.trained
+    assert (read.kind, read.training.steps) == ("evolve", 3)
 
 
 def test_the_command_line_overrides_the_recipe(
@@ -193,6 +203,15 @@ def test_a_dry_run_tells_every_value_and_trains_nothing(
     assert not (recipe.parent / "out").exists()
 
 
+def test_a_dry_run_of_evolution_tells_candidates_and_runs(podium: Podium, tmp_path: Path) -> None:
+    ended = podium("train", "evolve", write_recipe(tmp_path, EVOLVE), "--dry-run")
+    lines = [line.split() for line in ended.out.splitlines()]
+    assert ["candidates", "32", "a", "step"] in lines
+    assert ["rollouts", "1,280"] in lines
+    assert ["worker", "calls", "3,840,", "at", "3", "a", "run"] in lines
+    assert not any(line[:1] == ["prompt.few_shot"] for line in lines)
+
+
 def test_a_dry_run_needs_none_of_the_training_packages(
     podium: Podium, recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +258,8 @@ def test_free_workers_are_said_to_be_free(podium: Podium) -> None:
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes").glob("*.toml")), ids=str)
 def test_every_recipe_that_comes_with_podium_can_be_tried_dry(podium: Podium, path: Path) -> None:
-    kind = "sft" if "\n[sft]" in path.read_text("utf-8") else "grpo"
+    tables = path.read_text("utf-8").splitlines()
+    (kind,) = {"sft", "grpo", "evolve"} & {table.strip("[]") for table in tables}
     document = podium("train", kind, path, "--dry-run", "--json").json
     assert document["estimate"]["steps"] > 0
 

@@ -42,6 +42,15 @@ learning_rate = 1e-3
 output = "out"
 """
 
+EVOLVE = f"""
+{GRPO.partition("[grpo]")[0]}
+[evolve]
+steps = 10
+questions = 4
+[run]
+output = "out"
+"""
+
 POOL = """
 [conductor]
 kind = "rules"

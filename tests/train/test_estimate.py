@@ -7,7 +7,7 @@ import pytest
 from podium.train.estimate import estimate
 from podium.train.pools import recipe_pool
 from podium.train.recipe import read_recipe
-from support.recipes import LESSONS, POOL, RECIPES, make_recipe
+from support.recipes import EVOLVE, LESSONS, POOL, RECIPES, make_recipe
 
 ASSUMED = ["estimate.steps=2.0", "estimate.input_tokens=1000", "estimate.output_tokens=100"]
 
@@ -69,6 +69,17 @@ def test_measurements_on_the_way_are_counted(tmp_path: Path) -> None:
 def test_rollouts_that_are_used_again_are_not_sampled_again(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, overrides=["grpo.num_iterations=2"])
     assert estimate(recipe, recipe_pool(recipe)).rollouts == 160
+
+
+def test_every_candidate_of_a_step_has_a_run_for_each_of_its_questions(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, EVOLVE, [*ASSUMED, "evolve.population=6"])
+    taken = estimate(recipe, recipe_pool(recipe))
+    assert (taken.steps, taken.questions, taken.candidates) == (10, 40, 6)
+    assert (taken.rollouts, taken.worker_calls) == (240, 480)
+    assert taken.conductor_tokens == 0
+    assert taken.usd == pytest.approx(480 * 0.003)
+    usual = make_recipe(tmp_path, EVOLVE, ASSUMED)
+    assert estimate(usual, recipe_pool(usual)).candidates == 32
 
 
 def test_learning_by_example_calls_nobody(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ def test_a_package_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.M
     monkeypatch.setattr(preflight, "PACKAGES", ("json", "no_such_package"))
     with pytest.raises(ConfigError, match=r"no_such_package .*\[train\]"):
         preflight.require_packages()
+    monkeypatch.setattr(preflight, "EVOLUTION_PACKAGES", ("json",))
+    preflight.require_packages("evolve")
     monkeypatch.setattr(preflight, "PACKAGES", ("json",))
     preflight.require_packages()
 

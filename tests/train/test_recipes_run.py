@@ -154,10 +154,28 @@ def test_the_papers_conductor(trained: Trained, name: str, settings: list[str]) 
     assert any(line["valid_rate"] > 0 for line in lines(output))
 
 
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("trinity", [*FIXTURES[:5], 'evolve.matrices=["model.layers.1.mlp.up_proj.weight"]']),
+        ("etudes-evolved", ["workers.max_tokens=2", "run.eval_every=2"]),
+    ],
+    ids=["trinity", "etudes"],
+)
+def test_a_coordinator_is_evolved(trained: Trained, name: str, settings: list[str]) -> None:
+    specialists = trained.specialists() if name == "etudes-evolved" else []
+    few = ("evolve.questions=2", "evolve.population=2", "evolve.turns=2")
+    output = trained.run("evolve", name, *few, *settings, *specialists)
+    assert is_finished(output)
+    assert (output / "coordinator" / "coordinator.json").exists()
+    assert [line["step"] for line in lines(output) if "mean_turns" in line] == [1, 2]
+
+
 def test_no_recipe_is_left_out() -> None:
     run = {"etudes-workers", "etudes-arithmetic", "etudes-practice", "etudes-warm-start"}
     run |= {"etudes", "etudes-further", "etudes-recursion"}
     run |= {"conductor-7b", "conductor-7b-recursion", "conductor-7b-random-pools"}
+    run |= {"trinity", "etudes-evolved"}
     assert {path.stem for path in RECIPES.glob("*.toml")} == run
     for name in run:
         read_recipe(RECIPES / f"{name}.toml")

@@ -1,7 +1,8 @@
 """`podium train`: a recipe in, a trained conductor or specialists out.
 
 Everything is checked before anything heavy is imported: the recipe, the machine, the workers,
-the tasks. The trainers themselves are `podium.train.sft` and `podium.train.grpo`.
+the tasks. The trainers themselves are `podium.train.sft`, `podium.train.grpo` and
+`podium.train.evolve`.
 """
 
 from __future__ import annotations
@@ -100,6 +101,22 @@ def grpo(
     """Teach a conductor by whether the answers of its plans were right."""
     said = [*(set_ or ()), *([] if ray is None else [f"run.ray={json_format.dumps(ray)}"])]
     read = _read("grpo", recipe, output, steps, seed, said)
+    _show(read, json=json) if dry_run else _train(read, resume=resume)
+
+
+@app.command()
+def evolve(
+    recipe: RecipeFile,
+    dry_run: DryRun = False,
+    json: Json = False,
+    resume: Resume = False,
+    output: Output = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    set_: Set = None,
+) -> None:
+    """Evolve a coordinator, which picks a worker and a role turn by turn, by its answers."""
+    read = _read("evolve", recipe, output, steps, seed, set_)
     _show(read, json=json) if dry_run else _train(read, resume=resume)
 
 
@@ -233,12 +250,12 @@ def _read(
 
 
 def _train(recipe: Recipe, *, resume: bool) -> None:
-    preflight.require_packages()
+    preflight.require_packages(recipe.kind)
     preflight.require_trackers(recipe)
     preflight.check_files(recipe)
     if processes.is_first():
         preflight.check_output(recipe, resume=resume)
-        if recipe.data.kind != "etudes" and recipe.kind == "grpo":
+        if recipe.data.kind != "etudes" and recipe.kind != "sft":
             problems(recipe)
         if recipe.pool.file is not None:
             asyncio.run(pools.check_pool(pools.pool_settings(recipe), os.environ))
@@ -267,7 +284,7 @@ def _how_to_go_on(recipe: Recipe) -> str:
 
 
 def _show(recipe: Recipe, *, json: bool) -> None:
-    pool = pools.recipe_pool(recipe) if recipe.kind == "grpo" and _has_pool(recipe) else None
+    pool = pools.recipe_pool(recipe) if recipe.kind != "sft" and _has_pool(recipe) else None
     missing = list(preflight.missing_files(recipe))
     taken = estimate(recipe, pool) if pool is not None or recipe.kind == "sft" else None
     disk = preflight.disk_bytes(recipe)
@@ -312,15 +329,18 @@ def _rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
     if recipe.kind == "sft":
         return [("steps", f"{taken.steps:,}"), ("examples", f"{taken.examples:,}")]
     assumed = recipe.estimate
+    plan, own = "plan", ("conductor output", f"at most {taken.conductor_tokens:,} tokens")
+    if recipe.kind == "evolve":
+        plan, own = "run", ("candidates", f"{taken.candidates:,} a step")
     return [
         ("steps", f"{taken.steps:,}"),
         ("questions", f"{taken.questions:,}"),
         ("rollouts", f"{taken.rollouts:,}"),
-        ("measurements", f"{taken.measured:,} plans"),
-        ("worker calls", f"{taken.worker_calls:,}, at {assumed.steps:g} a plan"),
+        ("measurements", f"{taken.measured:,} {plan}s"),
+        ("worker calls", f"{taken.worker_calls:,}, at {assumed.steps:g} a {plan}"),
         ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
         ("worker output", f"{taken.worker_output_tokens:,} tokens, at {assumed.output_tokens:,}"),
-        ("conductor output", f"at most {taken.conductor_tokens:,} tokens"),
+        own,
         ("cost", _cost(taken)),
     ]
 

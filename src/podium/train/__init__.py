@@ -16,6 +16,8 @@ The trainings:
 
     sft, examples, recital     learning by example: adapters side by side, or a whole model
     grpo, policy, rollouts     learning from reward, on TRL's trainer and our own engine
+    evolve, evolution          learning from reward by evolution, and the search by itself
+    candidates, turns          coordinators on trial, and what their runs showed
     cast, references           the workers, and what they reach without a conductor
     shared_prompts, precision  how a model is computed with
     logbook, callbacks         what is written down as it goes

@@ -27,12 +27,15 @@ STEPS: Final = "steps/"
 SHARED: Final[Mapping[str, tuple[str, float | None]]] = {
     "reward": ("reward", None),
     "accuracy": ("accuracy", 1.0),
+    "best_candidate": ("accuracy of a step's best candidate", 1.0),
     "accuracy_given_valid": ("accuracy given a valid plan", 1.0),
     "valid_rate": ("share of valid plans", 1.0),
     "everyday": ("share of everyday questions left alone", 1.0),
     "regret": ("regret against the best worker", None),
     "ceiling_gap": ("gap to ideal plans", None),
     "mean_steps": ("mean steps of a plan", None),
+    "mean_turns": ("mean turns of a run", None),
+    "sigma": ("how far candidates lie apart, sigma", None),
     "entropy_bits": ("worker entropy, bits", None),
     "groups_with_spread": ("share of groups with spread", 1.0),
     "mean_tokens": ("mean tokens of a completion", None),
@@ -45,6 +48,7 @@ ONE_EACH: Final[Mapping[str, str]] = {
     f"{HELD_OUT}accuracy/": "held-out accuracy by kind",
     "accuracy/": "accuracy by kind",
     STEPS: "share of plans by their steps",
+    "role/": "share of turns by role",
     "recited/": "accuracy of recitals",
 }
 """What has many lines, all of them shares: the beginning of their names, and the title."""

@@ -8,20 +8,27 @@ unknown. Replies that are kept and used again cost less than this.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from podium.pool import Pool, WorkerProfile
-from podium.train.method import GrpoTable, SftTable
+from podium.train.method import EvolveTable, GrpoTable, SftTable
 from podium.train.pools import wants_references
 from podium.train.recipe import Recipe
 from podium.usage import Usage
+
+USUAL_POPULATION: Final = 32
+"""The candidates of a step of evolution, where a recipe leaves their number to how many parameters
+there are: so many for the paper's 10,240, and between 30 and 34 for half or twice of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """The sums over a whole training.
 
-    `examples` are those of `sft`; everything from `rollouts` on is 0 there. `conductor_tokens`
+    `examples` are those of `sft`; everything from `rollouts` on is 0 there. `candidates` are those
+    of a step of evolution, where each has a rollout for every question. `conductor_tokens`
     is the most that plans can have. `usd` is None where the price of some worker is unknown:
     those are `unpriced`, and `usd_known` is for the calls to the others. `usd_most` is what it
     would be if the dearest of these got every call.
@@ -30,6 +37,7 @@ class Estimate:
     steps: int
     examples: int = 0
     questions: int = 0
+    candidates: int = 0
     rollouts: int = 0
     measured: int = 0
     worker_calls: int = 0
@@ -43,7 +51,7 @@ class Estimate:
 
 
 def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
-    """What the recipe would take over the workers of that pool, which `grpo` needs."""
+    """What the recipe would take over the workers of that pool; only `sft` needs none."""
     match recipe.training:
         case SftTable() as sft:
             examples = sft.steps * sft.batch * max(1, len(sft.adapters))
@@ -51,29 +59,60 @@ def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
         case GrpoTable() as grpo:
             assert pool is not None, "plans are carried out by somebody"
             return _of_grpo(recipe, grpo, pool)
+        case EvolveTable() as evolve:
+            assert pool is not None, "a coordinator leads somebody"
+            return _of_evolve(recipe, evolve, pool)
 
 
 def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
-    assumed, every = recipe.estimate, recipe.run.eval_every
     questions = grpo.steps * grpo.questions // grpo.num_iterations
-    rollouts = questions * grpo.rollouts
-    measured = grpo.steps // every * recipe.run.eval_tasks if every else 0
+    rollouts, measured = questions * grpo.rollouts, _measured(recipe)
     workers = [worker for worker in pool if recipe.prompt.one_worker in (None, worker.name)]
-    calls = round((rollouts + measured) * assumed.steps)
+    calls = round((rollouts + measured) * recipe.estimate.steps)
     if wants_references(recipe, pool):
         calls += recipe.run.eval_tasks * len(workers)
-    costs = [_cost_of_a_call(recipe, worker) for worker in workers]
-    known = [cost for cost in costs if cost is not None]
-    usd_known = calls * sum(known) / len(workers)
-    return Estimate(
+    return replace(
+        _called(recipe, workers, calls),
         steps=grpo.steps,
         questions=questions,
         rollouts=rollouts,
         measured=measured,
+        conductor_tokens=(rollouts + measured) * grpo.max_completion_tokens,
+    )
+
+
+def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
+    questions = evolve.steps * evolve.questions
+    candidates = evolve.population or USUAL_POPULATION
+    rollouts, measured = questions * candidates, _measured(recipe)
+    calls = round((rollouts + measured) * recipe.estimate.steps)
+    return replace(
+        _called(recipe, list(pool), calls),
+        steps=evolve.steps,
+        questions=questions,
+        candidates=candidates,
+        rollouts=rollouts,
+        measured=measured,
+    )
+
+
+def _measured(recipe: Recipe) -> int:
+    """How many questions are asked to measure progress, over the whole training."""
+    every = recipe.run.eval_every
+    return recipe.training.steps // every * recipe.run.eval_tasks if every else 0
+
+
+def _called(recipe: Recipe, workers: Sequence[WorkerProfile], calls: int) -> Estimate:
+    """What so many calls to these workers come to."""
+    assumed = recipe.estimate
+    costs = [_cost_of_a_call(recipe, worker) for worker in workers]
+    known = [cost for cost in costs if cost is not None]
+    usd_known = calls * sum(known) / len(workers)
+    return Estimate(
+        steps=0,
         worker_calls=calls,
         worker_input_tokens=calls * assumed.input_tokens,
         worker_output_tokens=calls * assumed.output_tokens,
-        conductor_tokens=(rollouts + measured) * grpo.max_completion_tokens,
         usd=usd_known if len(known) == len(workers) else None,
         usd_known=usd_known,
         usd_most=calls * max(known, default=0.0),

@@ -54,8 +54,9 @@ Fits = Callable[[Exercise], bool]
 def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exercise]:
     """One exercise for every question of every step, in the order of the recipe's curriculum.
     Those that do not fit are left out, and the next ones take their places."""
-    assert recipe.grpo is not None, "only learning from reward has exercises"
-    count = recipe.grpo.steps * recipe.grpo.questions
+    training = recipe.grpo or recipe.evolve
+    assert training is not None, "only learning from reward has exercises"
+    count = training.steps * training.questions
     if recipe.data.kind == "etudes":
         return list(_etudes(recipe, fits))
     rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
@@ -117,12 +118,13 @@ def _fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]
 
 def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
     """Études stage by stage, until all steps have theirs."""
-    assert recipe.grpo is not None
-    data, questions = recipe.data.etudes, recipe.grpo.questions
+    training = recipe.grpo or recipe.evolve
+    assert training is not None
+    data, questions = recipe.data.etudes, training.questions
     make = partial(
         training_situations,
         models=dict.fromkeys(recipe.pool.roles, ""),
-        everyday_share=data.everyday_share,
+        everyday_share=data.everyday_share if recipe.grpo is not None else 0.0,  # graded by plans
         later_share=data.later_round_share,
         drop=recipe.pool.drop,
         keep_needed=recipe.pool.keep_needed,
@@ -133,7 +135,7 @@ def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
         (stage.steps, {EtudeShape(name): weight for name, weight in stage.shapes.items()})
         for stage in data.stage
     ] or [(None, USUAL)]
-    left = recipe.grpo.steps
+    left = training.steps
     for number, (steps, shapes) in enumerate(stages):
         practices = make(recipe.run.seed * 100 + number, shapes)
         drawn = (

@@ -2,7 +2,7 @@
 and words for whoever watches.
 
     metrics.jsonl        one line a step, and one for every measurement
-    samples.jsonl        plans of every step, the best and the worst
+    samples.jsonl        plans, or runs, of every step: some of the best and of the worst
     summary.json         how far it came: steps, minutes, rollouts a second
 
 Of several processes that train together only the first has a logbook that anybody reads. A
@@ -25,8 +25,9 @@ from rich.console import Console
 
 from podium.files import write_whole
 from podium.train import processes
-from podium.train.diagnostics import StepDiagnostics, Watch
+from podium.train.diagnostics import MANY_DROPPED, StepDiagnostics, Watch
 from podium.train.recipe import Recipe
+from podium.train.turns import TurnDiagnostics
 
 if TYPE_CHECKING:
     from podium.train.recital import Recital
@@ -56,8 +57,8 @@ class Logbook:
         self._began = time.monotonic()
         self._step_began = self._began
         self._spent: dict[str, float] = {}
-        self._seen: StepDiagnostics | None = None
-        self._found = 0
+        self._seen: StepDiagnostics | TurnDiagnostics | None = None
+        self._more: dict[str, float] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -83,11 +84,19 @@ class Logbook:
     def step(self, seen: StepDiagnostics, *, found: int = 0) -> None:
         """What the rollouts of the current step showed, and for how many questions only exploring
         found a plan that was right."""
-        self._seen = seen
-        self._found = found
-        self._rollouts += seen.rollouts
+        self._see(seen)
+        self._more = {"found_by_exploring": found}
         for words in self._watch.see(seen):
             self.warn(words)
+
+    def tried(self, seen: TurnDiagnostics) -> None:
+        """What the candidates of the current step came to, where a coordinator is evolved."""
+        self._see(seen)
+        if seen.dropped >= MANY_DROPPED:
+            self.warn(
+                f"{seen.dropped:.0%} of the runs say nothing, for workers failed; most: "
+                f"{seen.dropped_for}"
+            )
 
     def warn(self, words: str) -> None:
         """Tell whoever watches."""
@@ -109,12 +118,13 @@ class Logbook:
                 "seconds": round(seconds, 3),
                 **parts,
                 **_rounded(seen.as_metrics()),
-                "found_by_exploring": self._found,
+                **self._more,
             },
         )
         for sample in seen.samples:
             self._write(self._samples, {"step": step, **asdict(sample)})
-        self._say(step, seconds, seen)
+        told = _told(seen) if isinstance(seen, StepDiagnostics) else str(seen)
+        self._print(f"step {step}/{self._steps_in_all} {seconds:.1f} s  {told}")
         self._summarise(step)
 
     def note(self, words: str) -> None:
@@ -122,7 +132,13 @@ class Logbook:
         self._print(words)
         self._step_began = time.monotonic()
 
-    def measured(self, step: int, seen: StepDiagnostics, *, everyday: float | None = None) -> None:
+    def measured(
+        self,
+        step: int,
+        seen: StepDiagnostics | TurnDiagnostics,
+        *,
+        everyday: float | None = None,
+    ) -> None:
         """What a measurement on held-out exercises showed, and which share of everyday questions
         was left alone, where those were asked too."""
         metrics = seen.as_metrics()
@@ -165,6 +181,10 @@ class Logbook:
             f"--resume goes on from there"
         )
 
+    def _see(self, seen: StepDiagnostics | TurnDiagnostics) -> None:
+        self._seen = seen
+        self._rollouts += seen.rollouts
+
     def finish(self, more: Mapping[str, float]) -> None:
         """The training is over."""
         self._summarise(self._steps_in_all, finished=True, **more)
@@ -183,22 +203,6 @@ class Logbook:
         }
         write_whole(self._output / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
-    def _say(self, step: int, seconds: float, seen: StepDiagnostics) -> None:
-        name, share = seen.largest_worker
-        asked = (
-            f"entropy {seen.entropy_bits:.2f} bits (most: {name} {share:.0%})"
-            if seen.entropy_bits is not None
-            else "nobody was asked"
-        )
-        self._print(
-            f"step {step}/{self._steps_in_all} {seconds:.1f} s  "
-            f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
-            f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
-            f"spread {seen.groups_with_spread or 0.0:.2f}  "
-            f"{asked}  "
-            f"tokens {seen.mean_tokens:.0f}"
-        )
-
     def _print(self, words: str, style: str | None = None) -> None:
         self._console.print(words, style=style, markup=False, highlight=False, soft_wrap=True)
 
@@ -214,6 +218,23 @@ class Logbook:
     def _write(self, file: IO[str], line: Mapping[str, Any]) -> None:
         file.write(json.dumps(line, ensure_ascii=False) + "\n")
         file.flush()
+
+
+def _told(seen: StepDiagnostics) -> str:
+    """What plans showed, in a line."""
+    name, share = seen.largest_worker
+    asked = (
+        f"entropy {seen.entropy_bits:.2f} bits (most: {name} {share:.0%})"
+        if seen.entropy_bits is not None
+        else "nobody was asked"
+    )
+    return (
+        f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
+        f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
+        f"spread {seen.groups_with_spread or 0.0:.2f}  "
+        f"{asked}  "
+        f"tokens {seen.mean_tokens:.0f}"
+    )
 
 
 def _summary(output: Path) -> dict[str, Any]:

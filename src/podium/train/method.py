@@ -1,5 +1,5 @@
-"""The tables of a recipe that say how the model learns, by example or from reward, and how the
-training is run. Needs no torch.
+"""The tables of a recipe that say how the model learns, by example, from reward or by evolution,
+and how the training is run. Needs no torch.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from podium.catalogue.entries import Table
+from podium.conductor.evolved.description import TURNS, Token
 from podium.config.values import Count, Name
 from podium.train.schema import Names, Positive, Share, Temperature, Weight
 
 Schedule = Literal["cosine", "linear", "constant"]
 Scale = Literal["group", "batch", "none"]
 Log = Literal["jsonl", "tensorboard", "wandb"]
+Method = Literal["cma-es", "random"]
 
 
 class OptimiserTable(Table):
@@ -106,6 +108,43 @@ class GrpoTable(OptimiserTable):
     )
 
 
+class EvolveTable(Table):
+    """Learning from reward by evolution, a coordinator of few parameters over a model that stays as
+    it is: `podium train evolve`. A reward is 1 for a right answer and 0 for a wrong one."""
+
+    steps: Count = Field(description="how often all candidates are tried, and others made of them")
+    questions: Count = Field(
+        default=16,
+        description="questions a step, the same for all candidates, each of which has a run for "
+        "every one of them",
+    )
+    population: Annotated[int, Field(ge=2)] | None = Field(
+        default=None,
+        description="candidates a step; left out: ⌈4 + 3 ln n⌉, where n is how many parameters are "
+        "trained",
+    )
+    sigma: Positive = Field(default=0.03, description="how far around the start it looks at first")
+    method: Method = Field(
+        default="cma-es",
+        description="`cma-es`: separable CMA-ES; `random`: as many candidates around the start, of "
+        "which the best is kept",
+    )
+    turns: Count = Field(default=TURNS, description="the most turns of a run")
+    roles: bool = Field(
+        default=True,
+        description="a thinker, a worker or a verifier each turn; off: nothing but workers",
+    )
+    token: Token = Field(
+        default="penultimate", description="the token of the transcript whose hidden state is read"
+    )
+    matrices: tuple[Name, ...] = Field(
+        default=(),
+        strict=False,
+        description="the matrices of the model whose singular values are scaled, by their names, "
+        "such as `model.layers.26.mlp.up_proj.weight`; the scales are trained with the head",
+    )
+
+
 class RunTable(Table):
     """How the training itself is run."""
 
@@ -145,6 +184,6 @@ class RunTable(Table):
 class EstimateTable(Table):
     """What `--dry-run` assumes of a plan where nobody can know."""
 
-    steps: Positive = Field(default=3.0, description="worker calls of a plan, on average")
+    steps: Positive = Field(default=3.0, description="worker calls of a plan or run, on average")
     input_tokens: Count = Field(default=900, description="tokens that a worker reads in a call")
     output_tokens: Count = Field(default=600, description="tokens that it replies with")

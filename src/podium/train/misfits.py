@@ -16,7 +16,7 @@ from podium.train.schema import DataTable, RecursionTable
 if TYPE_CHECKING:
     from podium.train.recipe import Recipe
 
-Kind = Literal["sft", "grpo"]
+Kind = Literal["sft", "grpo", "evolve"]
 
 ONLY_GRPO: Final = ("reward", "workers", "recursion", "estimate")
 """Tables without effect where no plan is carried out."""
@@ -51,10 +51,22 @@ ETUDE_KEYS: Final = {
 and learning from reward."""
 
 
+NOT_FOR_EVOLUTION: Final = (
+    *("prompt", "reward", "recursion"),
+    *("model.adapter", "model.adapters", "model.lora", "model.dtype"),
+    "model.gradient_checkpointing",
+    *("pool.subset", "pool.shuffle", "pool.drop", "pool.keep_needed"),
+    *("data.etudes.everyday_share", "data.etudes.later_round_share"),
+    *("run.save_every", "run.eval_temperature", "run.references", "run.ray", "run.log"),
+)
+"""What has no effect where a coordinator is evolved: it writes no plans, every question has the
+whole pool, and every step leaves a checkpoint."""
+
+
 def misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
     """What is wrong with the tables beside each other."""
-    if (recipe.sft is None) == (recipe.grpo is None):
-        yield "a recipe has either an [sft] table or a [grpo] table, and says so how it trains"
+    if [recipe.sft, recipe.grpo, recipe.evolve].count(None) != 2:
+        yield "a recipe has one of the tables [sft], [grpo] and [evolve], and says so how it trains"
         return
     if kind is not None and recipe.kind != kind:
         yield f"this is a recipe for podium train {recipe.kind}: it has no [{kind}] table"
@@ -71,7 +83,9 @@ def misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
     yield from _data_misfits(recipe.data)
     if recipe.sft is not None:
         yield from _sft_misfits(recipe, recipe.sft)
-    elif recipe.grpo is not None:
+    else:
+        yield from _reward_misfits(recipe)
+    if recipe.grpo is not None:
         yield from _grpo_misfits(recipe, recipe.grpo)
     try:
         recipe.reward.reward()
@@ -96,6 +110,8 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
         unused = described if teach == "openings" else ["prompt", "pool"]
         yield from ((key, "with [sft]") for key in (*ONLY_GRPO, "run.ray", *unused))
         return
+    if recipe.evolve is not None:
+        yield from ((key, "with [evolve]") for key in NOT_FOR_EVOLUTION)
     if recipe.grpo is not None and recipe.grpo.max_tokens is not None:
         yield "grpo.micro_batch", "with grpo.max_tokens"
     pool = recipe.pool
@@ -139,14 +155,30 @@ def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
             yield "openings have no names for workers; write prompt.mask_names = true"
 
 
-def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
-    pool = recipe.pool
+def _reward_misfits(recipe: Recipe) -> Iterator[str]:
+    """What is wrong where somebody is led, and learned from whether answers were right."""
+    pool, training = recipe.pool, recipe.training
     if [pool.file is not None, bool(pool.adapters), pool.oracle].count(True) != 1:
         yield "[pool] needs one of these: a file, the études' workers as adapters, or oracle = true"
     if pool.roles and recipe.data.kind != "etudes":
         yield 'pool.adapters and pool.oracle are for the études; they need data.kind = "etudes"'
     if pool.subset is not None and pool.subset.smallest > pool.subset.largest:
         yield f"pool.subset.smallest is {pool.subset.smallest}, above largest"
+    stages = recipe.data.etudes.stage
+    lasting = sum(stage.steps or training.steps for stage in stages)
+    if stages and lasting < training.steps:
+        yield (
+            f"data.etudes.stage: the stages last {lasting} steps, and {recipe.kind}.steps is "
+            f"{training.steps}; leave out the steps of the last one"
+        )
+    if recipe.run.eval_every and recipe.data.kind in ("file", "suite"):
+        yield (
+            f'run.eval_every is {recipe.run.eval_every}, but with data.kind = "{recipe.data.kind}" '
+            f"every task is trained on and none is held out; drop it, and use podium eval run"
+        )
+
+
+def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
     if grpo.micro_batch is not None and (grpo.questions * grpo.rollouts) % grpo.micro_batch:
         yield (
             f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
@@ -168,18 +200,6 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
         yield (
             "grpo.beta needs model.base a second time, unchanged, and trainers cannot read that "
             "from GGUF; train an adapter ([model.lora]), or name the directory of the model"
-        )
-    stages = recipe.data.etudes.stage
-    lasting = sum(stage.steps or grpo.steps for stage in stages)
-    if stages and lasting < grpo.steps:
-        yield (
-            f"data.etudes.stage: the stages last {lasting} steps, and grpo.steps is {grpo.steps}; "
-            f"leave out the steps of the last one"
-        )
-    if recipe.run.eval_every and recipe.data.kind in ("file", "suite"):
-        yield (
-            f'run.eval_every is {recipe.run.eval_every}, but with data.kind = "{recipe.data.kind}" '
-            f"every task is trained on and none is held out; drop it, and use podium eval run"
         )
     yield from _ablation_misfits(recipe)
     if recipe.recursion is not None:

@@ -20,13 +20,15 @@ from podium.files import full, write_whole, writing
 from podium.local.adapter_files import read_config
 from podium.local.sources import source
 from podium.train.checkpoints import last_checkpoint
-from podium.train.misfits import idle_keys
+from podium.train.misfits import Kind, idle_keys
 from podium.train.recipe import NOT_THE_RECIPE, Recipe, is_path
 
 RECIPE_FILE: Final = "recipe.json"
 """Lies in the directory of a training, and says whose it is."""
 
 PACKAGES: Final = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "safetensors")
+EVOLUTION_PACKAGES: Final = ("torch", "transformers", "gguf", "safetensors", "cmaes")
+"""What evolution needs, which has no trainer beneath it."""
 
 TRACKERS: Final[dict[str, tuple[str, ...]]] = {
     "tensorboard": ("tensorboard", "tensorboardX"),
@@ -44,9 +46,10 @@ UNKNOWN_PARAMETERS: Final = 1_000_000_000
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s?([BbMm])(?![A-Za-z0-9])")
 
 
-def require_packages() -> None:
-    """Refuse to begin without what training needs."""
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+def require_packages(kind: Kind | None = None) -> None:
+    """Refuse to begin without what training in that way needs."""
+    needed = EVOLUTION_PACKAGES if kind == "evolve" else PACKAGES
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
             f"training needs the extra train, and {', '.join(missing)} cannot be found; "
@@ -148,12 +151,14 @@ def has_checkpoint(output: Path) -> bool:
 
 def disk_bytes(recipe: Recipe) -> int:
     """About what the training writes at most: replies that are kept, and checkpoints."""
+    kept = recipe.run.cache_mb * 1_000_000 if recipe.kind != "sft" else 0
+    if recipe.kind == "evolve":
+        return kept  # a checkpoint is as small as the coordinator
     parameters = float(_parameters(recipe.model.base))
     if recipe.model.lora is not None:
         adapters = len(recipe.sft.adapters) if recipe.sft and recipe.sft.adapters else 1
         parameters *= min(1.0, ADAPTED_A_RANK * recipe.model.lora.rank) * adapters
     checkpoints = parameters * BYTES_A_PARAMETER * (recipe.run.keep + 1)
-    kept = recipe.run.cache_mb * 1_000_000 if recipe.kind == "grpo" else 0
     return int(checkpoints) + kept
 
 

@@ -23,7 +23,7 @@ from podium.catalogue.entries import Table
 from podium.config.files import read_tables
 from podium.config.problems import form_problem
 from podium.errors import ConfigError
-from podium.train.method import EstimateTable, GrpoTable, RunTable, SftTable
+from podium.train.method import EstimateTable, EvolveTable, GrpoTable, RunTable, SftTable
 from podium.train.misfits import Kind, misfits, unknown_names
 from podium.train.schema import (
     DataTable,
@@ -52,6 +52,7 @@ class Recipe(Table):
     data: DataTable
     sft: SftTable | None = Field(default=None)
     grpo: GrpoTable | None = Field(default=None)
+    evolve: EvolveTable | None = Field(default=None)
     pool: PoolTable = PoolTable()
     prompt: PromptTable = PromptTable()
     reward: RewardTable = RewardTable()
@@ -63,12 +64,14 @@ class Recipe(Table):
     @property
     def kind(self) -> Kind:
         """Which way of training it is for."""
+        if self.evolve is not None:
+            return "evolve"
         return "sft" if self.sft is not None else "grpo"
 
     @property
-    def training(self) -> SftTable | GrpoTable:
+    def training(self) -> SftTable | GrpoTable | EvolveTable:
         """The table of that way of training."""
-        training = self.sft or self.grpo
+        training = self.sft or self.grpo or self.evolve
         assert training is not None, "checked as it was read"
         return training
 
@@ -87,6 +90,8 @@ class Recipe(Table):
         """The same for two recipes that teach the same in the same way, on whatever machine."""
         elsewhere = self._with_paths(lambda path: Path(path).name)
         values = elsewhere.model_dump(exclude=NOT_THE_RECIPE)  # type: ignore[arg-type]
+        if self.evolve is None:
+            del values["evolve"]  # what began before there was such a table still goes on
         text = json.dumps(values, sort_keys=True, default=sorted)  # sets have no order
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -187,10 +187,10 @@ class Scorer:
             )
         )
         done = run.rounds[-1]
-        fault = _fault(done)
+        failed = fault(done)
         cost = self.reward.cost_of(done.steps)
-        if fault or cost is None:
-            problem = fault or "a worker did not say what it used, and this reward counts it"
+        if failed or cost is None:
+            problem = failed or "a worker did not say what it used, and this reward counts it"
             return Score(None, {}, run, workflow, True, False, problem, task.question, text)
         right = run.answer is not None and await task.grader(run.answer)
         reached = 0.0 if right else await self._reached(task, done)
@@ -263,7 +263,7 @@ def _refuse_conductors(pool: Pool) -> None:
             )
 
 
-def _fault(round_: Round) -> str:
+def fault(round_: Round) -> str:
     """What a worker must mend before the round's plan can be judged, in words; or nothing.
 
     A worker that was asked again and answered is no fault, so only its last call counts.

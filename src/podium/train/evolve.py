@@ -1,0 +1,240 @@
+"""Learning from reward by evolution: a coordinator of few parameters over a model that stays as it
+is.
+
+A step asks the search (`podium.train.evolution`) for candidates, has each of them lead the workers
+through the step's questions (`podium.train.candidates`), and tells it which share of the answers
+was right. There is no gradient, so nothing needs to know how an answer came about.
+
+Every step leaves a checkpoint: the coordinator so far, and what each candidate of every step has
+earned, from which the search is brought to where it was. A training that was killed goes on so, and
+comes to the same end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Final
+
+import numpy as np
+
+from podium.conductor.evolved.coordinator import Coordinator
+from podium.conductor.evolved.description import ROLES, Description
+from podium.errors import ConfigError, Unavailable
+from podium.files import whole_directory, write_whole
+from podium.local.reading import HiddenReader
+from podium.providers import Http
+from podium.task import Task
+from podium.train.candidates import Candidates, Readings, earned
+from podium.train.cast import Cast, make_cast
+from podium.train.checkpoints import (
+    DIRECTORY,
+    STATE_FILE,
+    Checkpoint,
+    last_checkpoint,
+    on_a_disk_that_may_be_full,
+)
+from podium.train.evolution import begin, usual_population
+from podium.train.exercises import exercises, held_out_exercises
+from podium.train.logbook import Logbook
+from podium.train.method import EvolveTable
+from podium.train.recipe import Recipe
+from podium.train.turns import Trial, seen_in
+
+COORDINATOR: Final = "coordinator"
+"""The directory below the output in which the coordinator lies that was found."""
+
+
+def train(recipe: Recipe, *, resume: bool = False) -> None:
+    """Evolve the recipe's coordinator, from the beginning or from its last checkpoint."""
+    begun = last_checkpoint(recipe.output) if resume else None
+    with (
+        on_a_disk_that_may_be_full(recipe.output),
+        Logbook(recipe, after=begun.step if begun else 0) as logbook,
+    ):
+        asyncio.run(_train(recipe, logbook, begun))
+
+
+async def _train(recipe: Recipe, logbook: Logbook, begun: Checkpoint | None) -> None:
+    """Evolve, with everything on one event loop, where the workers live."""
+    cast = make_cast(recipe, Http())
+    try:
+        evolve = recipe.evolve
+        assert evolve is not None, "checked as it was read"
+        reader = HiddenReader(recipe.model.base, token=evolve.token)
+        try:
+            blank = Coordinator.blank(await _described(recipe, evolve, cast, reader))
+            evolution = _Evolution(recipe, evolve, cast, reader, blank, logbook)
+            if begun is not None:
+                evolution.go_on_from(begun)
+            if await evolution.all_steps():
+                evolution.coordinator.save(recipe.output / COORDINATOR)
+                logbook.finish({"parameters": blank.described.size, **_kept(cast)})
+            else:
+                logbook.stopped(evolution.step)
+        finally:
+            await reader.close()
+    finally:
+        await cast.close()
+
+
+async def _described(
+    recipe: Recipe, evolve: EvolveTable, cast: Cast, reader: HiddenReader
+) -> Description:
+    """What the coordinator is to be, all but its numbers."""
+    shape = await reader.shape(evolve.matrices)
+    return Description(
+        workers=tuple(worker.profile.name for worker in cast.workers),
+        models=tuple(worker.profile.model for worker in cast.workers),
+        base=recipe.model.base,
+        width=shape.width,
+        roles=ROLES if evolve.roles else (),
+        token=evolve.token,
+        matrices=evolve.matrices,
+        ranks=shape.ranks,
+        turns=evolve.turns,
+    )
+
+
+def _kept(cast: Cast) -> dict[str, float]:
+    if cast.cache is None:
+        return {}
+    return {"cache_hits": cast.cache.hits, "cache_misses": cast.cache.misses}
+
+
+class _Evolution:
+    """The search, the questions, and how far it has come."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        evolve: EvolveTable,
+        cast: Cast,
+        reader: HiddenReader,
+        blank: Coordinator,
+        logbook: Logbook,
+    ) -> None:
+        self._recipe = recipe
+        self._evolve = evolve
+        self._logbook = logbook
+        self._reader = reader
+        self._blank = blank
+        self._candidates = Candidates(cast.workers, cast.pool, turns=evolve.turns)
+        self._tasks = [exercise.task for exercise in exercises(recipe, cast.pool)]
+        self._held_out = (
+            [exercise.task for exercise in held_out_exercises(recipe, cast.pool)]
+            if recipe.run.eval_every
+            else []
+        )
+        self._seed = recipe.run.seed % 2**32
+        self._search = begin(
+            evolve.method,
+            blank.parameters.astype(np.float64),
+            sigma=evolve.sigma,
+            population=evolve.population or usual_population(blank.described.size),
+            seed=self._seed,
+        )
+        self._rewards: list[list[float]] = []
+
+    @property
+    def step(self) -> int:
+        """How many steps are behind it."""
+        return len(self._rewards)
+
+    @property
+    def coordinator(self) -> Coordinator:
+        """The best that is known by now."""
+        return self._blank.with_parameters(self._search.found)
+
+    def go_on_from(self, begun: Checkpoint) -> None:
+        """Bring the search to where it was, by telling it all that it was told before."""
+        kept = json.loads((begun.path / STATE_FILE).read_text("utf-8"))
+        for rewards in kept["rewards"]:
+            self._search.ask()
+            self._tell(rewards)
+        was = Coordinator.load(begun.path / COORDINATOR)
+        if not np.allclose(was.parameters, self.coordinator.parameters, rtol=1e-3, atol=1e-6):
+            raise ConfigError(
+                f"{begun.path}: the search comes to other parameters now than it had come to then; "
+                f"install the versions of cmaes and numpy that it began with, or begin anew in "
+                f"another directory with --output"
+            )
+
+    async def all_steps(self) -> bool:
+        """Go on to the last step; False where the recipe's minutes were over before."""
+        minutes = self._recipe.run.minutes
+        while self.step < self._evolve.steps:
+            await self._one_step()
+            is_over = minutes is not None and self._logbook.seconds > minutes * 60
+            if is_over and self.step < self._evolve.steps:
+                return False
+        return True
+
+    async def _one_step(self) -> None:
+        number, questions = self.step + 1, self._evolve.questions
+        tasks = self._tasks[self.step * questions : number * questions]
+        candidates = [self._blank.with_parameters(vector) for vector in self._search.ask()]
+        trials = await self._try_out(candidates, tasks, seed=(self._seed, number))
+        rewards = rewards_of(trials)
+        self._logbook.tried(
+            seen_in(
+                [trial for own in trials for trial in own],
+                best=max(rewards),
+                sigma=self._search.sigma,
+            )
+        )
+        self._tell(rewards)
+        self._keep()
+        self._logbook.updated(self.step)
+        every = self._recipe.run.eval_every
+        if every and self.step % every == 0:
+            (measured,) = await self._try_out([self.coordinator], self._held_out)
+            self._logbook.measured(self.step, seen_in(measured))
+
+    async def _try_out(
+        self,
+        coordinators: Sequence[Coordinator],
+        tasks: Sequence[Task],
+        seed: Sequence[int] | None = None,
+    ) -> list[list[Trial]]:
+        """The runs of each. Where no matrix is scaled, all share what was read."""
+        readings = Readings(self._reader)
+        readers = [
+            Readings(self._reader.with_scales(self._evolve.matrices, coordinator.scales))
+            if self._evolve.matrices
+            else readings
+            for coordinator in coordinators
+        ]
+        tried = list(zip(coordinators, readers, strict=True))
+        return await self._candidates.try_out(tried, tasks, seed=seed)
+
+    def _tell(self, rewards: Sequence[float]) -> None:
+        self._search.tell(rewards)
+        self._rewards.append(list(rewards))
+
+    def _keep(self) -> None:
+        """Write the checkpoint of the step that is over, and drop the oldest one too many."""
+        place = self._recipe.output / DIRECTORY
+        with whole_directory(place / f"checkpoint-{self.step}") as draft:
+            self.coordinator.save(draft / COORDINATOR)
+            state = {"step": self.step, "rewards": self._rewards}
+            write_whole(draft / STATE_FILE, json.dumps(state) + "\n")
+        too_old = self.step - self._recipe.run.keep
+        shutil.rmtree(place / f"checkpoint-{too_old}", ignore_errors=True)
+
+
+def rewards_of(trials: Sequence[Sequence[Trial]]) -> list[float]:
+    """What each candidate earned. One whose every run failed by a worker's fault says nothing, and
+    counts as much as the others do on average."""
+    found = [earned(own) for own in trials]
+    known = [reward for reward in found if reward is not None]
+    if not known:
+        why = next((trial.fault for own in trials for trial in own), "there are no runs")
+        raise Unavailable(
+            f"no run of this step says anything, for workers failed in all of them: {why}; mend "
+            f"that, then go on by --resume"
+        )
+    return [fmean(known) if reward is None else reward for reward in found]
