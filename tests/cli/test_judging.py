@@ -27,6 +27,7 @@ def test_a_person_says_what_they_think_and_withdraws_it(podium: Podium, asked: s
     assert (again.code, "nobody has said" in again.complaint) == (2, True)
     assert podium("runs", "feedback", asked, "1", "--withdraw").code == 2
     assert podium("runs", "feedback", asked, "2").code == 2
+    assert podium("runs", "feedback", asked, "--answer", "43").code == 2
 
 
 def test_runs_are_graded_by_a_file_of_tasks(podium: Podium, asked: str) -> None:

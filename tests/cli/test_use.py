@@ -89,6 +89,12 @@ def test_an_evaluation_gives_the_router_what_each_worker_earned(
     }
 
 
+def test_a_person_who_knows_better_makes_a_task(podium: Podium, judged: str) -> None:
+    podium("runs", "feedback", judged, "0", "--answer", "43")
+    podium("train", "data", "--from-runs", "--tasks", "tasks.jsonl")
+    assert [(each["answer"], each["grader"]) for each in lines("tasks.jsonl")] == [("43", "short")]
+
+
 def test_a_line_is_a_line_whatever_is_asked(podium: Podium, make_pool: MakePool) -> None:
     question = "One\u2028two\x85three\nfour?"
     run = podium("ask", "--json", "--pool", make_pool(), "--tier", "mini", question).json["run_id"]

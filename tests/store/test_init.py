@@ -45,6 +45,7 @@ def test_the_public_names_are_these() -> None:
         "RunSummary",
         "accounts_in",
         "audit_in",
+        "corrected",
         "default_url",
         "feedback_in",
         "keys_in",

@@ -25,7 +25,7 @@ from podium.config.problems import nearest
 from podium.errors import UsageError
 from podium.providers import Http
 from podium.run import timestamp
-from podium.store import Feedback, RunFilter, RunStore, feedback_in
+from podium.store import Feedback, RunFilter, RunStore, corrected, feedback_in
 
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
     from podium.tasks import TaskRecord
@@ -63,6 +63,9 @@ def feedback(
         typer.Argument(metavar="SCORE", min=0, max=1, help="From 0, useless, to 1, just right."),
     ] = None,
     comment: Annotated[str, typer.Option(metavar="TEXT", help="Why, in your words.")] = "",
+    answer: Annotated[
+        str, typer.Option(metavar="TEXT", help="What would have been right, in a few words.")
+    ] = "",
     withdraw: Annotated[
         bool, typer.Option("--withdraw", help="Forget what was thought of the run.")
     ] = False,
@@ -75,6 +78,8 @@ def feedback(
     """
     if withdraw and score is not None:
         raise UsageError("--withdraw forgets what was thought, and takes no score; leave one out")
+    if score is None and (comment or answer):
+        raise UsageError("a comment and a right answer go with a score; give one from 0 to 1")
 
     async def judged(store: RunStore) -> tuple[str, Feedback | None]:
         run = await store.load(run_id)
@@ -86,7 +91,13 @@ def feedback(
                 raise UsageError(
                     f"{run.id} is {run.status}; say what you think of it when it has ended"
                 )
-            said = Feedback(run_id=run.id, score=score, comment=comment, given_at=timestamp())
+            said = Feedback(
+                run_id=run.id,
+                score=score,
+                comment=comment,
+                given_at=timestamp(),
+                task=corrected(run.question, answer),
+            )
             await kept.give(said)
         return run.id, await kept.of(run.id)
 

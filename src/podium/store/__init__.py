@@ -27,7 +27,7 @@ from podium.store.base import (
     RunStore,
     RunSummary,
 )
-from podium.store.feedback import Feedback, FeedbackStore
+from podium.store.feedback import Feedback, FeedbackStore, corrected
 from podium.store.journal import Journal
 from podium.store.keys import KeyStore
 from podium.store.names import NamedRequest, NameStore
@@ -54,6 +54,7 @@ __all__ = [
     "RunSummary",
     "accounts_in",
     "audit_in",
+    "corrected",
     "default_url",
     "feedback_in",
     "keys_in",

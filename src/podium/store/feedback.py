@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,8 +13,9 @@ class Feedback:
     """A judgement of a run: `score` is from 0 (useless) to 1 (just right). The latest stands, but
     a grader's never in the place of a person's.
 
-    `grader` is the name of the grader whose judgement it is, and empty where it is a person's;
-    `task` is the task that it graded by, as JSON, where there was one.
+    `grader` is the name of the grader whose judgement it is, and empty where it is a person's.
+    `task` is a line of a file of tasks: the one that it graded by, or the question with the answer
+    that a person says is right; empty where there is none.
     """
 
     run_id: str
@@ -22,6 +24,19 @@ class Feedback:
     given_at: str
     grader: str = ""
     task: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The answer that a person says is right; empty where nobody does."""
+        return str(json.loads(self.task)["answer"]) if self.task and not self.grader else ""
+
+
+def corrected(question: str, answer: str) -> str:
+    """The task that a person makes who says what is right; empty where they say nothing."""
+    if not answer.strip():
+        return ""
+    task = {"question": question, "answer": answer.strip(), "grader": "short"}
+    return json.dumps(task, ensure_ascii=False)
 
 
 class FeedbackStore(Protocol):

@@ -418,7 +418,10 @@ async def test_what_was_thought_stands_on_the_run_until_it_is_withdrawn(tmp_path
         assert (await served.client.get(path)).json()["feedback"] is None
         await served.client.post(f"{path}/feedback", json={"score": 1})
         told = (await served.client.get(path)).json()["feedback"]
-        assert (told["score"], told["grader"], "task" in told) == (1, "", False)
+        assert (told["score"], told["grader"], told["answer"], "task" in told) == (1, "", "", False)
+        better = {"score": 0, "answer": " No. "}
+        given = (await served.client.post(f"{path}/feedback", json=better)).json()
+        assert (given["score"], given["answer"]) == (0, "No.")
         withdrawn = [await served.client.delete(f"{path}/feedback") for _ in range(2)]
         assert [each.status_code for each in withdrawn] == [204, 404]
         assert (await served.client.get(path)).json()["feedback"] is None

@@ -32,10 +32,15 @@ async def test_a_thumb_is_kept_changed_and_withdrawn(page: Page, site: Site) -> 
     await thumb(page, "Bad answer", pressed=False).click()
     await thumb(page, "Good answer", pressed=False).wait_for()
     assert await scores(site, run_id) == [0]
+    await page.get_by_label("What would be right").fill("Scattering.")
+    async with page.expect_response("**/feedback"):
+        await page.keyboard.press("Enter")
     await page.reload()
+    assert await page.get_by_label("What would be right").input_value() == "Scattering."
     await thumb(page, "Bad answer", pressed=True).click()
     await page.get_by_text("Withdrawn.").wait_for()
     assert await thumb(page, "Bad answer", pressed=False).count() == 1
+    assert await page.get_by_label("What would be right").count() == 0
     assert await scores(site, run_id) == []
 
 

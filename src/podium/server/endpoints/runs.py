@@ -26,13 +26,14 @@ from podium.server.endpoints.key_names import key_names
 from podium.server.records.details import run_details
 from podium.server.refusal import Refusal
 from podium.server.service import Service
-from podium.store import Feedback, RunFilter
+from podium.store import Feedback, RunFilter, corrected
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
 MOST_LISTED: Final = 100
 LONGEST_COMMENT: Final = 10_000
+LONGEST_ANSWER: Final = 2_000
 
 
 @router.get("")
@@ -114,6 +115,9 @@ class Judgement(BaseModel):
 
     score: float = Field(ge=0, le=1, description="from 0, useless, to 1, just right")
     comment: str = Field(default="", max_length=LONGEST_COMMENT)
+    answer: str = Field(
+        default="", max_length=LONGEST_ANSWER, description="what would have been right, in short"
+    )
 
 
 @router.post("/{run_id}/feedback")
@@ -128,7 +132,11 @@ async def feedback(
             "conflict", f"{run.id} is {run.status}; say what you think of it when it has ended"
         )
     given = Feedback(
-        run_id=run.id, score=judgement.score, comment=judgement.comment, given_at=timestamp()
+        run_id=run.id,
+        score=judgement.score,
+        comment=judgement.comment,
+        given_at=timestamp(),
+        task=corrected(run.question, judgement.answer),
     )
     await service.keeper.give_feedback(given)
     return _feedback_document(given)
@@ -184,9 +192,9 @@ async def delete_response(id: str, service: Serving, visitor: Admitted) -> dict[
 
 
 def _feedback_document(given: Feedback) -> dict[str, Any]:
-    """What was thought, but for the task that a grader had: it holds the answer."""
+    """What was thought, but for the task that a grader had: its answers are not for everyone."""
     told = {name: value for name, value in asdict(given).items() if name != "task"}
-    return {"object": "feedback", **told}
+    return {"object": "feedback", **told, "answer": given.answer}
 
 
 async def seen(run_id: str, service: Service, visitor: Visitor) -> Run:

@@ -1,5 +1,6 @@
 // What whoever asked thinks of an answer: a thumb up or down, which can be changed, and withdrawn by
-// pressing it once more. What a grader thinks stands beside them until a person says something.
+// pressing it once more; under a thumb down, what would have been right. What a grader thinks stands
+// beside them until a person says something.
 
 import { post, remove } from '../lib/api.js';
 import { h, replace } from '../lib/dom.js';
@@ -12,67 +13,118 @@ const THUMBS = Object.freeze([
 /** A score from here on is good. */
 const GOOD = 0.5;
 
+const LONGEST_ANSWER = 2000;
+
 /**
- * What was thought of a run, as the server has it: `grader` is empty where a person said it.
- * @typedef {{score: number, comment: string, grader: string}} Feedback
+ * What was thought of a run, as the server has it: `grader` is empty where a person said it, and
+ * `answer` is what they say is right.
+ * @typedef {{score: number, comment: string, answer: string, grader: string}} Given
  */
 
 /**
  * @param {string} id
- * @param {Feedback | null} given What was thought of the run so far.
+ * @param {Given | null} given What was thought of the run so far.
  * @returns {HTMLElement}
  */
 export function thumbs(id, given) {
-  const address = `/v1/runs/${encodeURIComponent(id)}/feedback`;
-  const said = h('span', { class: 'quiet-text', role: 'status' });
-  const buttons = THUMBS.map(({ score, sign, words }) =>
-    h(
-      'button',
-      { type: 'button', class: 'small', onclick: () => press(score) },
-      h('span', { 'aria-hidden': 'true' }, sign, ' '),
-      words,
-    ),
-  );
-
-  /** @param {string} words */
-  const show = (words) => {
-    buttons.forEach((button, place) => {
-      const isPressed = pressed(given) === THUMBS[place].score;
-      button.setAttribute('aria-pressed', String(isPressed));
-    });
-    replace(said, words);
-  };
-
-  /** @param {number} score */
-  const press = async (score) => {
-    for (const button of buttons) button.setAttribute('disabled', '');
-    try {
-      if (pressed(given) === score) {
-        await remove(address);
-        given = null;
-        show('Withdrawn.');
-      } else {
-        const comment = given?.grader === '' ? given.comment : '';
-        given = /** @type {Feedback} */ (await post(address, { score, comment }));
-        show('Kept with the run.');
-      }
-    } catch (error) {
-      show(/** @type {Error} */ (error).message);
-    }
-    for (const button of buttons) button.removeAttribute('disabled');
-    buttons[THUMBS.findIndex((thumb) => thumb.score === score)].focus();
-  };
-
-  show(given?.grader ? `Graded ${given.score} by ${given.grader}.` : (given?.comment ?? ''));
-  const label = 'What do you think of the answer?';
-  return h('div', { class: 'buttons run-thumbs', role: 'group', 'aria-label': label }, buttons, said);
+  return new Thumbs(`/v1/runs/${encodeURIComponent(id)}/feedback`, given).element;
 }
 
-/**
- * Which thumb a person has pressed; null where none has.
- * @param {Feedback | null} given
- */
-function pressed(given) {
-  if (given === null || given.grader) return null;
-  return given.score >= GOOD ? 1 : 0;
+class Thumbs {
+  /**
+   * @param {string} address
+   * @param {Given | null} given
+   */
+  constructor(address, given) {
+    this.address = address;
+    this.given = given;
+    this.said = h('span', { class: 'quiet-text', role: 'status' });
+    this.buttons = THUMBS.map(({ score, sign, words }) =>
+      h(
+        'button',
+        { type: 'button', class: 'small', onclick: () => this.press(score) },
+        h('span', { 'aria-hidden': 'true' }, sign, ' '),
+        words,
+      ),
+    );
+    this.better = h('div', { class: 'run-better' });
+    const label = 'What do you think of the answer?';
+    this.element = h(
+      'div',
+      { class: 'run-thumbs', role: 'group', 'aria-label': label },
+      h('div', { class: 'buttons' }, this.buttons, this.said),
+      this.better,
+    );
+    this.show(given?.grader ? `Graded ${given.score} by ${given.grader}.` : (given?.comment ?? ''));
+  }
+
+  /** Which thumb a person has pressed; null where none has. */
+  get pressed() {
+    if (this.given === null || this.given.grader) return null;
+    return this.given.score >= GOOD ? 1 : 0;
+  }
+
+  /** @param {string} words */
+  show(words) {
+    this.buttons.forEach((button, place) => {
+      button.setAttribute('aria-pressed', String(this.pressed === THUMBS[place].score));
+    });
+    replace(this.better, this.pressed === 0 ? this.asking() : null);
+    replace(this.said, words);
+  }
+
+  /** A field for what would have been right. */
+  asking() {
+    const field = /** @type {HTMLInputElement} */ (
+      h('input', { id: 'right-answer', maxlength: String(LONGEST_ANSWER), autocomplete: 'off' })
+    );
+    field.value = this.given?.answer ?? '';
+    const submit = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      return this.say({ score: this.given?.score, answer: field.value });
+    };
+    return h(
+      'form',
+      { onsubmit: submit },
+      h('label', { for: 'right-answer' }, 'What would be right, in a few words?'),
+      h('div', { class: 'buttons' }, field, h('button', { type: 'submit', class: 'small' }, 'Keep')),
+    );
+  }
+
+  /** @param {number} score */
+  async press(score) {
+    for (const button of this.buttons) button.setAttribute('disabled', '');
+    await (this.pressed === score ? this.withdraw() : this.say({ score }));
+    for (const button of this.buttons) button.removeAttribute('disabled');
+    this.buttons[THUMBS.findIndex((thumb) => thumb.score === score)].focus();
+  }
+
+  /** @param {{score: number | undefined, answer?: string}} judgement */
+  async say(judgement) {
+    const comment = this.given?.grader === '' ? this.given.comment : '';
+    await this.doing('Kept with the run.', async () => {
+      this.given = await post(this.address, { ...judgement, comment });
+    });
+  }
+
+  async withdraw() {
+    await this.doing('Withdrawn.', async () => {
+      await remove(this.address);
+      this.given = null;
+    });
+  }
+
+  /**
+   * Do something, and say that it is done, or why not.
+   * @param {string} words
+   * @param {() => Promise<void>} work
+   */
+  async doing(words, work) {
+    try {
+      await work();
+      this.show(words);
+    } catch (error) {
+      this.show(/** @type {Error} */ (error).message);
+    }
+  }
 }
