@@ -1,0 +1,39 @@
+"""From questions that clients ask with their keys, through the whole server, to what may be learned
+from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from podium.pool import Pool
+from podium.providers import ScriptedWorker
+from podium.server.access import Gatekeeper
+from podium.server.access.keys import make_key
+from podium.store.keys import Rules
+from podium.store.sql import SqlRunStore
+from podium.train.use import KEPT_OUT, Harvest, judged_runs
+from support.serving import application, serving
+
+
+async def test_what_is_learned_is_what_its_keys_gave_and_nothing_else(tmp_path: Path) -> None:
+    store = await SqlRunStore.open(tmp_path / "podium.db")
+    worker = ScriptedWorker("solo", "42")
+    door = Gatekeeper(store.keys, Pool((worker.profile,)))
+    keys = {"giving": make_key("giving", Rules()), "not": make_key("not", Rules(training=False))}
+    for made in keys.values():
+        await store.keys.add(made.key)
+    async with serving(application([worker], store=store, door=door)) as served:
+        for name, made in keys.items():
+            served.client.headers["Authorization"] = f"Bearer {made.token}"
+            asked = await served.ask(f"By {name}?")
+            path = f"/v1/runs/{asked.headers['x-podium-run']}/feedback"
+            assert (await served.client.post(path, json={"score": 1})).status_code == 200
+            assert "x-podium-run" not in (await served.ask("In private?", store=False)).headers
+        harvest, left_out = Harvest(), Counter[str]()
+        async for judged in judged_runs(store, left_out):
+            harvest.take(judged)
+        await door.close()
+    assert [(each.question, each.reward) for each in harvest.outcomes] == [("By giving?", 1.0)]
+    assert [each.question for each in harvest.tasks] == ["By giving?"]
+    assert left_out == {KEPT_OUT: 1}
