@@ -3,11 +3,11 @@
 // beside them until a person says something.
 
 import { post, remove } from '../lib/api.js';
-import { h, replace } from '../lib/dom.js';
+import { h, replace, s } from '../lib/dom.js';
 
 const THUMBS = Object.freeze([
-  { score: 1, sign: '👍', words: 'Good answer' },
-  { score: 0, sign: '👎', words: 'Bad answer' },
+  { score: 1, turned: '0', words: 'Good answer' },
+  { score: 0, turned: '180', words: 'Bad answer' },
 ]);
 
 /** A score from here on is good. */
@@ -30,6 +30,20 @@ export function thumbs(id, given) {
   return new Thumbs(`/v1/runs/${encodeURIComponent(id)}/feedback`, given).element;
 }
 
+/**
+ * A thumb up, turned by so many degrees.
+ * @param {string} turned
+ */
+function thumb(turned) {
+  const shape =
+    'M7 11v9H4v-9zM7 11l4-8c1.5 0 2.5 1 2.5 2.5V9h5a2 2 0 0 1 2 2.3l-1.2 7a2 2 0 0 1-2 1.7H7';
+  return s(
+    'svg',
+    { class: 'thumb', viewBox: '0 0 24 24', 'aria-hidden': 'true' },
+    s('path', { d: shape, transform: `rotate(${turned} 12 12)` }),
+  );
+}
+
 class Thumbs {
   /**
    * @param {string} address
@@ -39,11 +53,11 @@ class Thumbs {
     this.address = address;
     this.given = given;
     this.said = h('span', { class: 'quiet-text', role: 'status' });
-    this.buttons = THUMBS.map(({ score, sign, words }) =>
+    this.buttons = THUMBS.map(({ score, turned, words }) =>
       h(
         'button',
         { type: 'button', class: 'small', onclick: () => this.press(score) },
-        h('span', { 'aria-hidden': 'true' }, sign, ' '),
+        thumb(turned),
         words,
       ),
     );
