@@ -14,6 +14,7 @@ from podium.cli.settings import without
 from podium.conductor import FixedConductor, MiniConductor, RulesConductor
 from podium.config import load
 from podium.errors import ConfigError, MalformedPlan
+from podium.local import reading
 from podium.pool import Pool, WorkerProfile
 from podium.providers import Faults, FaultyWorker, Http
 from podium.request import Reply, Request
@@ -315,3 +316,19 @@ def test_without_the_extra_it_is_said_what_to_install(
     monkeypatch.setitem(sys.modules, "podium.routing", None)
     with pytest.raises(ConfigError, match=r"which is not here; install it by: .*router"):
         mini_of(load(settings_file(routed, ROUTED)))
+
+
+async def test_a_coordinator_is_led_by_with_a_reader_that_is_closed_in_the_end(
+    tmp_path: Path,
+) -> None:
+    for package in ("numpy", *reading.PACKAGES):
+        pytest.importorskip(package)
+    from support.evolved import coordinator
+
+    coordinator(("a", "lead")).save(tmp_path / "trained")
+    head = '[conductor]\nkind = "evolved"\ncoordinator = "trained"\n'
+    assembly = assemble(load(settings_file(tmp_path, head + SCRIPTED)), {}, Http())
+    assert assembly.conductor.name == f"evolved({coordinator(('a', 'lead')).fingerprint})"
+    assert assembly.reader is not None
+    await assembly.close()
+    assert assembly.reader._closed

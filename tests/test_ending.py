@@ -70,3 +70,5 @@ def test_a_plan_that_a_guardrail_demanded_and_did_not_get_blocks_the_run() -> No
 def test_a_run_that_waits_says_what_its_final_step_said_with_its_calls() -> None:
     assert answer_while_waiting(rounds(step(0, "done", "1"), step(1, "waiting", "look"))) == "look"
     assert answer_while_waiting(rounds(step(0, "waiting", "look"))) is None
+    turn = Round(0, PLAN, (step(1, "waiting", "look"),), role="thinker")
+    assert answer_while_waiting((turn,)) is None

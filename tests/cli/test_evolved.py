@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from cli.support import RULES, MakePool, Podium
+from podium.cli import fetching
 from podium.conductor.evolved.description import Description
+from podium.config import load
 from podium.local.reading import HiddenReader
 from support.tiny_model import one_thread, tiny_model
 
@@ -99,3 +101,19 @@ def test_a_coordinator_is_measured_by_its_directory(
     assert ended.code == 0, ended.err
     accuracy = {row["strategy"]: row["accuracy"] for row in ended.json["rows"]}
     assert accuracy == {f"evolved:{trained}": 1.0, "single:ann": 0.0}
+
+
+async def test_the_weights_of_the_model_that_reads_are_fetched_before(
+    make_pool: MakePool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fetched = []
+
+    async def fetch(model: str, *, offline: bool) -> None:
+        fetched.append((model, offline))
+
+    monkeypatch.setattr(fetching, "fetch", fetch)
+    described = Description(workers=("ann", "bob"), base="smollm2-135m-instruct", width=4)
+    Coordinator.blank(described).save(tmp_path / "blank")
+    pool = make_pool(REPLIES, head='[conductor]\nkind = "evolved"\ncoordinator = "blank"\n')
+    await fetching.fetch_weights(load(pool), offline=True)
+    assert fetched == [("smollm2-135m-instruct", True)]

@@ -9,10 +9,13 @@ pytest.importorskip("numpy")
 import numpy as np
 
 from podium.conductor.evolved.conductor import EvolvedConductor
+from podium.engine.retelling import request_of
 from podium.errors import RequestRefused
 from podium.events import Event, StepDelta
+from podium.guardrails import Checked, Guardrail, Pass, Verdict
+from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
-from podium.request import Terms
+from podium.request import Terms, Tool
 from podium.run import Run, TurnRole, dump, load
 from podium.runner import Options, Runner
 from support.evolved import Reading, coordinator
@@ -216,3 +219,43 @@ async def test_without_roles_every_turn_is_a_workers() -> None:
     workers = [ScriptedWorker("ann", ["41", "42"]), ScriptedWorker("bob", "no")]
     run = await Runner(conductor, workers).run(QUESTION, options=Options(rounds=2))
     assert ([role for _, role in turns(run)], run.answer) == (["worker", "worker"], "42")
+
+
+async def test_what_is_told_of_a_changed_pool_is_told_once_a_run() -> None:
+    reading = Reading(("ann", "worker"))
+    conductor = EvolvedConductor(coordinator(), reading, notice="bob is gone")
+    run = await Runner(conductor, [ScriptedWorker("ann", "42")]).run(
+        QUESTION, options=Options(rounds=2)
+    )
+    assert [round_.warnings for round_ in run.rounds] == [("bob is gone",), ()]
+
+
+async def test_what_a_request_demands_is_demanded_of_workers_alone() -> None:
+    tools = (Tool("look", "Looks it up", {"type": "object"}),)
+    able = WorkerProfile(name="bob", capabilities=frozenset({"tools", "json"}))
+    workers = [ScriptedWorker("ann", "Hm."), ScriptedWorker(able, '{"it": 42}')]
+    conductor = EvolvedConductor(coordinator(), Reading(("ann", "thinker"), ("ann", "worker")))
+    terms = Terms(schema={"type": "object"}, tools=tools, tool_choice="none")
+    run = await Runner(conductor, workers).run(QUESTION, options=Options(rounds=2, terms=terms))
+    assert turns(run) == [("ann", "thinker"), ("bob", "worker")]
+    assert run.answer == '{"it": 42}'
+    asked = [request_of(run, run.rounds[step.round], step) for step in run.steps]
+    assert [request.schema if request else None for request in asked] == [None, terms.schema]
+
+
+async def test_guardrails_look_at_an_answer_with_every_earlier_turn_as_its_source() -> None:
+    sources: list[list[str]] = []
+
+    def look(checked: Checked) -> Verdict:
+        sources.append([source.step for source in checked.sources])
+        return Pass()
+
+    conductor = EvolvedConductor(
+        coordinator(), Reading(("bob", "thinker"), ("bob", "thinker"), ("ann", "worker"))
+    )
+    workers = [ScriptedWorker("ann", "42"), ScriptedWorker("bob", "Hm.")]
+    guardrail = Guardrail("seen", look, ("answer",))
+    run = await Runner(conductor, workers, guardrails=[guardrail]).run(
+        QUESTION, options=Options(rounds=3)
+    )
+    assert (run.answer, sources) == ("42", [["thinker of turn 1", "thinker of turn 2"]])

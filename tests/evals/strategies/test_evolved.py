@@ -11,11 +11,14 @@ pytest.importorskip("numpy")
 
 from evals.support import case_of, ensemble_of
 from podium.conductor.evolved.conductor import EvolvedConductor
+from podium.config import load
 from podium.errors import ConfigError, UsageError
 from podium.evals.case import suite_cases
+from podium.evals.ensemble import opened
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
 from podium.evals.strategies import by_name, check_strategy, made_of
+from podium.local import reading
 from podium.providers import ScriptedWorker
 from podium.roles import Role
 from podium.runner import Options
@@ -74,3 +77,20 @@ def test_recorded_workers_take_one_turn_and_no_more(tmp_path: Path) -> None:
     check_strategy(f"evolved:{tmp_path / 'of-1'}", pool.ensemble, cases)
     with pytest.raises(UsageError, match="takes 2 turns, and the workers of this pool reply to"):
         check_strategy(f"evolved:{tmp_path / 'of-2'}", pool.ensemble, cases)
+
+
+async def test_another_coordinator_is_another_evaluation(tmp_path: Path) -> None:
+    for package in reading.PACKAGES:
+        pytest.importorskip(package)
+    trained = coordinator()
+    identities = []
+    for numbers in (trained, trained.with_parameters(trained.parameters * 2)):
+        numbers.save(tmp_path / "trained")
+        text = '[conductor]\nkind = "evolved"\ncoordinator = "trained"\n'
+        for name in ("ann", "bob"):
+            text += f'[[worker]]\nname = "{name}"\nprovider = "scripted"\n'
+            text += 'options = { reply = "42" }\n'
+        (tmp_path / "podium.toml").write_text(text)
+        async with opened(load(tmp_path / "podium.toml"), {}) as ensemble:
+            identities.append(ensemble.identity)
+    assert len(set(identities)) == 2
