@@ -8,6 +8,8 @@ from pathlib import Path
 from podium.train.recipe import Recipe, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+OF_MODELS = sorted(path for path in RECIPES.glob("*.toml") if not path.stem.startswith("router"))
+"""The recipes of models; those of routers have another form."""
 
 GRPO = """
 [model]

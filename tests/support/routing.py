@@ -34,5 +34,5 @@ def small_router() -> LearnedRouter:
         (Known("cheap", "cheap-model", 1.0), Known("dear", "dear-model", 10.0)),
         encoder,
         solved.astype(np.float32),
-        Dial.learned(rewards, costs),
+        Dial.learned(rewards, rewards, costs),
     )

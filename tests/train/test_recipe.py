@@ -11,11 +11,9 @@ import pytest
 from podium.errors import ConfigError
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.rewards import RELEASED, Reward
-from support.recipes import EVOLVE, GRPO, LESSONS, RECIPES, make_recipe, write_recipe
+from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, RECIPES, make_recipe, write_recipe
 
-recipes = pytest.mark.parametrize(
-    "path", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem
-)
+recipes = pytest.mark.parametrize("path", OF_MODELS, ids=lambda path: path.stem)
 
 
 def problem(directory: Path, text: str = GRPO, *overrides: str) -> str:

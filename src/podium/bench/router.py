@@ -185,7 +185,7 @@ def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> Learne
     head = np.zeros((width + 1, len(names)), dtype=np.float32)
     workers = tuple(Known(name, name, 1.0 + place) for place, name in enumerate(names))
     costs = np.array([worker.cost for worker in workers])
-    return LearnedRouter(workers, encoder, head, Dial.learned(head, costs))
+    return LearnedRouter(workers, encoder, head, Dial.learned(head, head, costs))
 
 
 def _decide(router: LearnedRouter, pool: Pool, questions: Sequence[str], times: int) -> Decisions:

@@ -22,7 +22,7 @@ Strategy = Annotated[
     str,
     typer.Argument(
         metavar="STRATEGY",
-        help="constant, neighbours, routerdc, smoothie, smoothie-local or masrouter.",
+        help="constant, neighbours, router, routerdc, smoothie, smoothie-local or masrouter.",
     ),
 ]
 LearnedFrom = Annotated[
@@ -198,4 +198,4 @@ def folds(
     if json:
         say_json({"suite": suite, "seed": wanted.seed, **folded.document()})
     else:
-        say("\n".join([folded.table(), *folded.notes()]))
+        say("\n".join(["\n\n".join(folded.tables()), *folded.notes()]))

@@ -19,6 +19,7 @@ import typer
 
 from podium.cli import options, use
 from podium.cli.app import NounGroup
+from podium.cli.fetching import fetch
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.text import counted, money, one_line
@@ -33,6 +34,7 @@ from podium.train.data import problems
 from podium.train.estimate import Estimate, estimate
 from podium.train.misfits import Kind
 from podium.train.recipe import Recipe, read_recipe
+from podium.train.router_recipe import read_router_recipe
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -48,6 +50,10 @@ Resume = Annotated[
 ]
 Output = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where everything goes that comes out.")
+]
+RouterFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="The router's file, instead of the one in the recipe."),
 ]
 Steps = Annotated[int | None, typer.Option(metavar="N", min=1, help="Updates of the model.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="What all that is random begins with.")]
@@ -118,6 +124,30 @@ def evolve(
     """Evolve a coordinator, which picks a worker and a role turn by turn, by its answers."""
     read = _read("evolve", recipe, output, steps, seed, set_)
     _show(read, json=json) if dry_run else _train(read, resume=resume)
+
+
+@app.command()
+def router(
+    recipe: RecipeFile, output: RouterFile = None, seed: Seed = None, set_: Set = None
+) -> None:
+    """Teach podium-mini who answers what best and for how much, from evaluation logs.
+
+    Logs are written by podium train data. Needs numpy and no torch.
+    """
+    said = [*(set_ or ()), *([] if seed is None else [f"router.seed={seed}"])]
+    if output is not None:
+        said.append(f"router.output={json_format.dumps(str(output.absolute()))}")
+    read = read_router_recipe(recipe, said)
+    from podium.tasks.sources import optional  # it loads the graders
+
+    optional("numpy", "training a router", extra="router")
+    if read.router.encoder == "minilm":
+        from podium.routing.embedding import MODEL
+
+        asyncio.run(fetch(MODEL))
+    from podium.train.router import train_router
+
+    say("\n".join(train_router(read).lines()))
 
 
 @app.command()

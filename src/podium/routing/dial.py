@@ -3,10 +3,10 @@
     dial.price(0.5)                                  # reward that one dollar must bring
     dial.choose(expected, costs, 0.5, places)        # the place of the worker to ask
 
-A worker is worth what is expected of it, less its cost times a price. The price of each mark of the
-dial is the one at which, on the training questions, that share of the way from the cheapest
-worker's cost to the costliest routing was spent: so equal steps of the dial are equal steps of
-money, and nobody sets a number by hand.
+A worker is worth what is expected of it, less its cost times a price. The dial ends at the price at
+which routing earned most on questions that were left out of the lesson, and each mark before has
+the price at which that share of the way from the cheapest worker's cost to there was spent: equal
+steps of the dial are equal steps of money, and nobody sets a number by hand.
 """
 
 from __future__ import annotations
@@ -61,16 +61,27 @@ class Dial:
         return cls(prices)
 
     @classmethod
-    def learned(cls, expected: Array, costs: Array) -> Dial:
-        """The dial by what is expected of each worker (columns) on each question (rows), and what
-        the workers cost."""
+    def learned(cls, expected: Array, rewards: Array, costs: Array) -> Dial:
+        """The dial by what was expected of each worker (columns) on each question (rows) by a head
+        that had not met it, what they earned there, and what they cost.
+
+        Its end is what earned most, which can be less than all that a head would spend: where it
+        is wrong about who is best, the money is lost.
+        """
         lowest = float(costs.min())
-        highest = _spent(expected, costs, 0.0)
-        ceiling = _ceiling(expected, costs)
-        prices = [
-            _price(expected, costs, lowest + mark * (highest - lowest), ceiling) for mark in MARKS
-        ]
-        return cls((ceiling, *prices[1:-1], 0.0))
+        budgets = np.linspace(lowest, _spent(expected, costs, 0.0), len(MARKS))
+        prices = [price_within(expected, costs, float(budget)) for budget in budgets]
+        best = max(prices, key=lambda price: earned(expected, rewards, costs, price))
+        reach = _spent(expected, costs, best) - lowest
+        steps = [price_within(expected, costs, lowest + mark * reach) for mark in MARKS[1:-1]]
+        return cls((_ceiling(expected, costs), *steps, best))
+
+
+def earned(expected: Array, rewards: Array, costs: Array, price: float) -> float:
+    """What routing at that price earns, over the questions whose worker was asked."""
+    found = rewards[np.arange(len(rewards)), routed(expected, costs, price)]
+    asked = found[~np.isnan(found)]
+    return float(asked.mean()) if len(asked) else 0.0
 
 
 def routed(expected: Array, costs: Array, price: float) -> Array:
@@ -93,9 +104,12 @@ def _ceiling(expected: Array, costs: Array) -> float:
     return 2 * apart / step + 1.0
 
 
-def _price(expected: Array, costs: Array, budget: float, ceiling: float) -> float:
+def price_within(expected: Array, costs: Array, budget: float) -> float:
     """A price at which no more than the budget is spent on a question, and as much as can be: the
     middle of all those at which just that is spent."""
+    if _spent(expected, costs, 0.0) <= budget:
+        return 0.0
+    ceiling = _ceiling(expected, costs)
 
     def lowest(spends: Callable[[float], bool]) -> float:
         """Where what holds at the ceiling begins to hold."""

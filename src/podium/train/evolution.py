@@ -73,7 +73,8 @@ class _Separable:
 
     @property
     def found(self) -> Vector:
-        return self._optimiser.mean.copy()
+        mean: Vector = self._optimiser.mean.copy()
+        return mean
 
     def ask(self) -> list[Vector]:
         self._asked = [self._optimiser.ask() for _ in range(self._optimiser.population_size)]

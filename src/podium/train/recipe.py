@@ -151,7 +151,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = (), *, kind: Kind | None 
     """The recipe in that file, with `key=value` overrides, for that way of training."""
     document = read_tables(path, "recipe")
     for override in overrides:
-        _override(document, override)
+        override_in(document, override)
     told = "".join(f" --set {override}" for override in overrides)
     source = f"{path} with{told}" if told else str(path)
     try:
@@ -171,7 +171,7 @@ def is_path(model: str) -> bool:
 # ---- reading
 
 
-def _override(document: dict[str, Any], override: str) -> None:
+def override_in(document: dict[str, Any], override: str) -> None:
     """Put `table.key=value` into the document; an empty value takes the key out of it."""
     dotted, equals, text = override.partition("=")
     *tables, key = dotted.strip().split(".")

@@ -1,8 +1,9 @@
-"""What the page on training has from the code: every key of a recipe.
+"""What the pages on training have from the code: every key of a recipe.
 
     python -m podium.train.reference docs/training.md
+    python -m podium.train.reference docs/routing.md
 
-writes it into the page, between its two marks. The test suite checks that the page is current.
+writes it into the page, between its two marks. The test suite checks that the pages are current.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from podium.catalogue.entries import Table
 from podium.config.reference import reference, with_parts
 from podium.train.recipe import Recipe
+from podium.train.router_recipe import RouterRecipe
 
 _MADE: Final = "made by python -m podium.train.reference, not by hand"
 
 
 def updated(page: str) -> str:
     """The page with what is between its marks brought up to date."""
-    return with_parts(page, _MADE, {"recipe": reference(Recipe)})
+    forms: tuple[tuple[str, type[Table]], ...] = (("recipe", Recipe), ("router", RouterRecipe))
+    parts = {name: reference(form) for name, form in forms if f"<!-- {name}: {_MADE}" in page}
+    return with_parts(page, _MADE, parts)
 
 
 def main() -> None:

@@ -210,8 +210,18 @@ async def tried_alone(
         workers,
         np.array(shares, dtype=np.float32),
         tuple(tuple(replies[row.strategy, task.id] for row in rows) for task in tasks),
+        _costs(rows),
     )
     return Alone(rows, outcomes)
+
+
+def _costs(rows: Sequence[Row]) -> tuple[float, ...] | None:
+    """What a question cost with each worker; None where that is not known of every sample."""
+    paid = [[sample.cost_usd for sample in row.samples] for row in rows]
+    known = [[cost for cost in costs if cost is not None] for costs in paid]
+    if any(len(one) < len(all_) or not all_ for one, all_ in zip(known, paid, strict=True)):
+        return None
+    return tuple(sum(costs) / len(costs) for costs in known)
 
 
 async def _tried(

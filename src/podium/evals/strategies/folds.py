@@ -11,10 +11,10 @@ a training split, and for those that are too small to give one up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from podium.errors import UsageError
 from podium.evals.case import Case
@@ -29,6 +29,9 @@ from podium.evals.tables.text_table import UNKNOWN, markdown
 from podium.evals.tables.yardsticks import BEST_SINGLE, Yardsticks, yardsticks
 from podium.tasks.mix import rank
 
+if TYPE_CHECKING:  # needs numpy, which only those have who fit
+    from podium.evals.strategies.curves import Curves, HeldOut
+
 USUAL_FOLDS: Final = 5
 NOTE: Final = "each of {count} folds by what was learned on the others"
 COLUMNS: Final = ("strategy", "right, %", "95 % interval", "against the best single", "p")
@@ -36,11 +39,13 @@ COLUMNS: Final = ("strategy", "right, %", "95 % interval", "against the best sin
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The rows of the strategies, what they are held against, and in how many folds."""
+    """The rows of the strategies, what they are held against, and in how many folds; `curves` are
+    what routers do at every expense."""
 
     rows: tuple[Row, ...]
     measures: Yardsticks
     count: int
+    curves: Curves | None = None
 
     def document(self) -> dict[str, Any]:
         """Everything as JSON, the best single worker and the best for each task included."""
@@ -48,11 +53,16 @@ class Folded:
             "n": len(self.rows[0].outcomes),
             "folds": self.count,
             "rows": [self.measures.document(row) for row in self._shown],
+            **({} if self.curves is None else self.curves.document()),
         }
 
     def table(self) -> str:
         """The strategies between the best single worker and the best one for each task."""
         return markdown(COLUMNS, [self._cells(row) for row in self._shown])
+
+    def tables(self) -> list[str]:
+        """That, and what routers do at every expense."""
+        return [self.table(), *([] if self.curves is None else self.curves.tables())]
 
     def notes(self) -> list[str]:
         """What a reader must know of each row, a line each."""
@@ -109,8 +119,10 @@ async def cross_validated(
     rows = [
         await (folding.row(name) if name in LEARNED else evaluation.row(name)) for name in names
     ]
+    from podium.evals.strategies.curves import curves
+
     measures = yardsticks((*alone.rows, _best_single(alone.rows)))
-    return Folded(tuple(rows), measures, count)
+    return Folded(tuple(rows), measures, count, curves(alone.outcomes, folding.held))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,7 @@ class _Folding:
     repeats: int
     encoder: str | None
     watch: Watch
+    held: dict[str, list[HeldOut]] = field(default_factory=dict)
 
     async def row(self, name: str) -> Row:
         """The strategy on every task, fitted anew for each fold."""
@@ -135,11 +148,22 @@ class _Folding:
                 path = Path(directory) / f"{name}-{number}.json"
                 held = set(places)
                 others = [place for place in range(len(self.cases)) if place not in held]
-                write_learned(path, await self._learned(name, others))
+                learned = await self._learned(name, others)
+                self._hold(learned, places)
+                write_learned(path, learned)
                 found += await self._measured(name, path, number, places)
         order = {case.task.id: place for place, case in enumerate(self.cases)}
         found.sort(key=lambda sample: (sample.repeat, order[sample.task]))
         return Row(name, tuple(found), NOTE.format(count=self.count))
+
+    def _hold(self, learned: Learned, places: Sequence[int]) -> None:
+        """Keep what a router would do with the fold that it did not learn from."""
+        from podium.evals.strategies.curves import held_out
+        from podium.evals.strategies.routers import MasRouter
+
+        if not isinstance(learned.model, MasRouter):
+            fold = held_out(learned.model, self.alone.outcomes, places)
+            self.held.setdefault(learned.name, []).append(fold)
 
     async def _learned(self, name: str, places: Sequence[int]) -> Learned:
         from podium.evals.strategies.routers import ROUTERS, encoder_maker

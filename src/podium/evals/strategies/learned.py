@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # needs numpy, which only those have who fit
 LEARNED: Final = (
     "constant",
     "neighbours",
+    "router",
     "routerdc",
     "smoothie",
     "smoothie-local",

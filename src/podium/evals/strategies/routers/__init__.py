@@ -2,12 +2,13 @@
 
     constant          always the worker that was best in training
     neighbours        the worker that was best on the most similar questions
+    router            Podium's own: soft targets, then evolution (`podium.routing`)
     routerdc          RouterDC, by dual contrastive learning
     smoothie          Smoothie, global: whose replies agree with everybody's, without labels
     smoothie-local    the same near the question
     masrouter         MASRouter: not one worker, but a plan of several
 
-They need numpy and nothing else. What they learn from is found out in
+They need numpy, and `router` the package cmaes beside it. What they learn from is found out in
 `podium.evals.strategies.fit`; they are written down and read back by
 `podium.evals.strategies.learned`. Only what learns imports this package, when it is needed.
 """
@@ -21,6 +22,7 @@ from typing import Any, Final, Protocol
 from podium.evals.strategies.routers.base import Outcomes, Router, chosen
 from podium.evals.strategies.routers.constant import ConstantRouter
 from podium.evals.strategies.routers.encoder import MakeEncoder, encoder_maker
+from podium.evals.strategies.routers.head import HeadRouter
 from podium.evals.strategies.routers.masrouter import MasRouter
 from podium.evals.strategies.routers.neighbours import NeighbourRouter
 from podium.evals.strategies.routers.routerdc import RouterDC
@@ -43,6 +45,7 @@ ROUTERS: Final[Mapping[str, RouterKind]] = MappingProxyType(
     {
         "constant": ConstantRouter,
         "neighbours": NeighbourRouter,
+        "router": HeadRouter,
         "routerdc": RouterDC,
         "smoothie": SmoothieGlobal,
         "smoothie-local": SmoothieLocal,
@@ -53,6 +56,7 @@ ROUTERS: Final[Mapping[str, RouterKind]] = MappingProxyType(
 __all__ = [
     "ROUTERS",
     "ConstantRouter",
+    "HeadRouter",
     "MakeEncoder",
     "MasRouter",
     "NeighbourRouter",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from podium.evals.strategies.named import is_function_name, named_function
 from podium.routing import encoders
 from podium.routing.arrays import Array, unit
-from podium.routing.embedding import Embedder
+from podium.routing.embedding import MOST_TOKENS, QUICK, Embedder
 from podium.routing.encoders import HASHED, MINILM, Encoder, HashedEncoder
 
 MakeEncoder = Callable[[Sequence[str]], Encoder]
@@ -46,7 +47,7 @@ def encoder_maker(name: str | None) -> MakeEncoder:
     if name is None or name == HASHED:
         return HashedEncoder.fitted
     if name == MINILM:
-        return lambda texts: Embedder.load()
+        return lambda texts: _remembering(QUICK)
     return lambda texts: NamedEncoder(name, named_function(name)())
 
 
@@ -55,4 +56,31 @@ def read_encoder(document: object) -> Encoder:
     name = document.get("name") if isinstance(document, Mapping) else None
     if isinstance(name, str) and is_function_name(name):
         return NamedEncoder(name, named_function(name)())
+    if isinstance(document, Mapping) and name == MINILM:
+        return _remembering(int(document.get("tokens", MOST_TOKENS)))
     return encoders.read_encoder(document)
+
+
+class Remembering:
+    """An embedder that makes the vector of a text once: an evaluation in folds asks for the same
+    ones again and again, and each takes milliseconds."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
+        self._vectors: dict[str, Array] = {}
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        """The texts as rows of length one."""
+        for text in texts:
+            if text not in self._vectors:
+                (self._vectors[text],) = self._embedder.encode([text])
+        return np.stack([self._vectors[text] for text in texts])
+
+    def document(self) -> dict[str, Any]:
+        """The embedder's."""
+        return self._embedder.document()
+
+
+@cache
+def _remembering(tokens: int) -> Remembering:
+    return Remembering(Embedder.load(tokens=tokens))

@@ -1,0 +1,183 @@
+"""What routers do at every expense, over folds that they did not learn from.
+
+    found = curves(outcomes, {"router": [held_out(router, outcomes, places), …]})
+    found.document()
+
+Of two workers, how much of the gap between them each router recovers
+(`podium.evals.tables.recovery`); of the router that has a dial, what each of its positions costs
+and earns, beside the straight line between the cheapest worker and the best: what sending questions
+at random would earn for as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.evals.strategies.routers.base import Outcomes, Router
+from podium.evals.strategies.routers.head import HeadRouter, costs_of
+from podium.evals.tables.recovery import Recovery, ranks
+from podium.evals.tables.statistics import Share, bootstrap, rounded
+from podium.evals.tables.text_table import markdown
+from podium.routing.arrays import Array
+
+POSITIONS: Final = tuple(mark / 10 for mark in range(11))
+"""Where the dial is looked at."""
+
+OURS: Final = "router"
+RECOVERED: Final = ("strategy", "APGR", "95 % interval", f"{OURS} against it")
+DIAL: Final = ("dial", "cost", "right, %", "the line, %", "above it", "95 % interval")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldOut:
+    """One fold: the places of its questions, what a router scores them, and, where it has a dial,
+    which worker (columns are `POSITIONS`) each goes to."""
+
+    places: tuple[int, ...]
+    scores: Array
+    dialled: NDArray[np.int64] | None = None
+
+
+def held_out(router: Router, outcomes: Outcomes, places: Sequence[int]) -> HeldOut:
+    """What the router would do with these questions."""
+    scores = router.scores([outcomes.questions[place] for place in places])
+    dialled = None
+    if isinstance(router, HeadRouter):
+        learned = router.router
+        everyone = range(len(learned.workers))
+        dialled = np.array(
+            [
+                [learned.dial.choose(row, learned.costs, dial, everyone) for dial in POSITIONS]
+                for row in scores
+            ]
+        )
+    return HeldOut(tuple(places), scores, dialled)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One position of the dial: what a question cost and earned, and by how much that is more than
+    mixing the cheapest and the best worker would earn for the same."""
+
+    dial: float
+    cost: float
+    reward: float
+    line: float
+    above: Share
+
+    def document(self) -> dict[str, Any]:
+        """The position as JSON."""
+        return {
+            "dial": self.dial,
+            "cost": rounded(self.cost),
+            "reward": rounded(self.reward),
+            "line": rounded(self.line),
+            "above": self.above.document(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """APGR by strategy where there are two workers, and the positions of the dial."""
+
+    recovered: Mapping[str, Share]
+    leads: Mapping[str, Share]
+    dial: tuple[Position, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Everything as JSON."""
+        return {
+            "apgr": {name: share.document() for name, share in self.recovered.items()},
+            "apgr_lead": {name: share.document() for name, share in self.leads.items()},
+            "dial": [position.document() for position in self.dial],
+        }
+
+    def tables(self) -> list[str]:
+        """A table for each of the two that there is something to say about."""
+        found = []
+        if self.recovered:
+            found.append(markdown(RECOVERED, [self._recovered(name) for name in self.recovered]))
+        if self.dial:
+            found.append(markdown(DIAL, [_shown(position) for position in self.dial]))
+        return found
+
+    def _recovered(self, name: str) -> tuple[str, ...]:
+        share, lead = self.recovered[name], self.leads.get(name)
+        told = "–" if lead is None else f"{lead.value:+.3f} ({lead.low:+.3f} to {lead.high:+.3f})"
+        return (name, f"{share.value:.3f}", f"{share.low:.3f} to {share.high:.3f}", told)
+
+
+def curves(outcomes: Outcomes, held: Mapping[str, Sequence[HeldOut]]) -> Curves | None:
+    """What comes of the folds; None where no router was measured."""
+    if not held:
+        return None
+    recoveries = (
+        {name: _recovery(outcomes, folds) for name, folds in held.items()}
+        if len(outcomes.workers) == 2
+        else {}
+    )
+    ours = recoveries.get(OURS)
+    return Curves(
+        {name: recovery.share() for name, recovery in recoveries.items()},
+        {
+            name: ours.lead(recovery)
+            for name, recovery in recoveries.items()
+            if ours is not None and name != OURS
+        },
+        _dial(outcomes, held.get(OURS, ())),
+    )
+
+
+def _recovery(outcomes: Outcomes, folds: Sequence[HeldOut]) -> Recovery:
+    stronger = outcomes.best
+    preferences = np.zeros(len(outcomes.questions))
+    for fold in folds:
+        preferences[list(fold.places)] = fold.scores[:, stronger] - fold.scores[:, 1 - stronger]
+    return Recovery(
+        ranks(preferences, [fold.places for fold in folds]),
+        outcomes.shares[:, 1 - stronger],
+        outcomes.shares[:, stronger],
+    )
+
+
+def _dial(outcomes: Outcomes, folds: Sequence[HeldOut]) -> tuple[Position, ...]:
+    costs = np.array(costs_of(outcomes))
+    if not folds or costs.min() == costs.max():
+        return ()
+    chosen = np.zeros((len(outcomes.questions), len(POSITIONS)), dtype=np.int64)
+    for fold in folds:
+        if fold.dialled is not None:
+            chosen[list(fold.places)] = fold.dialled
+    return tuple(
+        _position(dial, outcomes.shares, costs, chosen[:, column])
+        for column, dial in enumerate(POSITIONS)
+    )
+
+
+def _position(dial: float, shares: Array, costs: Array, chosen: NDArray[np.int64]) -> Position:
+    rewards = shares[np.arange(len(shares)), chosen]
+    overall = shares.mean(axis=0)
+    cheapest, best = int(costs.argmin()), int(overall.argmax())
+    cost = float(costs[chosen].mean())
+    dearer = costs[best] - costs[cheapest]
+    way = float((cost - costs[cheapest]) / dearer) if dearer else 1.0
+    line = (1 - way) * shares[:, cheapest] + way * shares[:, best]
+    above = bootstrap([float(number) for number in rewards - line])
+    return Position(dial, cost, float(rewards.mean()), float(line.mean()), above)
+
+
+def _shown(position: Position) -> tuple[str, ...]:
+    above = position.above
+    return (
+        f"{position.dial:g}",
+        f"{position.cost:.3f}",
+        f"{100 * position.reward:.1f}",
+        f"{100 * position.line:.1f}",
+        f"{100 * above.value:+.1f}",
+        f"{100 * above.low:+.1f} to {100 * above.high:+.1f}",
+    )

@@ -1,0 +1,47 @@
+"""What a router learns from: a table of what each worker earned on each question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from podium.errors import ConfigError
+from podium.routing.arrays import Array
+from podium.routing.router import Known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """A row for each question, a column for each worker; not a number where that worker was not
+    asked that question."""
+
+    questions: tuple[str, ...]
+    workers: tuple[Known, ...]
+    rewards: Array
+
+    def __post_init__(self) -> None:
+        expected = (len(self.questions), len(self.workers))
+        if self.rewards.shape != expected:
+            raise ValueError(f"expected rewards of the shape {expected}, not {self.rewards.shape}")
+
+    @property
+    def costs(self) -> Array:
+        """What a question costs with each worker."""
+        return np.array([worker.cost for worker in self.workers])
+
+    def of(self, rows: Sequence[int]) -> Evidence:
+        """The same for some of the questions, by their places."""
+        chosen = list(rows)
+        return Evidence(
+            tuple(self.questions[row] for row in chosen), self.workers, self.rewards[chosen]
+        )
+
+    def check(self, least: int) -> None:
+        """Refuse what is too little to learn from."""
+        if len(self.questions) < least:
+            raise ConfigError(
+                f"there are {len(self.questions)} questions to learn from, and {least} are the "
+                f"least that a router is held against; ask more"
+            )

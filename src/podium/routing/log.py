@@ -1,0 +1,148 @@
+"""Evaluation logs: which worker earned what on which question, and for how much.
+
+    log = read_log([Path("log.jsonl")])
+    evidence = log.evidence()
+
+A log is a file of JSON lines, each with `question`, `worker`, `model`, `reward` (0 to 1), `cost`
+(US dollars, or null where nobody knows), `output_tokens` and `source`. `podium train data` writes
+such files from evaluations and from runs with feedback; whoever has outcomes of their own writes
+them by hand. Lines of the same question and worker are repeats, and what counts is their mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from podium.credit import Outcome
+from podium.errors import ConfigError
+from podium.routing.evidence import Evidence
+from podium.routing.router import Known
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """All lines, in their order."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def evidence(self, costs: Mapping[str, float] | None = None) -> Evidence:
+        """The lines as a table of questions and workers.
+
+        `costs` is what a question costs with a worker, by name, instead of what the log says.
+        """
+        rewards: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for outcome in self.outcomes:
+            rewards[outcome.question, outcome.worker].append(outcome.reward)
+        questions = tuple(dict.fromkeys(outcome.question for outcome in self.outcomes))
+        workers = self._workers(costs or {})
+        means = {key: fmean(found) for key, found in rewards.items()}
+        table = [[means.get((text, known.name), np.nan) for known in workers] for text in questions]
+        return Evidence(questions, workers, np.array(table, dtype=np.float32))
+
+    def _workers(self, costs: Mapping[str, float]) -> tuple[Known, ...]:
+        models: dict[str, set[str]] = defaultdict(set)
+        paid: dict[str, list[float | None]] = defaultdict(list)
+        for outcome in self.outcomes:
+            models[outcome.worker].add(outcome.model)
+            paid[outcome.worker].append(outcome.cost)
+        strangers = [name for name in costs if name not in models]
+        if strangers:
+            raise ConfigError(
+                f"costs are given for {', '.join(strangers)}, and the log has only "
+                f"{', '.join(models)}"
+            )
+        for name, found in models.items():
+            if len(found) > 1:
+                raise ConfigError(
+                    f"{name} stands in the log with {len(found)} models, "
+                    f"{' and '.join(sorted(found))}; keep the lines of the one that it is now"
+                )
+        return tuple(
+            Known(name, model, costs[name] if name in costs else _mean_cost(name, paid[name]))
+            for name, (model,) in models.items()
+        )
+
+
+def read_log(paths: Sequence[Path]) -> Log:
+    """The lines of all these files; an error says which line is wrong and how."""
+    found = tuple(outcome for path in paths for outcome in _outcomes(path))
+    if not found:
+        raise ConfigError(
+            f"{', '.join(map(str, paths)) or 'no log'}: there is no line to learn from; write one "
+            f"for each answer, as `podium train data` does"
+        )
+    workers = {outcome.worker for outcome in found}
+    if len(workers) < 2:
+        raise ConfigError(
+            f"{', '.join(map(str, paths))}: all {len(found)} lines are of {found[0].worker}; a "
+            f"router chooses between workers, so add what others answered"
+        )
+    return Log(found)
+
+
+def _outcomes(path: Path) -> Iterable[Outcome]:
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8: {error.reason}") from error
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield _outcome(json.loads(line))
+            except ValueError as error:
+                raise ConfigError(f"{path}, line {number}: {error}") from error
+
+
+def _outcome(data: object) -> Outcome:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"expected an object, not {type(data).__name__}")
+    return Outcome(
+        question=_text(data, "question"),
+        worker=_text(data, "worker"),
+        model=str(data.get("model") or ""),
+        reward=_number(data, "reward", 0.0, 1.0),
+        cost=None if data.get("cost") is None else _number(data, "cost", 0.0, float("inf")),
+        output_tokens=_tokens(data.get("output_tokens")),
+        source=str(data.get("source") or ""),
+    )
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected a text in {key!r}, not {value!r}")
+    return value
+
+
+def _number(data: Mapping[str, Any], key: str, least: float, most: float) -> float:
+    value = data.get(key)
+    if isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, int | float) or not least <= value <= most or value == float("inf"):
+        between = f"between {least:g} and {most:g}" if most < float("inf") else f"from {least:g} up"
+        raise ValueError(f"expected a number {between} in {key!r}, not {value!r}")
+    return float(value)
+
+
+def _tokens(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _mean_cost(name: str, paid: Sequence[float | None]) -> float:
+    known = [cost for cost in paid if cost is not None]
+    if not known:
+        raise ConfigError(
+            f"no line of the log says what {name} costs, so the dial cannot be learned; say it in "
+            f'the recipe, as in [costs] "{name}" = 0.002, US dollars for a question'
+        )
+    return fmean(known)

@@ -1,0 +1,80 @@
+"""`podium train router`: evaluation logs in, a router out.
+
+How a router learns is `podium.routing.learning`; here a recipe is carried out, and what came of it
+is put into words. Needs numpy and no torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from podium.routing.embedding import QUICK, Embedder
+from podium.routing.encoders import Encoder, HashedEncoder
+from podium.routing.evidence import Evidence
+from podium.routing.evolution import Evolution
+from podium.routing.learning import Taught, Teaching, taught
+from podium.routing.log import read_log
+from podium.train.router_recipe import RouterRecipe
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The router that was written, what it learned from, and how it came about."""
+
+    path: Path
+    evidence: Evidence
+    taught: Taught
+
+    def lines(self) -> list[str]:
+        """What a person wants to know of it."""
+        found, learned = self.evidence, self.taught
+        means = np.nanmean(found.rewards, axis=0)
+        rows = [
+            f"{worker.name}: {mean:.3f} on the average, {worker.cost:.6g} USD a question"
+            for worker, mean in zip(found.workers, means, strict=True)
+        ]
+        evolved = (
+            f"evolved for {learned.generations} generations"
+            if learned.generations
+            else "evolution brought nothing that chance would not, so it was left out"
+        )
+        return [
+            f"{len(found.questions)} questions, {len(found.workers)} workers",
+            *rows,
+            f"on questions left out, routing earned {learned.areas[learned.strength]:.3f} over the "
+            f"whole dial, by a head held back by {learned.strength:g}; {evolved}",
+            str(self.path),
+        ]
+
+
+def train_router(recipe: RouterRecipe) -> Outcome:
+    """Learn from the recipe's logs, and write the router."""
+    table = recipe.router
+    log = read_log([Path(path) for path in table.logs])
+    evidence = log.evidence(recipe.costs.usd)
+    evolution = Evolution(
+        generations=recipe.evolution.generations,
+        population=recipe.evolution.population,
+        spread=recipe.evolution.spread,
+        seed=table.seed,
+    )
+    teaching = Teaching(
+        temperature=table.temperature,
+        parts=table.parts,
+        evolution=evolution if evolution.generations else None,
+        seed=table.seed,
+    )
+    source = ", ".join(Path(path).name for path in table.logs)
+    found = taught(evidence, _encoder(recipe, evidence), teaching, source=source)
+    path = Path(table.output)
+    found.router.save(path)
+    return Outcome(path, evidence, found)
+
+
+def _encoder(recipe: RouterRecipe, evidence: Evidence) -> Encoder:
+    if recipe.router.encoder == "minilm":
+        return Embedder.load(tokens=QUICK)
+    return HashedEncoder.fitted(evidence.questions)

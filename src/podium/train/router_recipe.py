@@ -1,0 +1,94 @@
+"""The recipe of a router: the tables and keys of its TOML file, and reading it.
+
+    recipe = read_router_recipe(Path("recipes/router.toml"), ["router.seed=1"])
+
+What is made of it is `podium.train.router`. Needs neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os.path import normpath
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from podium.catalogue.entries import Table
+from podium.config.files import read_tables
+from podium.config.problems import form_problem
+from podium.config.values import Count, Name
+from podium.train.recipe import override_in
+from podium.train.schema import Positive, Weight
+
+
+class RouterTable(Table):
+    """What the router learns from, and how."""
+
+    logs: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)] = Field(
+        description="the evaluation logs to learn from, JSON lines; paths count from the recipe"
+    )
+    output: Name = Field(default="router.json", description="the file to write")
+    encoder: Literal["minilm", "hashed"] = Field(
+        default="minilm",
+        description="what questions are read by: `minilm` by meaning, with the weights that "
+        "`podium models pull all-minilm-l6-v2` fetches; `hashed` by words alone",
+    )
+    temperature: Positive = Field(
+        default=0.5,
+        description="what mean rewards are divided by before they become soft targets",
+    )
+    parts: Count = Field(
+        default=5, description="in how many parts questions are left out in turn, for every choice"
+    )
+    seed: int = Field(default=0, description="what all that is random begins with")
+
+
+class EvolutionTable(Table):
+    """The second stage: evolution for what routing earns in the end."""
+
+    generations: int = Field(default=60, ge=0, description="at most so many; 0 leaves it out")
+    population: Count | None = Field(
+        default=None, description="heads in each; 4 + 3 ln n of n numbers, when left out"
+    )
+    spread: Positive = Field(
+        default=0.1, description="how far heads are drawn, in sizes of the first head's numbers"
+    )
+
+
+class CostsTable(Table):
+    """What a question costs with a worker, for logs that do not say it."""
+
+    usd: dict[str, Weight] = Field(
+        default_factory=dict,
+        description="US dollars by the worker's name, instead of what the log says of it",
+    )
+
+
+class RouterRecipe(Table):
+    """A whole recipe."""
+
+    router: RouterTable
+    evolution: EvolutionTable = EvolutionTable()
+    costs: CostsTable = CostsTable()
+
+    def anchored(self, directory: Path) -> RouterRecipe:
+        """This recipe with every path in it counted from the directory it lies in."""
+
+        def at(path: str) -> str:
+            return normpath(directory / Path(path).expanduser())
+
+        paths = {"logs": tuple(map(at, self.router.logs)), "output": at(self.router.output)}
+        return self.model_copy(update={"router": self.router.model_copy(update=paths)})
+
+
+def read_router_recipe(path: Path, overrides: Sequence[str] = ()) -> RouterRecipe:
+    """The recipe in that file, with `key=value` overrides."""
+    document = read_tables(path, "recipe")
+    for override in overrides:
+        override_in(document, override)
+    try:
+        recipe = RouterRecipe.model_validate(document)
+    except ValidationError as error:
+        raise form_problem(str(path), error, RouterRecipe) from None
+    return recipe.anchored(path.absolute().parent)

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.errors import ConfigError
+
+np = pytest.importorskip("numpy")
+
+from podium.routing import Known  # noqa: E402
+from podium.routing.arrays import Array, unit  # noqa: E402
+from podium.routing.dial import Dial, earned  # noqa: E402
+from podium.routing.encoders import HashedEncoder  # noqa: E402
+from podium.routing.evidence import Evidence  # noqa: E402
+from podium.routing.evolution import Evolution, evolved  # noqa: E402
+from podium.routing.learning import (  # noqa: E402
+    Teaching,
+    area,
+    certainty,
+    expected_by,
+    fitted_head,
+    taught,
+)
+
+WORKERS = (Known("small", "s", 1.0), Known("large", "l", 10.0))
+SUBJECTS = {"sum": (0.9, 0.9), "play": (0.1, 0.9), "riddle": (0.1, 0.2)}
+"""How often each worker is right on a subject."""
+
+
+def evidence(count: int = 240, seed: int = 0) -> Evidence:
+    """Questions whose first word tells who can answer them."""
+    rng = np.random.default_rng(seed)
+    subjects = [list(SUBJECTS)[number % 3] for number in range(count)]
+    questions = tuple(f"{each} about number {place}" for place, each in enumerate(subjects))
+    chances = np.array([SUBJECTS[each] for each in subjects])
+    rewards = (rng.random(chances.shape) < chances).astype(np.float32)
+    return Evidence(questions, WORKERS, rewards)
+
+
+def learned(found: Evidence) -> Array:
+    """What is expected of the workers on each subject, on the average over new questions."""
+    teaching = Teaching(evolution=None, strengths=(0.1,))
+    router = taught(found, HashedEncoder.fitted(found.questions), teaching).router
+    expected = router.expected(router.encoder.encode(evidence(300).questions))
+    averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
+    return averages
+
+
+def test_the_head_expects_what_was_earned() -> None:
+    assert learned(evidence()) == pytest.approx(np.array(list(SUBJECTS.values())), abs=0.2)
+
+
+def test_the_head_is_where_the_divergence_from_the_soft_targets_is_least() -> None:
+    rng = np.random.default_rng(0)
+    vectors, rewards = unit(rng.normal(size=(60, 5))), rng.random((60, 3))
+    temperature, strength = 0.5, 2.0
+
+    def loss(head: Array) -> float:
+        raw = (expected_by(head, vectors) - 0.5) / temperature
+        said = np.hstack([np.zeros((60, 1)), raw])
+        said = said - np.log(np.exp(said).sum(axis=1, keepdims=True))
+        wanted = np.hstack([np.zeros((60, 1)), (rewards - 0.5) / temperature])
+        target = np.exp(wanted) / np.exp(wanted).sum(axis=1, keepdims=True)
+        held = strength / 2 * np.square(head[:-1] / temperature).sum()
+        return float(held - (target * said).sum())
+
+    head = fitted_head(vectors, rewards, temperature, strength).astype(np.float64)
+    for _ in range(20):
+        assert loss(head) < loss(head + 0.05 * rng.normal(size=head.shape))
+
+
+def test_questions_that_not_every_worker_was_asked_count_for_those_who_were() -> None:
+    whole = evidence()
+    rewards = whole.rewards.copy()
+    rewards[::2, 0] = np.nan
+    partly = Evidence(whole.questions, WORKERS, rewards)
+    assert learned(partly) == pytest.approx(learned(whole), abs=0.15)
+
+
+def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() -> None:
+    rng = np.random.default_rng(1)
+    questions = tuple(f"question {number}" for number in range(200))
+    rewards = (rng.random((200, 2)) < (0.4, 0.7)).astype(np.float32)
+    router = taught(
+        Evidence(questions, WORKERS, rewards),
+        HashedEncoder.fitted(questions),
+        Teaching(evolution=None),
+    ).router
+    expected = router.expected(router.encoder.encode(questions))
+    assert (expected.argmax(axis=1) == 1).mean() > 0.95
+
+
+def test_the_dial_is_monotone_in_cost_and_above_the_line_on_questions_of_its_own() -> None:
+    found, unseen = evidence(), evidence(600, seed=1)
+    router = taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None)).router
+    expected = router.expected(router.encoder.encode(unseen.questions))
+    everyone = np.arange(600)
+    costs, rewards = [], []
+    for dial in (0, 0.2, 0.4, 0.6, 0.8, 1):
+        chosen = [router.dial.choose(row, router.costs, dial, range(2)) for row in expected]
+        costs.append(float(router.costs[chosen].mean()))
+        rewards.append(float(unseen.rewards[everyone, chosen].mean()))
+    small, large = unseen.rewards.mean(axis=0)
+    assert costs == sorted(costs)
+    assert costs[0] == 1.0 < costs[2] < costs[-1]
+    for cost, reward in zip(costs, rewards, strict=True):
+        assert reward >= small + (large - small) * (cost - 1) / 9 - 1e-6
+
+
+def test_a_dial_ends_where_routing_earned_most() -> None:
+    # Of the last two questions the head expects the dear worker to be better, and it is not.
+    expected = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.4], [0.3, 0.4]])
+    rewards = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    costs = np.array([0.0, 1.0])
+    dial = Dial.learned(expected, rewards, costs)
+    assert dial.prices[-1] > 0
+    assert earned(expected, rewards, costs, dial.prices[-1]) == 1.0
+
+
+def test_evolution_finds_what_soft_targets_leave() -> None:
+    found = evidence()
+    vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
+    start = np.zeros((vectors.shape[1] + 1, 2), dtype=np.float32)
+    start[-1] = (0.5, 0.45)
+    dial = Dial.learned(expected_by(start, vectors), found.rewards, found.costs)
+    *_, last = evolved(
+        start, vectors, found.rewards, found.costs, dial, Evolution(generations=20, spread=100.0)
+    )
+    before, after = (
+        area(expected_by(head, vectors), found.rewards, found.costs) for head in (start, last)
+    )
+    assert after > before + 0.05
+
+
+def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
+    found = evidence(60)
+    vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
+    head = fitted_head(vectors, found.rewards, 0.5, 3.0)
+    dial = Dial.learned(expected_by(head, vectors), found.rewards, found.costs)
+    runs = [
+        list(evolved(head, vectors, found.rewards, found.costs, dial, Evolution(generations=2)))
+        for _ in range(2)
+    ]
+    assert np.array_equal(runs[0][0], head)
+    assert not np.array_equal(runs[0][2], head)
+    assert np.array_equal(runs[0][2], runs[1][2])
+
+
+def test_a_gain_that_chance_would_bring_about_leaves_the_head_as_it_was() -> None:
+    rng = np.random.default_rng(3)
+    questions = tuple(f"question {number}" for number in range(100))
+    rewards = (rng.random((100, 2)) < 0.5).astype(np.float32)
+    found = Evidence(questions, WORKERS, rewards)
+    encoder = HashedEncoder.fitted(questions)
+    brief = Evolution(generations=2, spread=1e-6)
+    evolving = taught(found, encoder, Teaching(evolution=brief))
+    assert evolving.generations == 0
+    plain = taught(found, encoder, Teaching(evolution=None))
+    assert np.array_equal(evolving.router.head, plain.router.head)
+
+
+def test_confidence_is_the_share_that_was_right() -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.uniform(0.3, 0.7, size=(4000, 1))
+    chances = 1 / (1 + np.exp(-8 * (expected - 0.6)))
+    curve = certainty(expected, (rng.random((4000, 1)) < chances).astype(np.float64))
+    assert curve.slope == pytest.approx(8, rel=0.2)
+    assert curve(0.6) == pytest.approx(0.5, abs=0.04)
+
+
+def test_too_few_questions_are_refused() -> None:
+    few = evidence(9)
+    with pytest.raises(ConfigError, match="9 questions to learn from, and 10 are the least"):
+        taught(few, HashedEncoder.fitted(few.questions), Teaching())
