@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cli.support import MakePool, Podium
+from podium.routing.log import read_log
 
 
 def lines(path: str) -> list[dict[str, Any]]:
@@ -72,7 +73,7 @@ def test_what_is_left_out_is_counted(podium: Podium, judged: str, make_pool: Mak
     }
 
 
-def test_an_evaluation_gives_the_router_what_each_worker_earned(
+def test_an_evaluation_gives_a_router_what_each_worker_earned(
     podium: Podium, make_pool: MakePool
 ) -> None:
     task = {"id": "one", "question": "How many?", "answer": "42", "grader": "number"}
@@ -83,6 +84,9 @@ def test_an_evaluation_gives_the_router_what_each_worker_earned(
         *("--strategy", "single:solver,single:guesser"),
     )
     podium("train", "data", "--from-evaluation", "measured", "-o", "log.jsonl")
+    evidence = read_log([Path("log.jsonl")]).evidence(costs={"solver": 0.2, "guesser": 0.1})
+    assert evidence.questions == ("How many?",)
+    assert {known.name for known in evidence.workers} == {"solver", "guesser"}
     assert {(each["worker"], each["reward"], each["source"]) for each in lines("log.jsonl")} == {
         ("solver", 1.0, "evaluation:measured/single:solver"),
         ("guesser", 0.0, "evaluation:measured/single:guesser"),
