@@ -37,38 +37,38 @@ class Recovery:
 
     def share(self) -> Share:
         """The gap recovered on the average, with its interval over questions."""
-        drawn = self._resampled()
-        low, high = np.quantile(drawn, (0.025, 0.975))
-        return Share(self._area(np.ones(len(self.weaker))), float(low), float(high))
+        return _interval(self._areas())
 
     def lead(self, other: Recovery) -> Share:
         """How much more it recovers than another router on the same questions."""
-        whole = np.ones(len(self.weaker))
-        drawn = self._resampled() - other._resampled()
-        low, high = np.quantile(drawn, (0.025, 0.975))
-        return Share(self._area(whole) - other._area(whole), float(low), float(high))
+        return _interval(self._areas() - other._areas())
 
-    def _resampled(self) -> Array:
-        rng = np.random.default_rng(0)
+    def _areas(self) -> Array:
+        """The area of all questions, then that of each sample that is drawn of them: the same
+        samples for every router."""
         count = len(self.weaker)
-        return np.array(
-            [
-                self._area(np.bincount(rng.integers(0, count, count), minlength=count) * 1.0)
-                for _ in range(RESAMPLES)
-            ]
-        )
-
-    def _area(self, weights: Array) -> float:
         order = np.argsort(-self.preferences, kind="stable")
-        gains = (self.stronger - self.weaker)[order] * weights[order]
-        sent = np.concatenate([[0.0], np.cumsum(weights[order])])
-        gained = np.concatenate([[0.0], np.cumsum(gains)])
+        gains = (self.stronger - self.weaker)[order]
         # Where preferences are equal, only the ends of the stretch are points of the curve.
         ends = np.flatnonzero(np.diff(self.preferences[order], append=-np.inf)) + 1
         places = np.concatenate([[0], ends])
-        if gained[-1] == 0:
-            return 0.5
-        return float(np.trapezoid(gained[places], sent[places]) / (sent[-1] * gained[-1]))
+        rng = np.random.default_rng(0)
+        found = []
+        weights = np.ones(count)
+        for _ in range(RESAMPLES + 1):
+            sent = np.concatenate([[0.0], np.cumsum(weights)])
+            gained = np.concatenate([[0.0], np.cumsum(gains * weights)])
+            whole = sent[-1] * gained[-1]
+            area = np.trapezoid(gained[places], sent[places])
+            found.append(float(area / whole) if whole else 0.5)
+            weights = np.bincount(rng.integers(0, count, count), minlength=count)[order] * 1.0
+        return np.array(found)
+
+
+def _interval(areas: Array) -> Share:
+    value, *drawn = areas
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Share(float(value), float(low), float(high))
 
 
 def ranks(preferences: Array, folds: Sequence[Sequence[int]]) -> Array:

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+np = pytest.importorskip("numpy")
+
+from podium.evals.strategies.curves import POSITIONS, curves, held_out  # noqa: E402
+from podium.evals.strategies.routers import ConstantRouter, HeadRouter, Outcomes  # noqa: E402
+from podium.evals.strategies.routers.head import costs_of  # noqa: E402
+from support.routing import PLAYS, SUMS, small_router  # noqa: E402
+
+QUESTIONS = (*SUMS, *PLAYS)
+SHARES = np.array([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4, dtype=np.float32)
+OUTCOMES = Outcomes(QUESTIONS, ("cheap", "dear"), SHARES)
+FOLDS = ((0, 2, 4, 6), (1, 3, 5, 7))
+
+
+def test_of_two_workers_each_router_has_the_gap_that_it_recovers() -> None:
+    router = HeadRouter(small_router())
+    constant = ConstantRouter(OUTCOMES.workers, SHARES.mean(axis=0))
+    held = {
+        "constant": [held_out(constant, OUTCOMES, fold) for fold in FOLDS],
+        "router": [held_out(router, OUTCOMES, fold) for fold in FOLDS],
+    }
+    found = curves(OUTCOMES, held)
+    assert found is not None
+    assert found.recovered["constant"].value == pytest.approx(0.5)
+    assert found.recovered["router"].value == pytest.approx(0.75, abs=0.02)
+    assert found.leads["constant"].value == pytest.approx(0.25, abs=0.02)
+    assert "router" not in found.leads
+
+
+def test_the_positions_of_the_dial_stand_beside_the_line() -> None:
+    router = HeadRouter(small_router())
+    found = curves(OUTCOMES, {"router": [held_out(router, OUTCOMES, fold) for fold in FOLDS]})
+    assert found is not None
+    assert [position.dial for position in found.dial] == list(POSITIONS)
+    first, half, last = found.dial[0], found.dial[5], found.dial[-1]
+    assert (first.cost, first.reward, first.line) == (0.0, 0.5, 0.5)
+    assert (half.cost, half.reward, half.line) == (0.5, 1.0, 0.75)
+    assert (last.reward, last.above.value) == (1.0, pytest.approx(1 - last.line))
+    assert len(found.tables()) == 2
+
+
+def test_of_more_than_two_workers_there_is_no_gap_and_without_costs_no_dial() -> None:
+    outcomes = Outcomes(QUESTIONS, ("a", "b", "c"), np.ones((8, 3), dtype=np.float32))
+    constant = ConstantRouter(outcomes.workers, np.ones(3))
+    found = curves(outcomes, {"constant": [held_out(constant, outcomes, range(8))]})
+    assert found is not None
+    assert (dict(found.recovered), found.dial, found.tables()) == ({}, (), [])
+
+
+def test_what_two_workers_cost_is_counted_in_calls_of_the_stronger_where_nobody_knows() -> None:
+    assert costs_of(OUTCOMES) == (0.0, 1.0)
+    known = Outcomes(QUESTIONS, ("cheap", "dear"), SHARES, costs=(0.1, 0.3))
+    assert costs_of(known) == (0.1, 0.3)
+    assert known.of([0, 1]).costs == (0.1, 0.3)
