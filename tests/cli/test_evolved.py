@@ -13,8 +13,10 @@ import pytest
 from cli.support import RULES, MakePool, Podium
 from podium.cli import fetching
 from podium.conductor.evolved.description import Description
-from podium.config import load
+from podium.config import Settings, load
 from podium.local.reading import HiddenReader
+from podium.server.operation.startup import application
+from support.serving import serving
 from support.tiny_model import one_thread, tiny_model
 
 np = pytest.importorskip("numpy")
@@ -117,3 +119,22 @@ async def test_the_weights_of_the_model_that_reads_are_fetched_before(
     pool = make_pool(REPLIES, head='[conductor]\nkind = "evolved"\ncoordinator = "blank"\n')
     await fetching.fetch_weights(load(pool), offline=True)
     assert fetched == [("smollm2-135m-instruct", True)]
+
+
+async def test_a_server_loads_the_model_that_reads_before_it_is_ready(
+    make_pool: MakePool, trained: Path
+) -> None:
+    head = f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\n'
+    settings = load(make_pool(REPLIES, head=head))
+
+    async def find() -> Settings:
+        return settings
+
+    async with serving(application(find)) as served:
+        while served.service.loading.is_going_on:
+            await asyncio.sleep(0.01)
+        leading: Any = await served.service.podium.conductor()
+        assert leading.reader._reader._model.is_loaded
+        body = {"model": "podium-ultra", "messages": [{"role": "user", "content": QUESTION}]}
+        answer = await served.client.post("/v1/chat/completions", json=body)
+        assert answer.json()["choices"][0]["message"]["content"] == "42"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.errors import ConfigError, WorkerCrashed
 from podium.local import reading
 from podium.local.reading import HiddenReader, Shape
 from support.tiny_model import model as tiny
@@ -163,3 +163,13 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reading, "PACKAGES", ("no_such_package",))
     with pytest.raises(ConfigError, match=r"reading with tiny needs no_such_package; .*\[train\]"):
         HiddenReader("tiny")
+
+
+async def test_a_model_is_loaded_beforehand_or_it_is_said_why_not(
+    reader: HiddenReader, tmp_path: Path
+) -> None:
+    assert reader.profile.model
+    await reader.with_scales([QUERIES], [np.zeros(48, np.float32)]).load()
+    assert reader._model.is_loaded
+    with pytest.raises(WorkerCrashed, match="none cannot read: there is no file"):
+        await HiddenReader(f"file:{tmp_path / 'none'}").load()

@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
-from podium.errors import ConfigError, installing
+from podium.errors import ConfigError, StoreError, WorkerCrashed, installing
 from podium.local.gathering import GatheringModel, ModelName, in_batches, tell
 from podium.local.sharing import Shared
+from podium.pool import WorkerProfile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,8 +54,14 @@ class Shape(NamedTuple):
 class Scaled(Protocol):
     """A reader with singular values of its own."""
 
+    profile: WorkerProfile
+
     async def read(self, text: str) -> Vector:
         """The hidden state of the token that counts."""
+        ...
+
+    async def load(self) -> None:
+        """Load the model now."""
         ...
 
 
@@ -90,7 +97,8 @@ class ReadingModel(GatheringModel[Text]):
 
 
 class HiddenReader:
-    """Reads texts by the model of that name, which is loaded with the first."""
+    """Reads texts by the model of that name, which is loaded with the first. It has a profile for
+    those who load models beforehand."""
 
     def __init__(
         self,
@@ -103,6 +111,7 @@ class HiddenReader:
         for package in PACKAGES:
             if importlib.util.find_spec(package) is None:
                 raise ConfigError(f"reading with {base} needs {package}; {installing('train')}")
+        self.profile = WorkerProfile(name=base, provider="transformers", model=base)
         self._place = PLACES[token]
         self._model = shared_reading_model(ModelName(base, dtype, device))
         self._model.hold()
@@ -112,6 +121,13 @@ class HiddenReader:
         """The hidden state of the token that counts, after the last layer, by the model as it
         is."""
         return await self._read(text, None)
+
+    async def load(self) -> None:
+        """Load the model now, so that the first text need not wait for it."""
+        try:
+            await self._model.ready()
+        except (ConfigError, StoreError, RuntimeError, OSError) as error:
+            raise WorkerCrashed(f"{self.profile.name} cannot read: {error}") from error
 
     async def shape(self, matrices: Sequence[str] = ()) -> Shape:
         """What there is to be learned over this model, with those of its matrices."""
@@ -146,6 +162,8 @@ class _ScaledReader:
     """Reads as another does, but with scales on some matrices."""
 
     def __init__(self, reader: HiddenReader, scaling: Scaling) -> None:
+        self.profile = reader.profile
+        self.load = reader.load
         self._reader = reader
         self._scaling = scaling
 

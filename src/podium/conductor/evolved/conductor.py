@@ -53,8 +53,8 @@ class EvolvedConductor:
         notice: str = "",
     ) -> None:
         self.name = f"evolved({coordinator.fingerprint})"
+        self.reader = reader
         self._coordinator = coordinator
-        self._reader = reader
         self._generator = generator
         self._notice = notice
 
@@ -69,7 +69,7 @@ class EvolvedConductor:
         if is_accepted(turns) and situation.answer is not None:
             return Plan(None)
         workers = self._workers(situation, turns)
-        logits = self._coordinator.decide(await self._reader.read(transcript(situation)))
+        logits = self._coordinator.decide(await self.reader.read(transcript(situation)))
         described = self._coordinator.described
         worker = described.workers[chosen(logits.workers, workers, self._generator)]
         role, why = self._role(logits.roles, situation, turns)

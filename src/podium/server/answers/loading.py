@@ -16,7 +16,7 @@ from podium.server.logs import LOGGER
 
 @runtime_checkable
 class Loads(Protocol):
-    """A worker that has to load something before it can answer."""
+    """A worker, or who reads for a conductor, that has to load something before it can answer."""
 
     profile: WorkerProfile
 

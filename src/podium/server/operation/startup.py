@@ -140,8 +140,9 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     mini = await podium.mini()
     if mini is not None:
         await mini.warm_up(settings.pool)
-    planner = getattr(await podium.conductor(), "worker", None)
-    service.loading.begin((*await podium.workers(), planner))
+    leading = await podium.conductor()
+    planning = (getattr(leading, "worker", None), getattr(leading, "reader", None))
+    service.loading.begin((*await podium.workers(), *planning))
     if settings.server.recover:
         recovery = _recovery(service, settings.store.lease_seconds)
         stack.push_async_callback(recovery.close)
