@@ -259,3 +259,12 @@ async def test_guardrails_look_at_an_answer_with_every_earlier_turn_as_its_sourc
         QUESTION, options=Options(rounds=3)
     )
     assert (run.answer, sources) == ("42", [["thinker of turn 1", "thinker of turn 2"]])
+
+
+async def test_a_preview_is_the_first_turn_of_the_run_that_would_follow() -> None:
+    conductor = EvolvedConductor(coordinator(), Reading(("ann", "thinker")))
+    runner = Runner(conductor, [ScriptedWorker(name, "42") for name in ("ann", "bob")])
+    roles = [
+        (await runner.plan(QUESTION, options=Options(rounds=rounds))).role for rounds in (1, 5)
+    ]
+    assert roles == ["worker", "thinker"]

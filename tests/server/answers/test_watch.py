@@ -196,3 +196,8 @@ def test_whoever_is_to_know_of_a_run_that_begins_is_told_first() -> None:
     watch(RunStarted(RUN))
     watch(RunStarted(NESTED, ("run_1", 0)))
     assert begun == [RUN]
+
+
+def test_a_turn_is_told_with_its_worker_and_role() -> None:
+    said = told(RunStarted(RUN), Planned("run_1", Round(2, ONE, role="verifier")))
+    assert said.of("progress") == [("progress", "Turn 3: solo is the verifier.")]
