@@ -32,6 +32,10 @@ def test_a_strategy_that_learns_is_fitted_and_then_measured_by_its_file(
     assert ended.code == 0, ended.err
     assert "| constant " in ended.out
     assert "no worker was asked anything" in ended.err
+    asked = ("eval", "folds", tasks, tasks, "--pool", pool, "--count", "4", "--file", "all.json")
+    assert podium(*asked, "--strategy", "constant").code == 0
+    suites = json.loads(Path("all.json").read_text("utf-8"))["suites"]
+    assert [suite["apgr"]["constant"]["value"] for suite in suites] == [0.5, 0.5]
 
 
 def test_lines_that_are_no_tasks_are_named_where_strategies_learn_too(

@@ -32,11 +32,15 @@ LearnedFrom = Annotated[
     ),
 ]
 Dealt = Annotated[
-    str,
+    list[str],
     typer.Argument(
-        metavar="SUITE",
+        metavar="SUITE...",
         help="etudes, a benchmark's name, a recorded suite, or a .jsonl or .csv file of tasks.",
     ),
+]
+FoldsFile = Annotated[
+    Path | None,
+    typer.Option("--file", "-o", metavar="FILE", help="Write the figures there, as JSON."),
 ]
 Fitted = Annotated[
     Path | None,
@@ -63,7 +67,9 @@ Folds = Annotated[int, typer.Option(metavar="N", min=2, help="In how many parts.
 Encoder = Annotated[
     str | None,
     typer.Option(
-        metavar="MODULE:FUNCTION", help="What makes vectors of questions, instead of the usual."
+        metavar="NAME",
+        help="What makes vectors of questions: hashed, by words; minilm, by meaning; or "
+        "module:function, one of your own.",
     ),
 ]
 
@@ -134,7 +140,7 @@ def fit(
 
 
 def folds(
-    suite: Dealt,
+    suites: Dealt,
     strategy: Learners = USUAL_LEARNERS,
     count: Folds = 5,
     limit: given.Limit = None,
@@ -142,6 +148,7 @@ def folds(
     seed: given.Seed = None,
     repeats: given.Repeats = None,
     encoder: Encoder = None,
+    file: FoldsFile = None,
     json: options.Json = False,
     pool: options.Pool = None,
     config: options.Config = None,
@@ -155,47 +162,59 @@ def folds(
 
     The tasks are dealt into parts; each part is measured by what was learned on the others.
     """
-    from podium.evals.report import Wanted
-    from podium.evals.strategies.folds import cross_validated
-
     names = tuple(dict.fromkeys(filter(None, strategy.split(","))))
-    wanted = Wanted(
-        suite=suite,
-        data=data,
-        strategies=names or ("",),
-        limit=limit or usual_tasks(suite),
-        seed=seed or 0,
-    )
-    sitting = Sitting(
-        choice=Choice(pool=pool, config=config, offline=offline),
-        suite=suite,
-        data=data,
-        strategies=names,
-        untrained=None,
-        oracle=oracle,
-        concurrency=concurrency,
-        cache=cache,
-        output=None,
-        keeps_replies=not fresh,
-    )
 
-    async def measured(held: Held) -> Folded:
-        cases, left_out = wanted.posed(held.ensemble)
-        tell_left_out(left_out)
-        return await cross_validated(
-            held.ensemble,
-            cases,
-            names,
-            count=count,
-            seed=wanted.seed,
-            concurrency=held.at_once,
-            repeats=repeats or held.tries,
-            encoder=encoder,
-            watch=held.watch,
+    def folded(suite: str) -> Folded:
+        from podium.evals.report import Wanted
+        from podium.evals.strategies.folds import cross_validated
+
+        wanted = Wanted(
+            suite=suite,
+            data=data,
+            strategies=names or ("",),
+            limit=limit or usual_tasks(suite),
+            seed=seed or 0,
+        )
+        sitting = Sitting(
+            choice=Choice(pool=pool, config=config, offline=offline),
+            suite=suite,
+            data=data,
+            strategies=names,
+            untrained=None,
+            oracle=oracle,
+            concurrency=concurrency,
+            cache=cache,
+            output=None,
+            keeps_replies=not fresh,
         )
 
-    folded = sitting.hold(measured)
+        async def measured(held: Held) -> Folded:
+            cases, left_out = wanted.posed(held.ensemble)
+            tell_left_out(left_out)
+            return await cross_validated(
+                held.ensemble,
+                cases,
+                names,
+                count=count,
+                seed=wanted.seed,
+                concurrency=held.at_once,
+                repeats=repeats or held.tries,
+                encoder=encoder,
+                watch=held.watch,
+            )
+
+        return sitting.hold(measured)
+
+    documents = []
+    for suite in suites:
+        found = folded(suite)
+        documents.append({"suite": suite, "seed": seed or 0, **found.document()})
+        if not json:
+            say("\n".join(["\n\n".join(found.tables()), *found.notes()]))
+    document = documents[0] if len(documents) == 1 else {"suites": documents}
     if json:
-        say_json({"suite": suite, "seed": wanted.seed, **folded.document()})
-    else:
-        say("\n".join(["\n\n".join(folded.tables()), *folded.notes()]))
+        say_json(document)
+    if file is not None:
+        from podium.evals.written import write_json
+
+        write_json(file, document)

@@ -38,7 +38,8 @@ def test_the_positions_of_the_dial_stand_beside_the_line() -> None:
     first, half, last = found.dial[0], found.dial[5], found.dial[-1]
     assert (first.cost, first.reward, first.line) == (0.0, 0.5, 0.5)
     assert (half.cost, half.reward, half.line) == (0.5, 1.0, 0.75)
-    assert (last.reward, last.above.value) == (1.0, pytest.approx(1 - last.line))
+    assert last.reward == 1.0
+    assert last.above.value == pytest.approx(1 - last.line)
     assert len(found.tables()) == 2
 
 

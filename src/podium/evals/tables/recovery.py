@@ -54,7 +54,7 @@ class Recovery:
         places = np.concatenate([[0], ends])
         rng = np.random.default_rng(0)
         found = []
-        weights = np.ones(count)
+        weights: Array = np.ones(count)
         for _ in range(RESAMPLES + 1):
             sent = np.concatenate([[0.0], np.cumsum(weights)])
             gained = np.concatenate([[0.0], np.cumsum(gains * weights)])
