@@ -1,8 +1,10 @@
 """What holds for every test: properties are checked on the same examples each time, and a busy
-machine makes no test fail. Whoever wants a Postgres gets a real one."""
+machine makes no test fail. Whoever wants a Postgres gets a real one. The ten thousand tests
+themselves are a million objects, which no collection of garbage needs to look through."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +20,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("podium")
+
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """All tests are there, and stay to the end: from here on it is the garbage of tests alone."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

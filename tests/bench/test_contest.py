@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-
-import pytest
 
 from podium.bench.contest import Chains, Timing, take_turns
 
@@ -36,19 +33,6 @@ async def test_contestants_take_turns_and_none_always_comes_last() -> None:
     turns = [diary[start : start + 3] for start in range(0, 9, 3)]
     assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
     assert {turn[-1] for turn in turns} == {"a", "b", "c"}
-
-
-async def test_the_heap_is_thawed_even_when_a_contestant_fails() -> None:
-    class Faller:
-        name = "faller"
-
-        async def block(self) -> float:
-            assert gc.get_freeze_count() > 0
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        await take_turns([Faller()], 1)
-    assert gc.get_freeze_count() == 0
 
 
 async def test_a_block_carries_out_one_chain_untimed_and_then_as_many_as_it_was_told() -> None:

@@ -20,6 +20,7 @@ from cli.support import REPOSITORY, Podium
 from podium.bench.server_processes import free_port
 from podium.train.checkpoints import last_checkpoint
 from podium.train.recipe import Recipe, read_recipe
+from support.once import made_once
 from support.trainings import LESSONS, REWARD, adapter_bytes, base, metrics, tiny_recipe
 
 pytest.importorskip("torch")
@@ -133,7 +134,11 @@ class Together:
 @pytest.fixture(scope="module")
 def together(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Together:
     """Three trainings, by two processes that accelerate started as if on two machines."""
-    directory = tmp_path_factory.mktemp("together")
+    return Together(made_once(tmp_path_factory, "together", lambda place: train(place, base)))
+
+
+def train(directory: Path, base: Path) -> None:
+    """Have two processes train together, in that directory."""
     commands = {}
     for name, (kind, text, settings) in TRAININGS.items():
         tiny_recipe(text, base, directory / name, *settings)
@@ -149,7 +154,6 @@ def together(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Together:
     finally:
         for process in launched:
             process.kill()
-    return Together(directory)
 
 
 def launch(directory: Path, rank: int, port: int) -> subprocess.Popen[str]:

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 @contextmanager
 def settled_heap() -> Iterator[None]:
     """Spare the collector what is there by now, as a server does: what is measured pays for its own
-    garbage only."""
+    garbage only. In a process that spares its collector by itself it stays so."""
+    is_spared = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not is_spared:
+            gc.unfreeze()
