@@ -68,6 +68,7 @@ def test_a_question_goes_to_whom_the_coordinator_prefers(
     assert asked.json["answer"] == "42"
     assert asked.json["conductor"].startswith("evolved(")
     assert [round_["role"] for round_ in asked.json["rounds"]] == ["worker"]
+    assert f"conductor: evolved ({trained})\n" in podium("doctor", "--pool", pool).out
     said = podium("ask", "--pool", pool, QUESTION).out
     assert "plan by evolved(" in said
     assert "): a turn as worker\n" in said

@@ -97,6 +97,8 @@ async def test_a_long_text_is_read_by_its_beginning_and_its_end(
     monkeypatch.setattr(reading, "LONGEST_TEXT", 8)
     tokens = tokens_of(TEXT)
     assert close(await reader.read(TEXT), said_by(tiny(), tokens[:4] + tokens[-4:], -2))
+    (await reader._model.ready()).model.config.max_position_embeddings = 6
+    assert close(await reader.read(TEXT), said_by(tiny(), tokens[:3] + tokens[-3:], -2))
 
 
 async def test_a_text_of_one_token_is_read_by_that(reader: HiddenReader) -> None:

@@ -206,9 +206,9 @@ def _say_settings(settings: Settings, missing: Mapping[str, str]) -> None:
         say(f"  {one_line(profile.name)}: {state}; {cost}")
     if is_embedded(settings):
         say("  this pool is very small and often wrong; any key below gives a strong one")
-    planner = settings.conductor.worker
-    asked = f" ({one_line(planner.profile.name)})" if planner else ""
-    say(f"conductor: {settings.conductor.kind}{asked}")
+    planner, coordinator = settings.conductor.worker, settings.conductor.coordinator
+    asked = planner.profile.name if planner else str(coordinator or "")
+    say(f"conductor: {settings.conductor.kind}{f' ({one_line(asked)})' if asked else ''}")
     caps = {name: cap for name, cap in asdict(settings.budget).items() if cap is not None}
     caps.pop("allow_unpriced")
     say(f"budget of a run: {', '.join(f'{name} {cap:g}' for name, cap in caps.items())}")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     Vector = NDArray[np.float32]
 
 LONGEST_TEXT: Final = 2048
-"""Tokens of a text that are read: of a longer one the first and the last half of them. A small
-model takes some 4 ms for each on two cores."""
+"""Tokens of a text that are read, or fewer where the model takes fewer: of a longer one the first
+and the last half of them. A small model takes some 4 ms for each on a processor."""
 
 TOKENS_AT_ONCE: Final = 32_768
 """Rows times their greatest length."""
@@ -148,11 +148,13 @@ class HiddenReader:
             await self._model.release()
 
     async def _read(self, text: str, scaling: Scaling | None) -> Vector:
-        tokens = (await self._model.ready()).encode_text(text)
+        loaded = await self._model.ready()
+        tokens = loaded.encode_text(text)
         if not tokens:
             raise ConfigError("there is nothing to read: the text is empty")
-        if len(tokens) > LONGEST_TEXT:
-            tokens = tokens[: LONGEST_TEXT // 2] + tokens[-LONGEST_TEXT // 2 :]
+        longest = min(LONGEST_TEXT, loaded.context or LONGEST_TEXT)
+        if len(tokens) > longest:
+            tokens = tokens[: longest // 2] + tokens[-(longest // 2) :]
         future: asyncio.Future[Vector] = asyncio.get_running_loop().create_future()
         self._model.ask(Text(tokens, min(self._place, len(tokens)), scaling, future))
         return await future
