@@ -4,11 +4,11 @@ on.
     python scripts/embedded_log.py log.jsonl
     podium train router recipes/router-embedded.toml
 
-Études of the training split are put to every worker, and graded; those of several steps are among
-them, which no worker can do alone, so that the router learns when it cannot be sure. Of everyday
-questions, whose answers nobody can grade, the generalist is taken to earn all and the others
-nothing, unless a specialist knows the answer. Lines of a file that is already there stand, and are
-not made again.
+Études of the training split are put to every worker, and graded, and more of them to the specialist
+of their last step alone. Those of several steps are among them, which no
+worker can do by itself, so that the router learns when it cannot be sure. Of everyday questions,
+whose answers nobody can grade, the generalist is taken to earn all and the others nothing, unless a
+specialist knows the answer. Lines of a file that is already there stand, and are not made again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -31,8 +33,12 @@ from podium.tasks import etude_task
 from podium.workflow import Step, Workflow
 
 SEED: Final = 8
-OF_EACH_FAMILY: Final = 25
-OF_SEVERAL_STEPS: Final = 45
+OF_EACH_FAMILY: Final = 75
+OF_SEVERAL_STEPS: Final = 150
+EVERYONE: Final = ""
+PUT_TO_ALL: Final = 25, 45
+"""Of those, how many are put to every worker."""
+
 AT_ONCE: Final = 4
 
 
@@ -61,9 +67,10 @@ async def _write(log: TextIO, written: list[dict[str, Any]]) -> None:
             log.write(json.dumps(row, ensure_ascii=False) + "\n")
             log.flush()
 
-        tasks = [etude_task(etude) for etude in _etudes()]
+        asked = list(_etudes())
         # One worker after another: an adapter is switched to once, not for every question.
         for worker in models:
+            tasks = [etude_task(etude) for etude, who in asked if who in (worker, EVERYONE)]
             left = [task for task in tasks if (task.question, worker) not in done]
             await asyncio.gather(*(measure(task, worker) for task in left))
     for question in everyday("train"):
@@ -73,22 +80,21 @@ async def _write(log: TextIO, written: list[dict[str, Any]]) -> None:
                 write(_row(question, worker, model, float(sense)))
 
 
-def _etudes() -> Iterator[Etude]:
-    """So many of each family that one worker can do, and so many that none can."""
-    left: dict[str, int] = {}
+def _etudes() -> Iterator[tuple[Etude, str]]:
+    """So many of each family that one worker can do, and so many that none can, each with whom to
+    put it to."""
+    counts: Counter[str] = Counter()
     for etude in Etudes(SEED).stream({EtudeShape.ONE: 1.0}):
         family = etude.families[0]
-        left.setdefault(family, OF_EACH_FAMILY)
-        if left[family]:
-            left[family] -= 1
-            yield etude
-        if len(left) == len(FAMILIES) and not any(left.values()):
+        if counts[family] < OF_EACH_FAMILY:
+            yield etude, EVERYONE if counts[family] < PUT_TO_ALL[0] else family
+            counts[family] += 1
+        if sum(counts.values()) == OF_EACH_FAMILY * len(FAMILIES):
             break
     several = dict(USUAL)
     del several[EtudeShape.ONE]
-    stream = Etudes(SEED).stream(several)
-    for _ in range(OF_SEVERAL_STEPS):
-        yield next(stream)
+    for number, etude in enumerate(islice(Etudes(SEED).stream(several), OF_SEVERAL_STEPS)):
+        yield etude, EVERYONE if number < PUT_TO_ALL[1] else etude.families[-1]
 
 
 def _row(

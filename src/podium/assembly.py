@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -106,9 +107,10 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
 
 def mini_of(settings: Settings) -> Mini | None:
     """The learned router that the settings name, held against the pool that it is to choose from:
-    one that was trained with others is refused, or kept to those that both have."""
+    one that was trained with others is refused, or kept to those that both have. One that Podium
+    ships is left out on a machine that lacks what it needs; `lacking_router` says what that is."""
     wanted = settings.mini
-    if wanted is None:
+    if wanted is None or (wanted.shipped and lacking_router(wanted)):
         return None
     router = _router(wanted)
     changes = router.changes(wanted.trained_for or settings.pool)
@@ -126,16 +128,28 @@ def mini_of(settings: Settings) -> Mini | None:
     return Mini(router, confidence=wanted.confidence, dial=wanted.dial, warnings=warnings)
 
 
-def _router(wanted: MiniSettings) -> LearnedRouter:
-    """The router from its file."""
+def lacking_router(wanted: MiniSettings) -> str:
+    """Why the router cannot be loaded; empty where it can."""
     try:
-        from podium.routing import LearnedRouter  # it loads numpy
+        _router(wanted)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _router(wanted: MiniSettings) -> LearnedRouter:
+    """The router from its file. Its linear algebra gets one thread: several spin while they wait
+    for each other, which on a busy machine takes ten times the CPU and never less time."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        from podium.routing import LearnedRouter, shipped_router  # they load numpy
     except ImportError as error:
         raise ConfigError(
             f"mini.router: {wanted.router} needs {error.name}, which is not here; install it by: "
             f"{installing('router')}"
         ) from error
-    return LearnedRouter.load(Path(wanted.router))
+    name = wanted.shipped
+    return LearnedRouter.load(shipped_router(name) if name else Path(wanted.router))
 
 
 def evolved_conductor(directory: Path, *, notice: str = "") -> tuple[Conductor, HiddenReader]:

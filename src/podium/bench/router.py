@@ -179,8 +179,9 @@ def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> Learne
 
     from podium.routing import Embedder, Known, LearnedRouter
     from podium.routing.dial import Dial
+    from podium.routing.embedding import QUICK as TOKENS
 
-    encoder = Embedder.load() if like is None else like.encoder
+    encoder = Embedder.load(tokens=TOKENS) if like is None else like.encoder
     width = encoder.encode(["?"]).shape[1]
     head = np.zeros((width + 1, len(names)), dtype=np.float32)
     workers = tuple(Known(name, name, 1.0 + place) for place, name in enumerate(names))

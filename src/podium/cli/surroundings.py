@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from podium.assembly import mini_of
+from podium.assembly import lacking_router, mini_of
 from podium.cli.text import counted, one_line
 from podium.config import McpSettings, Settings
 from podium.errors import installing
@@ -56,11 +56,14 @@ async def tool_servers(
 def mini_lines(settings: Settings) -> tuple[str, ...]:
     """How the mini tier is served, and what is to be known of it; raises `ConfigError` where its
     router cannot be used."""
-    mini = mini_of(settings)
-    if settings.mini is None or mini is None:
+    wanted = settings.mini
+    if wanted is None:
         return ()
+    mini = mini_of(settings)
+    if mini is None:
+        return (f"mini tier: the cheapest worker; to have it routed: {lacking_router(wanted)}",)
     sure = f"below a confidence of {mini.confidence:g} the conductor plans"
-    line = f"mini tier: routed by {settings.mini.router} ({mini.named}), dial {mini.dial:g}"
+    line = f"mini tier: routed by {wanted.router} ({mini.named}), dial {mini.dial:g}"
     return (f"{line}; {sure}", *(f"note: {warning}" for warning in mini.warnings))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -20,6 +20,9 @@ from podium.pool import Pool
 Changed = Literal["refuse", "share"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
+SHIPPED: Final = "embedded/"
+"""What the names of routers begin with that come with Podium."""
+
 
 class MiniTable(Table):
     """How the mini tier chooses the one worker that answers."""
@@ -27,7 +30,8 @@ class MiniTable(Table):
     router: Name | None = Field(
         default=None,
         description="the file of a learned router, as `podium train router` writes it, relative to "
-        "this one; when left out, the cheapest worker that can take the question answers",
+        "this one, or `embedded/…`, one that Podium ships; when left out, the cheapest worker that "
+        "can take the question answers",
     )
     confidence: Share = Field(
         default=0.5,
@@ -48,7 +52,7 @@ class MiniTable(Table):
 
     def anchored(self, directory: Path) -> MiniTable:
         """This table with its router counted from that directory."""
-        if self.router is None:
+        if self.router is None or self.router.startswith(SHIPPED):
             return self
         return self.model_copy(update={"router": anchored(self.router, directory)})
 
@@ -64,6 +68,11 @@ class MiniSettings:
     dial: float = 0.5
     changed: Changed = "refuse"
     trained_for: Pool | None = None
+
+    @property
+    def shipped(self) -> str:
+        """The name of the router where it comes with Podium; empty where it is a file."""
+        return self.router.removeprefix(SHIPPED) if self.router.startswith(SHIPPED) else ""
 
 
 def mini_settings(table: MiniTable) -> MiniSettings | None:

@@ -3,6 +3,7 @@
     router        what was learned, and its decisions
     dial          what the position between cheapest and best means, learned from the log
     embedding     all-MiniLM-L6-v2 in numpy: vectors of questions without torch
+    shipped       routers that come with Podium
     encoders      vectors of questions in general, by meaning and by words
     arrays, adam  what all of them compute with
 
@@ -14,5 +15,6 @@ from __future__ import annotations
 
 from podium.routing.embedding import Embedder
 from podium.routing.router import Decision, Known, LearnedRouter
+from podium.routing.shipped import shipped_router
 
-__all__ = ["Decision", "Embedder", "Known", "LearnedRouter"]
+__all__ = ["Decision", "Embedder", "Known", "LearnedRouter", "shipped_router"]

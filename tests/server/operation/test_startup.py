@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from podium.conductor.mini import Decision
+from podium.errors import ConfigError
 from podium.pool import Pool, WorkerProfile
 from podium.run import Round, Run, timestamp
 from podium.server.access.keys import make_key
@@ -238,3 +240,46 @@ async def test_a_server_goes_on_with_what_was_cut_off_unless_it_is_told_not_to(
     await store.close()
     assert ended.status == ("answered" if recover else "running")
     assert ended.answer == ("forty two" if recover else None)
+
+
+ROUTED = POOL.replace('name = "echo"', 'name = "cheap"\nmodel = "cheap-model"') + (
+    '\n[[worker]]\nname = "dear"\nprovider = "scripted"\nmodel = "dear-model"\n'
+    'options = { reply = "better" }\n\n[mini]\nrouter = "router.json"\nconfidence = 0\n'
+)
+
+
+@pytest.fixture
+def routed(tmp_path: Path) -> Path:
+    """A directory with a learned router for the workers `cheap` and `dear`."""
+    pytest.importorskip("numpy")
+    from support.routing import small_router
+
+    small_router().save(tmp_path / "router.json")
+    return tmp_path
+
+
+async def test_a_router_has_decided_before_the_first_question(
+    routed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from podium.routing import LearnedRouter
+
+    asked: list[str] = []
+    decide = LearnedRouter.decide
+
+    def noted(self: LearnedRouter, question: str, pool: Pool, dial: float) -> Decision:
+        asked.append(question)
+        return decide(self, question, pool, dial)
+
+    monkeypatch.setattr(LearnedRouter, "decide", noted)
+    (routed / "podium.toml").write_text(ROUTED, "utf-8")
+    app = application(Chosen(config=str(routed / "podium.toml"), server={}).settings)
+    async with app.router.lifespan_context(app):
+        assert len(asked) == 1
+
+
+async def test_a_router_that_does_not_fit_keeps_the_server_from_starting(routed: Path) -> None:
+    (routed / "podium.toml").write_text(ROUTED.replace('"dear"', '"costly"'), "utf-8")
+    app = application(Chosen(config=str(routed / "podium.toml"), server={}).settings)
+    with pytest.raises(ConfigError, match="dear is now called costly"):
+        async with app.router.lifespan_context(app):
+            pass

@@ -19,6 +19,7 @@ import pytest
 from podium.conductor import FixedConductor
 from podium.providers import ScriptedWorker
 from podium.request import Message, ToolCall
+from podium.routed import Routed
 from podium.run import Attempt, Round, Run, load
 from podium.usage import NO_USAGE, Usage
 from podium.worker import Worker
@@ -90,6 +91,18 @@ async def test_numbers_in_a_plan_are_told_with_the_names_that_they_mean(
     await page.get_by_text("How it was planned").click()
     worker = planned.steps[0].worker
     await page.get_by_text(f"Workers by their numbers: 4 is {worker}.").wait_for()
+
+
+async def test_a_run_tells_what_a_router_decided(page: Page, site: Site) -> None:
+    (planned,) = kept_run().rounds
+    routed = Routed(
+        worker="solver", confidence=0.93, scores={"solver": 0.9}, dial=0.25, router="0123456789ab"
+    )
+    run = kept_run(rounds=(replace(planned, plan_text="", routed=routed),))
+    await site.keep(run)
+    await page.goto(run_url(site, run))
+    await page.get_by_text("How it was planned").click()
+    await page.get_by_text(routed.sentence).wait_for()
 
 
 async def test_a_step_shows_exactly_what_its_worker_received(page: Page, serve: Serve) -> None:

@@ -283,7 +283,7 @@ def _check(asked: Asked, profile: WorkerProfile) -> None:
             raise invalid(
                 f"podium.{name}",
                 f"podium.{name} is for runs, and {profile.name!r} is a single worker; drop it, or "
-                f"ask for podium-ultra",
+                f"ask for a tier",
             )
     if asked.previous is not None:
         raise invalid(

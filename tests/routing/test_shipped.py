@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from podium.assembly import lacking_router, mini_of
+from podium.config import load
+from podium.config.current import EMBEDDED_POOL
+from podium.errors import ConfigError
+
+np = pytest.importorskip("numpy")
+
+from podium.routing import shipped_router  # noqa: E402
+from podium.routing.encoders import MINILM  # noqa: E402
+
+
+def test_a_router_that_is_not_shipped_is_refused_with_the_names_of_those_that_are() -> None:
+    with pytest.raises(ConfigError, match="no router called 'other'; it ships etude-router"):
+        shipped_router("other")
+
+
+def test_the_embedded_pool_has_the_router_that_was_trained_with_it() -> None:
+    settings = load(EMBEDDED_POOL)
+    assert settings.mini is not None
+    document = json.loads(shipped_router(settings.mini.shipped).read_text("utf-8"))
+    trained = {(worker["name"], worker["model"]) for worker in document["workers"]}
+    assert trained == {(worker.name, worker.model) for worker in settings.pool}
+    assert document["encoder"]["name"] == MINILM
+    assert document["source"] == "embedded-log.jsonl"
+
+
+def test_without_the_weights_that_it_reads_by_the_embedded_pool_has_no_router(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("PODIUM_HOME", str(tmp_path_factory.mktemp("home")))
+    settings = load(EMBEDDED_POOL)
+    assert settings.mini is not None
+    assert mini_of(settings) is None
+    assert "podium models pull all-minilm-l6-v2" in lacking_router(settings.mini)
