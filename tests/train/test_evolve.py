@@ -14,6 +14,7 @@ import pytest
 from podium.conductor.evolved.coordinator import Coordinator
 from podium.errors import ConfigError, Unavailable
 from podium.etudes import ROLES
+from podium.local.reading import HiddenReader
 from podium.pool import Pool, WorkerProfile
 from podium.run import Run
 from podium.task import Task
@@ -138,9 +139,9 @@ def test_the_same_seed_comes_to_the_same_end(base: Path, tmp_path: Path) -> None
 
 
 def test_without_roles_every_turn_is_a_workers(base: Path, tmp_path: Path) -> None:
-    recipe = evolved(base, tmp_path, "evolve.roles=false", "evolve.token=last", "evolve.turns=2")
+    recipe = evolved(base, tmp_path, "evolve.roles=false", "evolve.turns=2")
     about = found(recipe).described
-    assert (about.roles, about.token, about.size) == ((), "last", 9 * HIDDEN)
+    assert (about.roles, about.turns, about.size) == ((), 2, 9 * HIDDEN)
     assert metrics(recipe)[0]["role/worker"] == 1.0
     assert metrics(recipe)[0]["mean_turns"] == 2.0
 
@@ -155,13 +156,31 @@ def test_random_search_has_as_many_runs_and_keeps_its_best_candidate(
     assert deviation == pytest.approx(0.3, rel=0.25)  # one of those drawn, not their mean
 
 
-def test_singular_values_are_scaled_along_with_the_head(base: Path, tmp_path: Path) -> None:
+def test_the_token_that_counts_is_the_recipes(base: Path, tmp_path: Path) -> None:
+    short = ("evolve.steps=1", "evolve.turns=1")
+    usual = evolved(base, tmp_path / "usual", *short)
+    last = evolved(base, tmp_path / "last", *short, "evolve.token=last")
+    assert metrics(usual) != metrics(last)
+
+
+def test_singular_values_are_scaled_along_with_the_head(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_with: list[Any] = []
+    with_scales = HiddenReader.with_scales
+
+    def noted(reader: HiddenReader, matrices: Any, scales: Any) -> Any:
+        read_with.append(scales)
+        return with_scales(reader, matrices, scales)
+
+    monkeypatch.setattr(HiddenReader, "with_scales", noted)
     matrix = "model.layers.1.mlp.down_proj.weight"
     recipe = evolved(base, tmp_path, f'evolve.matrices=["{matrix}"]', "evolve.sigma=0.05")
     coordinator = found(recipe)
     assert coordinator.described.size == HIDDEN + 12 * HIDDEN
     (scales,) = coordinator.scales
     assert scales.any()
+    assert len({scale.tobytes() for (scale,) in read_with}) == 2 * 4  # each candidate's own
 
 
 # ---- going on
