@@ -173,7 +173,8 @@ async def test_rounds_stand_side_by_side_and_each_can_be_looked_at(page: Page, s
     first = round_of(step_record(0), step_record(1, access=(0,)))
     second = round_of(step_record(0, round_=1, access="all"), index=1)
     accepted = Round(2, None, accepted=True)
-    await site.keep(kept_run(rounds=(first, second, accepted), max_rounds=3))
+    turn = replace(first, role="worker")
+    await site.keep(kept_run(rounds=(turn, second, accepted), max_rounds=3))
     await page.goto(run_url(site, kept_run()))
     columns = page.locator(".round")
     await columns.nth(2).wait_for()
@@ -181,6 +182,8 @@ async def test_rounds_stand_side_by_side_and_each_can_be_looked_at(page: Page, s
     assert len({box["y"] for box in boxes if box}) == 1
     assert "accepted" in await columns.nth(2).inner_text()
     assert "reply 1" in await columns.nth(0).inner_text()
+    assert "A turn as worker." in await columns.nth(0).inner_text()
+    assert "A turn as" not in await columns.nth(1).inner_text()
     await step(page, 0, 1).wait_for()
     assert await page.locator("th", has_text="Round 1").count() == 1
     await page.get_by_role("button", name="Round 1", exact=True).click()
