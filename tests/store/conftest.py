@@ -20,6 +20,7 @@ from podium.store.base import RunStore
 from podium.store.sql import SqlRunStore
 from podium.usage import Price, Usage
 from podium.workflow import Access, Step, Workflow
+from store.shared import Clock, Two
 from support.postgres import Postgres
 
 
@@ -86,6 +87,16 @@ async def store(place: str) -> AsyncIterator[RunStore]:
     store = await SqlRunStore.open(place)
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def two(place: str) -> AsyncIterator[Two]:
+    """The stores of two processes on one database, whose leases are of ten seconds."""
+    clock = Clock()
+    stores = [await SqlRunStore.open(place, clock=clock, lease_seconds=10) for _ in range(2)]
+    yield stores[0], stores[1], clock
+    for store in stores:
+        await store.close()
 
 
 @pytest.fixture(scope="session")

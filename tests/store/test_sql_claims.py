@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,27 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.errors import Conflict, NotFound, StoreError, TakenOver
 from podium.process import this_process
-from podium.run import Run, RunStatus, timestamp
+from podium.run import Run, RunStatus
 from podium.store import NamedRequest, sql_claims
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
 from podium.store.sql import SqlRunStore
+from store.shared import ELSEWHERE, Clock, Two, at
 from support.postgres import Postgres
-
-ELSEWHERE = "another-machine:1"
-
-
-def at(second: float) -> str:
-    return timestamp(datetime(2026, 1, 2, 3, tzinfo=UTC) + timedelta(seconds=second))
-
-
-class Clock:
-    """A clock that stands where it is set."""
-
-    def __init__(self) -> None:
-        self.second = 0.0
-
-    def __call__(self) -> str:
-        return at(self.second)
 
 
 @pytest.mark.parametrize("status", [s for s in get_args(RunStatus) if s != "running"])
@@ -75,7 +59,7 @@ async def test_a_run_that_is_only_held_is_not_kept_because_it_was_let_go(
 
 
 async def test_a_run_that_was_cut_off_and_is_let_go_is_for_whoever_looks_next(
-    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+    two: Two, make_run: Callable[..., Run]
 ) -> None:
     here, other, clock = two
     await other.begin(replace(make_run(status="running", answer=None), process=ELSEWHERE))
@@ -88,7 +72,7 @@ async def test_a_run_that_was_cut_off_and_is_let_go_is_for_whoever_looks_next(
 
 
 async def test_whoever_is_cut_off_while_taking_a_run_up_keeps_nobody_from_it(
-    two: tuple[SqlRunStore, SqlRunStore, Clock],
+    two: Two,
     make_run: Callable[..., Run],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -155,16 +139,6 @@ async def test_a_run_whose_process_is_silent_for_too_long_may_be_taken_up(
     await theirs.close()
 
 
-@pytest.fixture
-async def two(place: str) -> AsyncIterator[tuple[SqlRunStore, SqlRunStore, Clock]]:
-    """The stores of two processes on one database, whose leases are of ten seconds."""
-    clock = Clock()
-    stores = [await SqlRunStore.open(place, clock=clock, lease_seconds=10) for _ in range(2)]
-    yield stores[0], stores[1], clock
-    for store in stores:
-        await store.close()
-
-
 Writing = Callable[[SqlRunStore, Run], Awaitable[None]]
 
 
@@ -180,7 +154,7 @@ Writing = Callable[[SqlRunStore, Run], Awaitable[None]]
     ],
 )
 async def test_whoever_lost_a_run_cannot_write_it_any_more(
-    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run], write: Writing
+    two: Two, make_run: Callable[..., Run], write: Writing
 ) -> None:
     paused, other, clock = two
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
@@ -248,7 +222,7 @@ async def test_a_run_whose_end_could_not_be_written_can_be_taken_up_again(
 
 
 async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_nothing_of_it(
-    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+    two: Two, make_run: Callable[..., Run]
 ) -> None:
     paused, other, clock = two
     run = make_run(status="running", answer=None)
@@ -266,9 +240,7 @@ async def test_whoever_comes_late_to_begin_a_run_that_another_has_begun_writes_n
     await other.step(run.id, run.steps[0])
 
 
-async def test_a_beat_tells_which_runs_are_lost(
-    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
-) -> None:
+async def test_a_beat_tells_which_runs_are_lost(two: Two, make_run: Callable[..., Run]) -> None:
     paused, other, clock = two
     for name in ("run_lost", "run_kept"):
         await paused.begin(replace(make_run(name, status="running"), process=ELSEWHERE))
@@ -280,7 +252,7 @@ async def test_a_beat_tells_which_runs_are_lost(
 
 
 async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
-    two: tuple[SqlRunStore, SqlRunStore, Clock],
+    two: Two,
     make_run: Callable[..., Run],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -299,7 +271,7 @@ async def test_runs_that_were_lost_to_others_are_not_remembered_for_ever(
 
 
 async def test_whoever_has_a_run_again_writes_it_again(
-    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+    two: Two, make_run: Callable[..., Run]
 ) -> None:
     first, second, clock = two
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
@@ -316,7 +288,7 @@ async def test_whoever_has_a_run_again_writes_it_again(
 
 
 async def test_runs_that_are_only_held_or_long_silent_are_not_abandoned(
-    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+    two: Two, make_run: Callable[..., Run]
 ) -> None:
     first, second, clock = two
     held = make_run("run_held", status="waiting")
@@ -332,7 +304,7 @@ async def test_runs_that_are_only_held_or_long_silent_are_not_abandoned(
 
 
 async def test_takeovers_are_counted_until_a_step_is_done(
-    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+    two: Two, make_run: Callable[..., Run]
 ) -> None:
     first, second, clock = two
     run = replace(make_run(status="running", answer=None), process=ELSEWHERE)
@@ -351,7 +323,7 @@ async def test_takeovers_are_counted_until_a_step_is_done(
 
 
 async def test_a_run_whose_process_is_known_to_be_gone_is_nobodys(
-    two: tuple[SqlRunStore, SqlRunStore, Clock], make_run: Callable[..., Run]
+    two: Two, make_run: Callable[..., Run]
 ) -> None:
     theirs, ours, _ = two
     machine = this_process().rpartition(":")[0]

@@ -16,7 +16,6 @@ from sqlalchemy import (
     ColumnClause,
     ColumnElement,
     Integer,
-    Table,
     bindparam,
     delete,
     literal_column,
@@ -42,13 +41,9 @@ from podium.store.database import Place, as_it_is, connect, is_only_readable, lo
 from podium.store.documents import (
     OWN,
     Piece,
-    Row,
     assemble,
     plain,
-    round_row,
     run_row,
-    step_row,
-    worker_rows,
 )
 from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
@@ -60,9 +55,10 @@ from podium.store.sql_feedback import SqlFeedbackStore
 from podium.store.sql_keys import SqlKeyStore
 from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
 from podium.store.sql_names import no_run, whole_id
+from podium.store.sql_progress import News, SqlProgress, write_contents
 from podium.store.sql_request_names import SqlNameStore
 from podium.store.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS
-from podium.store.upsert import noting, replacing
+from podium.store.upsert import replacing
 
 DELETED_AT_ONCE: Final = 200
 """How many runs are deleted in one transaction, so that no writer waits for long."""
@@ -97,6 +93,7 @@ class SqlRunStore:
         self._claims = SqlClaims(clock, lease_seconds)
         self._closed = False
         self._up_to_date = True
+        self._progress = SqlProgress(self._transaction, self._claims)
         self.keys = SqlKeyStore(self._transaction, clock)
         self.feedback = SqlFeedbackStore(self._transaction)
         self.accounts = SqlAccounts(self._transaction)
@@ -140,22 +137,15 @@ class SqlRunStore:
 
     async def begin(self, run: Run) -> None:
         """Write a run that begins or is resumed, with the rounds and steps it already has."""
-        async with self._transaction() as connection:
-            await self._claims.enter(connection, run)
-            await self._write_contents(connection, [run])
+        await self._progress.write(News(run.id, run))
 
     async def plan(self, run_id: str, round_: Round) -> None:
         """Write a round that was planned. Its steps are not written: `step` does that."""
-        async with self._transaction() as connection:
-            await self._claims.touch(connection, run_id)
-            await self._put(connection, ROUNDS, [round_row(run_id, round_)])
+        await self._progress.write(News(run_id, round_))
 
     async def step(self, run_id: str, step: StepRecord) -> None:
         """Write a step that has ended. The plan of its round must have been written before."""
-        async with self._transaction() as connection:
-            await self._claims.touch(connection, run_id, progress=step.status == "done")
-            await self._put(connection, STEPS, [step_row(run_id, step)])
-            await self._note_workers(connection, worker_rows(run_id, [step]))
+        await self._progress.write(News(run_id, step))
 
     async def finish(self, *runs: Run) -> None:
         """Write each run whole, in place of all that was written of it before."""
@@ -286,6 +276,7 @@ class SqlRunStore:
     async def close(self) -> None:
         """Close every connection. The store cannot be used afterwards."""
         self._closed = True
+        await self._progress.close()
         with border(self._place.name):
             await self._database.dispose()
 
@@ -330,31 +321,17 @@ class SqlRunStore:
     async def _write(
         self, connection: AsyncConnection, *runs: Run, forget_after: str | None = None
     ) -> None:
+        if not runs:
+            return
         now = self._clock()
-        await self._put(connection, RUNS, [run_row(run, now, forget_after) for run in runs])
-        await self._write_contents(connection, runs)
-
-    async def _write_contents(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
-        rounds = [round_row(run.id, round_) for run in runs for round_ in run.rounds]
-        steps = [step_row(run.id, step) for run in runs for step in run.steps]
-        await self._put(connection, ROUNDS, rounds)
-        await self._put(connection, STEPS, steps)
-        workers = [row for run in runs for row in worker_rows(run.id, run.steps)]
-        await self._note_workers(connection, workers)
+        rows = [run_row(run, now, forget_after) for run in runs]
+        await connection.execute(replacing(connection.dialect.name, RUNS, CLAIM_COLUMNS), rows)
+        await write_contents(connection, [News(run.id, run) for run in runs])
 
     async def _charge(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
         """Charge what the runs have used to the keys that own them, with the write of their end."""
         day = self._clock()[:10]
         await record_usage(connection, [charge_of(run, day) for run in runs if run.owner])
-
-    async def _put(self, connection: AsyncConnection, table: Table, rows: Sequence[Row]) -> None:
-        if rows:
-            kept = CLAIM_COLUMNS if table is RUNS else frozenset[str]()
-            await connection.execute(replacing(connection.dialect.name, table, kept), rows)
-
-    async def _note_workers(self, connection: AsyncConnection, rows: Sequence[Row]) -> None:
-        if rows:
-            await connection.execute(noting(connection.dialect.name, WORKERS), rows)
 
     async def _workers(
         self, connection: AsyncConnection, runs: Sequence[str]

@@ -11,12 +11,13 @@ A claim is as good as its lease: the process must say every so often that it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from itertools import cycle, islice
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import func, select, tuple_, update
+from sqlalchemy import case, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from podium.errors import Conflict, TakenOver
@@ -134,6 +135,22 @@ class SqlClaims:
             raise await self._taken_over(connection, run.id)
         self._numbers[run.id] = UNCLAIMED
 
+    def knows(self, run_id: str) -> bool:
+        """Whether the run goes on here, or did until another took it up."""
+        return run_id in self._numbers
+
+    async def enter_all(self, connection: AsyncConnection, runs: Sequence[Run]) -> None:
+        """Write the rows of runs that begin, none of which may be there before. Call `have_entered`
+        when the transaction has ended."""
+        if runs:
+            now = self._clock()
+            rows = [run_row(run, now) for run in sorted(runs, key=lambda run: run.id)]
+            await connection.execute(insert(RUNS), rows)
+
+    def have_entered(self, runs: Iterable[Run]) -> None:
+        """These runs have begun here."""
+        self._numbers.update((run.id, UNCLAIMED) for run in runs)
+
     async def touch(
         self, connection: AsyncConnection, run_id: str, *, progress: bool = False
     ) -> None:
@@ -149,6 +166,27 @@ class SqlClaims:
             return
         await self._check(connection, [run_id])
         raise no_run(run_id)
+
+    async def touch_all(
+        self, connection: AsyncConnection, run_ids: Set[str], progress: Set[str]
+    ) -> None:
+        """Say that all of these runs go on here; raises `NotFound` where any does not. With those
+        of `progress` it was worth while to take them over."""
+        if not run_ids:
+            return
+        # The same run may be named often, so that statements of few lengths are ever prepared.
+        length = 1 << (len(run_ids) - 1).bit_length()
+        named = list(islice(cycle(sorted(run_ids)), length))
+        pairs = [(run_id, self._numbers.get(run_id, UNCLAIMED)) for run_id in named]
+        mine = tuple_(RUNS.c.id, RUNS.c.claims).in_(pairs)
+        values: dict[str, Any] = {"updated_at": self._clock()}
+        if progress:
+            done = list(islice(cycle(sorted(progress)), length))
+            values["takeovers"] = case((RUNS.c.id.in_(done), 0), else_=RUNS.c.takeovers)
+        locked = select(RUNS.c.id).where(mine).order_by(RUNS.c.id).with_for_update()
+        said = update(RUNS).where(RUNS.c.id.in_(locked)).values(values)
+        if (await connection.execute(said)).rowcount < len(run_ids):
+            raise no_run(", ".join(sorted(run_ids)))
 
     async def fence(self, connection: AsyncConnection, run_ids: Sequence[str]) -> None:
         """Let nobody take these runs up before the transaction ends; raises `TakenOver` where

@@ -1,0 +1,114 @@
+"""What several want at once, done in one go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from podium.store.gathering import MOST, Gathering
+
+
+class Desk:
+    """Serves numbers when it may; the wrong one spoils what is done together, and fails alone."""
+
+    def __init__(self, wrong: int | None = None) -> None:
+        self.wrong = wrong
+        self.alone: list[int] = []
+        self.together: list[list[int]] = []
+        self.may_serve = asyncio.Event()
+        self.may_serve.set()
+        self.gathering = Gathering[int](alone=self.serve_one, together=self.serve_several)
+
+    async def serve_one(self, number: int) -> None:
+        self.alone.append(number)
+        await self.may_serve.wait()
+        if number == self.wrong:
+            raise ValueError(f"{number} is wrong")
+
+    async def serve_several(self, numbers: Sequence[int]) -> None:
+        self.together.append(list(numbers))
+        await asyncio.sleep(0)
+        if self.wrong in numbers:
+            raise ValueError("one is wrong")
+
+    def ask(self, *numbers: int) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self.gathering.add(number)) for number in numbers]
+
+    async def keep_busy(self) -> asyncio.Task[None]:
+        """Have it serve one, until it may."""
+        self.may_serve.clear()
+        (first,) = self.ask(0)
+        while not self.alone:
+            await asyncio.sleep(0)
+        return first
+
+
+async def test_who_comes_alone_is_served_alone() -> None:
+    desk = Desk()
+    for number in (1, 2):
+        await desk.gathering.add(number)
+    assert (desk.alone, desk.together) == ([1, 2], [])
+
+
+async def test_who_comes_meanwhile_is_served_together_so_many_at_a_time() -> None:
+    desk = Desk()
+    first = await desk.keep_busy()
+    later = desk.ask(*range(1, MOST + 3))
+    await asyncio.sleep(0)
+    assert not desk.together
+    desk.may_serve.set()
+    await asyncio.gather(first, *later)
+    assert desk.together == [list(range(1, MOST + 1)), [MOST + 1, MOST + 2]]
+    assert desk.alone == [0]
+
+
+async def test_one_that_fails_costs_no_other_anything() -> None:
+    desk = Desk(wrong=2)
+    ended = await asyncio.gather(*desk.ask(1, 2, 3), return_exceptions=True)
+    assert [str(each) for each in ended] == ["None", "2 is wrong", "None"]
+    assert (desk.together, desk.alone) == ([[1, 2, 3]], [1, 2, 3])
+
+
+async def test_who_went_away_before_is_not_served() -> None:
+    desk = Desk()
+    first = await desk.keep_busy()
+    gone, stays = desk.ask(1, 2)
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.wait({gone})
+    desk.may_serve.set()
+    await asyncio.gather(first, stays)
+    assert (desk.alone, desk.together) == ([0, 2], [])
+
+
+async def test_who_goes_away_meanwhile_keeps_nobody_from_being_served() -> None:
+    desk = Desk()
+    first = await desk.keep_busy()
+    (later,) = desk.ask(1)
+    await asyncio.sleep(0)
+    first.cancel()
+    desk.may_serve.set()
+    await later
+    assert desk.alone == [0, 1]
+
+
+async def test_closing_waits_for_what_is_being_done() -> None:
+    desk = Desk()
+    first = await desk.keep_busy()
+    closing = asyncio.create_task(desk.gathering.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    desk.may_serve.set()
+    await closing
+    await first
+
+
+async def test_whoever_waits_does_not_when_nobody_is_at_work_any_more() -> None:
+    desk = Desk()
+    first = await desk.keep_busy()
+    assert desk.gathering._at_work is not None
+    desk.gathering._at_work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(first, 5)
