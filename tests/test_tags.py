@@ -33,11 +33,11 @@ def test_a_text_with_such_a_tag_gets_a_mark_it_does_not_contain(hostile: str) ->
 
 
 def test_finding_a_mark_takes_linear_time() -> None:
-    def seconds(size: int) -> float:
+    def cpu_seconds(size: int) -> float:
         text = "<" * size + " " * size
-        started = time.perf_counter()
+        started = time.thread_time()  # what other programs do does not count
         unused_mark(TAGS, [text])
-        return time.perf_counter() - started
+        return time.thread_time() - started
 
-    seconds(1000)
-    assert seconds(400_000) < 40 * max(seconds(40_000), 1e-4)
+    cpu_seconds(1000)
+    assert cpu_seconds(400_000) < 40 * max(cpu_seconds(40_000), 1e-4)
