@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -317,18 +316,6 @@ def test_without_the_extra_it_is_said_what_to_install(
     monkeypatch.setitem(sys.modules, "podium.routing", None)
     with pytest.raises(ConfigError, match=r"which is not here; install it by: .*router"):
         mini_of(load(settings_file(routed, ROUTED)))
-
-
-def test_the_linear_algebra_of_a_router_gets_one_thread_unless_somebody_said_otherwise(
-    routed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = load(settings_file(routed, ROUTED))
-    for said, found in ((None, "1"), ("2", "2")):
-        monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-        if said is not None:
-            monkeypatch.setenv("OPENBLAS_NUM_THREADS", said)
-        mini_of(settings)
-        assert os.environ["OPENBLAS_NUM_THREADS"] == found
 
 
 async def test_a_coordinator_is_led_by_with_a_reader_that_is_closed_in_the_end(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -138,9 +137,7 @@ def lacking_router(wanted: MiniSettings) -> str:
 
 
 def _router(wanted: MiniSettings) -> LearnedRouter:
-    """The router from its file. Its linear algebra gets one thread: several spin while they wait
-    for each other, which on a busy machine takes ten times the CPU and never less time."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    """The router from its file."""
     try:
         from podium.routing import LearnedRouter, shipped_router  # they load numpy
     except ImportError as error:
