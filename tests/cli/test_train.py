@@ -16,7 +16,7 @@ from podium.errors import Unavailable, installing
 from podium.train import pools, preflight
 from podium.train.checkpoints import STATE_FILE
 from podium.train.recipe import Recipe
-from support.recipes import EVOLVE, GRPO, LESSONS, TASK, write_recipe
+from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, TASK, write_recipe
 
 SMALL = GRPO.replace("model-7B", "model-1M")
 LORA_CONFIG: dict[str, Any] = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
@@ -256,7 +256,7 @@ def test_free_workers_are_said_to_be_free(podium: Podium) -> None:
     assert "$0: every worker is free" in podium("train", "grpo", recipe, "--dry-run").out
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "recipes").glob("*.toml")), ids=str)
+@pytest.mark.parametrize("path", OF_MODELS, ids=lambda path: path.stem)
 def test_every_recipe_that_comes_with_podium_can_be_tried_dry(podium: Podium, path: Path) -> None:
     tables = path.read_text("utf-8").splitlines()
     (kind,) = {"sft", "grpo", "evolve"} & {table.strip("[]") for table in tables}
