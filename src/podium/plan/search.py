@@ -38,14 +38,16 @@ _JOINT: Final = r"[\s._\\-]*+"
 
 _MARK: Final = re.compile(
     rf"""
-    (?P<{_THINK}> <think(?:ing)?> )
-    | (?: (?<!\w) (?:
-          (?P<{MODEL_ID}> model {_JOINT} ids? )
-        | (?P<{SUBTASKS}> sub {_JOINT} tasks? )
-        | (?P<{ACCESS_LIST}> access (?: {_JOINT} lists? )?+ )
-        ) [\s*_`"'“”‘’]*+ [:=：]
-      | ["'“”] (?P<{STEPS}> steps ) ["'“”] \s*+ :
-      ) [\s*_`]*+ \[
+    [<msa"'“”]  # the first character of all that follows, as most characters are none of these
+    (?: (?<=<) (?P<{_THINK}> think(?:ing)?> )
+      | (?: (?<!\w.) (?:
+            (?<=m) (?P<{MODEL_ID}> odel {_JOINT} ids? )
+          | (?<=s) (?P<{SUBTASKS}> ub {_JOINT} tasks? )
+          | (?<=a) (?P<{ACCESS_LIST}> ccess (?: {_JOINT} lists? )?+ )
+          ) [\s*_`"'“”‘’]*+ [:=：]
+        | (?<=["'“”]) (?P<{STEPS}> steps ) ["'“”] \s*+ :
+        ) [\s*_`]*+ \[
+    )
     """,
     re.IGNORECASE | re.VERBOSE,
 )
