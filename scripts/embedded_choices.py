@@ -1,0 +1,71 @@
+"""Whom the embedded pool's router chooses for questions that it has not met: the table in
+docs/routing.md.
+
+    python scripts/embedded_choices.py
+
+Nobody is asked: an étude of one skill belongs to its specialist, an everyday question to the
+generalist, and an étude of several steps to the conductor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from podium.assembly import lacking_router, mini_of
+from podium.config import load
+from podium.config.current import EMBEDDED_POOL
+from podium.errors import ConfigError
+from podium.etudes import Etudes, everyday
+from podium.etudes.pools import GENERALIST
+from podium.etudes.shapes import USUAL, EtudeShape
+
+SEED: Final = 0
+OF_EACH_KIND: Final = 300
+CONDUCTOR: Final = ""
+
+
+def main() -> None:
+    """Print the table, a line for each kind of question."""
+    for line in asyncio.run(_lines()):
+        print(line)  # noqa: T201 - it is a script
+
+
+async def _lines() -> list[str]:
+    settings = load(EMBEDDED_POOL)
+    mini = mini_of(settings)
+    if mini is None:
+        assert settings.mini is not None, "the embedded pool has a router"
+        raise ConfigError(lacking_router(settings.mini))
+    lines = []
+    for kind, questions in _questions().items():
+        right = passed_on = 0
+        for question, owner in questions:
+            routed = await mini.decide(question, settings.pool, None)
+            passed_on += routed.passed_on
+            right += not routed.passed_on and routed.worker == owner
+        wrong = len(questions) - right - passed_on
+        lines.append(f"{len(questions)} {kind}: {right} right, {passed_on} passed on, {wrong} else")
+    return lines
+
+
+def _questions() -> dict[str, list[tuple[str, str]]]:
+    """Questions of each kind, each with whose it is."""
+    several = dict(USUAL)
+    del several[EtudeShape.ONE]
+    return {
+        "of one skill": list(_etudes({EtudeShape.ONE: 1.0})),
+        "of several steps": [(question, CONDUCTOR) for question, _ in _etudes(several)],
+        "everyday": [(question, GENERALIST) for question in everyday("test")],
+    }
+
+
+def _etudes(shapes: dict[EtudeShape, float]) -> Iterator[tuple[str, str]]:
+    for etude in islice(Etudes(SEED, "test").stream(shapes), OF_EACH_KIND):
+        yield etude.question, etude.families[0]
+
+
+if __name__ == "__main__":
+    main()
