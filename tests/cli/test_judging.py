@@ -30,6 +30,14 @@ def test_a_person_says_what_they_think_and_withdraws_it(podium: Podium, asked: s
     assert podium("runs", "feedback", asked, "--answer", "43").code == 2
 
 
+def test_no_more_is_kept_of_a_persons_words_than_by_the_api(podium: Podium, asked: str) -> None:
+    long = podium("runs", "feedback", asked, "0", "--answer", "x" * 2001)
+    assert (long.code, "--answer has 2,001 characters; 2,000" in long.complaint) == (2, True)
+    long = podium("runs", "feedback", asked, "0", "--comment", "x" * 10001)
+    assert (long.code, "--comment has 10,001 characters; 10,000" in long.complaint) == (2, True)
+    assert podium("runs", "feedback", asked, "0", "--answer", "x" * 2000).code == 0
+
+
 def test_runs_are_graded_by_a_file_of_tasks(podium: Podium, asked: str) -> None:
     task = {"question": "How many?", "answer": "42", "grader": "number"}
     Path("tasks.jsonl").write_text(json.dumps(task), "utf-8")

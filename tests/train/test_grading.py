@@ -8,6 +8,7 @@ import pytest
 
 from podium.pool import WorkerProfile
 from podium.providers import ScriptedWorker
+from podium.request import assistant, system, user
 from podium.server.access.keys import make_key
 from podium.store import Feedback, RunStore, feedback_in, keys_in, open_store
 from podium.store.keys import Rules
@@ -103,6 +104,20 @@ async def test_a_judge_is_shown_nothing_that_is_kept_from_it_or_from_training(
     (request,) = sage.requests
     assert "Question 3?" in request.messages[-1].text
     assert await scores(store) == {kept_run(3).id: (1.0, "judge sage")}
+
+
+async def test_a_judge_is_asked_about_no_question_that_does_not_stand_by_itself(
+    store: RunStore,
+) -> None:
+    chat = (user("What is the capital of Japan?"), assistant("Tokyo."))
+    told = (system("Answer briefly."),)
+    await store.finish(kept_run(0, history=chat), kept_run(1, history=told))
+    sage = judge(RIGHT)
+    graded = await grade_runs(store, ByRubric(sage, "Is it true?"), limit=9)
+    assert (graded.right, graded.left_out) == (1, {use.NOT_BY_ITSELF: 1})
+    assert list(await scores(store)) == [kept_run(1).id]
+    by_word = await grade_runs(store, ByTasks([task(0, "Answer 0.")], judge=sage), limit=9)
+    assert (by_word.right, by_word.left_out) == (1, {})
 
 
 async def test_no_more_runs_are_graded_than_wanted_the_newest_first(store: RunStore) -> None:

@@ -15,7 +15,7 @@ from podium.errors import ConfigError
 from podium.request import NO_TERMS, Tool, assistant, system, user
 from podium.run import Check, Run
 from podium.server.access.keys import make_key
-from podium.store import Feedback, RunStore, feedback_in, keys_in, open_store
+from podium.store import Feedback, RunStore, corrected, feedback_in, keys_in, open_store
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord, read_records, save_suite
 from podium.train import use
@@ -43,7 +43,7 @@ async def found_in(store: RunStore) -> tuple[list[Judged], Counter[str]]:
 
 
 def judged(run: Run, reward: float = 1.0, **more: Any) -> Judged:
-    return Judged(run=run, reward=reward, source="feedback", **more)
+    return Judged(**{"run": run, "reward": reward, "source": "feedback", **more})
 
 
 def taken(*given: Judged) -> Harvest:
@@ -163,7 +163,8 @@ def test_a_graders_task_is_one_whether_or_not_the_run_was_right(tmp_path: Path) 
     given = TaskRecord(
         id="t", question="Question 0?", answer="7", grader="number", parameters={"tolerance": 0.1}
     )
-    harvest = taken(judged(kept_run(answer="8"), 0.0, task=json.dumps(given.to_json())))
+    task = json.dumps(given.to_json())
+    harvest = taken(judged(kept_run(answer="8"), 0.0, task=task, source="grader:number"))
     save_suite(tmp_path / "tasks.jsonl", harvest.tasks)
     (read,) = read_records(tmp_path / "tasks.jsonl")
     assert read == replace(given, id=kept_run().id, kind=use.KIND)
@@ -171,9 +172,10 @@ def test_a_graders_task_is_one_whether_or_not_the_run_was_right(tmp_path: Path) 
 
 def test_a_judges_task_needs_an_answer_that_was_thought_good() -> None:
     task = json.dumps({"question": "Question 0?", "answer": "", "grader": "judge"})
-    harvest = taken(judged(kept_run(answer="42"), task=task))
+    run, by = kept_run(answer="42"), "grader:judge sage"
+    harvest = taken(judged(run, task=task, source=by))
     assert [(each.grader, each.answer) for each in harvest.tasks] == [("short", "42")]
-    assert not taken(judged(kept_run(answer="42"), 0.0, task=task)).tasks
+    assert not taken(judged(run, 0.0, task=task, source=by)).tasks
 
 
 def test_a_task_that_cannot_be_read_names_its_run() -> None:
@@ -187,6 +189,46 @@ def test_of_one_question_the_latest_judgement_makes_the_task() -> None:
     for order in ([(one, late), (other, early)], [(other, early), (one, late)]):
         harvest = taken(*(judged(run, judged_at=moment) for run, moment in order))
         assert [task.answer for task in harvest.tasks] == ["0"]
+
+
+EARLY, LATE, LATEST = (f"2026-01-0{day}T00:00:00.000+00:00" for day in (1, 2, 3))
+CORRECTION = corrected("Why?", "43")
+
+
+@pytest.mark.parametrize(
+    ("words", "answers"),
+    [
+        ([(EARLY, 1.0, ""), (LATE, 0.0, "")], []),
+        ([(LATE, 1.0, ""), (EARLY, 0.0, "")], ["42"]),
+        ([(EARLY, 1.0, ""), (LATE, 0.0, ""), (LATEST, 1.0, "")], ["42"]),
+        ([(EARLY, 1.0, ""), (LATE, 0.0, CORRECTION)], ["43"]),
+        ([(EARLY, 0.0, CORRECTION), (LATE, 0.0, "")], ["43"]),
+    ],
+)
+def test_an_answer_that_is_rejected_later_is_no_longer_right(
+    words: list[tuple[str, float, str]], answers: list[str]
+) -> None:
+    given = [
+        judged(kept_run(number, question="Why?", answer="42"), score, judged_at=at, task=task)
+        for number, (at, score, task) in enumerate(words)
+    ]
+    for order in (given, given[::-1]):
+        assert [task.answer for task in taken(*order).tasks] == answers
+
+
+def test_praise_of_a_long_answer_takes_nothing_back() -> None:
+    short = judged(kept_run(0, question="Why?", answer="42"), judged_at=EARLY)
+    long = judged(kept_run(1, question="Why?", answer="Because " * 20), judged_at=LATE)
+    assert [task.answer for task in taken(short, long).tasks] == ["42"]
+
+
+@pytest.mark.parametrize("score", [0.0, 1.0])
+@pytest.mark.parametrize("answer", ["It depends on many things, " * 3, "four\ntwo"])
+def test_a_correction_that_others_cannot_be_compared_with_is_no_task(
+    answer: str, score: float
+) -> None:
+    harvest = taken(judged(kept_run(answer="42"), score, task=corrected("Question 0?", answer)))
+    assert (harvest.tasks, harvest.without["tasks"]) == ([], {use.NO_REFERENCE: 1})
 
 
 def test_a_good_plan_is_an_example_that_a_conductor_can_be_taught(tmp_path: Path) -> None:

@@ -25,7 +25,15 @@ from podium.config.problems import nearest
 from podium.errors import UsageError
 from podium.providers import Http
 from podium.run import timestamp
-from podium.store import Feedback, RunFilter, RunStore, corrected, feedback_in
+from podium.store import (
+    LONGEST_ANSWER,
+    LONGEST_COMMENT,
+    Feedback,
+    RunFilter,
+    RunStore,
+    corrected,
+    feedback_in,
+)
 
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
     from podium.tasks import TaskRecord
@@ -80,6 +88,15 @@ def feedback(
         raise UsageError("--withdraw forgets what was thought, and takes no score; leave one out")
     if score is None and (comment or answer):
         raise UsageError("a comment and a right answer go with a score; give one from 0 to 1")
+    for option, text, most in (
+        ("--comment", comment, LONGEST_COMMENT),
+        ("--answer", answer, LONGEST_ANSWER),
+    ):
+        if len(text) > most:
+            raise UsageError(
+                f"{option} has {len(text):,} characters; {most:,} are kept at most, so say it "
+                f"in fewer"
+            )
 
     async def judged(store: RunStore) -> tuple[str, Feedback | None]:
         run = await store.load(run_id)

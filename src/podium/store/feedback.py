@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
+
+LONGEST_COMMENT: Final = 10_000
+LONGEST_ANSWER: Final = 2_000
+"""Characters that are kept of a person's words, and of the answer that they say is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 A run is graded by the task that asks the same question, or by a judge who has a rubric. What a
 person said of a run stands, and no grader is asked about it. A run of a key that is kept out of
-training is not read, and a judge is shown nothing from which it is excluded.
+training is not read, and a judge is shown nothing from which it is excluded, and no question that
+cannot be understood without what came before it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from podium.store.keys import Rules
 from podium.task import Grader
 from podium.tasks import TaskRecord
 from podium.tasks.judge import JUDGE, Judge
-from podium.train.use import UNREADABLE, excluded_by, rules_by_key, why_withheld
+from podium.train.use import (
+    NOT_BY_ITSELF,
+    UNREADABLE,
+    excluded_by,
+    is_in_conversation,
+    rules_by_key,
+    why_withheld,
+)
 from podium.worker import Worker
 
 AT_ONCE: Final = 8
@@ -37,17 +45,17 @@ NOT_GRADED: Final = "that could not be graded"
 
 
 class Exam(NamedTuple):
-    """What an answer is graded by: the grader, its name, and its task where there is one."""
+    """What an answer is graded by: the grader, its name, its task where there is one, and the
+    worker who is shown question and answer, where one is."""
 
     grader: Grader
     name: str
     task: str = ""
+    judge: WorkerProfile | None = None
 
 
 class Examiner(Protocol):
-    """Knows what runs are to be graded by. `judge` is the worker who reads them, if any."""
-
-    judge: WorkerProfile | None
+    """Knows what runs are to be graded by."""
 
     def may_know(self, opening: str) -> bool:
         """Whether a question that begins so may be one that it has a grader for."""
@@ -65,7 +73,6 @@ class ByTasks:
         self._records = {record.question.strip(): record for record in records}
         self._openings = {question[:SUMMARY_CHARACTERS] for question in self._records}
         self._worker = judge
-        self.judge = None if judge is None else judge.profile
 
     def may_know(self, opening: str) -> bool:
         """Whether one of the tasks begins so."""
@@ -77,8 +84,11 @@ class ByTasks:
         if record is None:
             return None
         task = record.to_task(self._worker)
-        name = record.grader if task.judge is None else f"{record.grader} {task.judge}"
-        return Exam(task.grader, name, json.dumps(record.to_json(), ensure_ascii=False))
+        written = json.dumps(record.to_json(), ensure_ascii=False)
+        if task.judge is None or self._worker is None:
+            return Exam(task.grader, record.grader, written)
+        name = f"{record.grader} {task.judge}"
+        return Exam(task.grader, name, written, self._worker.profile)
 
 
 class ByRubric:
@@ -87,7 +97,6 @@ class ByRubric:
     def __init__(self, judge: Worker, rubric: str) -> None:
         self._worker = judge
         self._rubric = rubric
-        self.judge: WorkerProfile | None = judge.profile
 
     def may_know(self, opening: str) -> bool:
         """It has an opinion on everything."""
@@ -96,7 +105,8 @@ class ByRubric:
     def exam(self, question: str) -> Exam | None:
         """The judge, with its rubric."""
         grader = Judge(question, self._worker, rubric=self._rubric)
-        return Exam(grader, f"{JUDGE} {self._worker.profile.name}")
+        judge = self._worker.profile
+        return Exam(grader, f"{JUDGE} {judge.name}", judge=judge)
 
 
 @dataclass(slots=True)
@@ -161,7 +171,7 @@ async def _examined(
             exam = examiner.exam(run.question)
             if exam is None:
                 continue
-            reason = _why_not(run, rules, examiner.judge)
+            reason = _why_not(run, rules, exam.judge)
             if reason is None:
                 yield run, exam
             else:
@@ -173,8 +183,9 @@ def _why_not(run: Run, rules: Mapping[str, Rules], judge: WorkerProfile | None) 
     reason = why_withheld(run, rules)
     if reason is not None or judge is None:
         return reason
-    shut_out = excluded_by(run, rules) & {judge.name, judge.provider}
-    return NOT_FOR_THE_JUDGE if shut_out else None
+    if excluded_by(run, rules) & {judge.name, judge.provider}:
+        return NOT_FOR_THE_JUDGE
+    return NOT_BY_ITSELF if is_in_conversation(run) else None
 
 
 async def _grade(store: RunStore, run: Run, exam: Exam, graded: Graded) -> None:

@@ -16,7 +16,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from podium import plan
 from podium.conductor.base import Situation
@@ -35,6 +35,9 @@ GOOD: Final = 0.75
 
 LONGEST_REFERENCE: Final = 40
 """Characters of an answer that others can be compared with word for word."""
+
+FEEDBACK: Final = "feedback"
+"""Who judged a run that a person judged."""
 
 KIND: Final = "use"
 """What tasks that come from runs are grouped by."""
@@ -75,7 +78,7 @@ async def judged_runs(store: RunStore, left_out: Counter[str]) -> AsyncIterator[
             yield Judged(
                 run=run,
                 reward=given.score,
-                source=f"grader:{given.grader}" if given.grader else "feedback",
+                source=f"grader:{given.grader}" if given.grader else FEEDBACK,
                 judged_at=given.given_at,
                 task=given.task,
                 excludes=bool(excluded_by(run, rules)),
@@ -106,6 +109,16 @@ def excluded_by(run: Run, rules: Mapping[str, Rules]) -> frozenset[str]:
     return by_key | frozenset(run.exclude)
 
 
+class _Word(NamedTuple):
+    """What a judgement says of a question: the task that it makes, None where it makes none, and
+    whether a grader or a person named what is right. A word against an answer takes back only what
+    was taken from answers."""
+
+    judged_at: str
+    record: TaskRecord | None
+    is_named: bool
+
+
 @dataclass(slots=True)
 class Harvest:
     """What comes of judged runs, taken one by one. `without` counts, for each kind of data, the
@@ -117,19 +130,19 @@ class Harvest:
     without: dict[str, Counter[str]] = field(
         default_factory=lambda: {"outcomes": Counter(), "tasks": Counter(), "plans": Counter()}
     )
-    _tasks: dict[str, tuple[str, TaskRecord]] = field(default_factory=dict)
+    _words: dict[str, list[_Word]] = field(default_factory=dict)
 
     @property
     def tasks(self) -> list[TaskRecord]:
-        """A task for each question, by what was last thought of it."""
-        return [record for _, record in self._tasks.values()]
+        """A task for each question of which a right answer is known, by what was last thought."""
+        return [task for words in self._words.values() if (task := _last_task(words)) is not None]
 
     def take(self, judged: Judged) -> None:
         """Learn what can be learned from one run."""
         outcome = outcome_of(judged)
         if outcome is None:
             self.without["outcomes"][SEVERAL_STEPS] += 1
-        elif _is_in_conversation(judged.run):
+        elif is_in_conversation(judged.run):
             self.without["outcomes"][NOT_BY_ITSELF] += 1
         else:
             self.outcomes.append(outcome)
@@ -140,14 +153,16 @@ class Harvest:
         run, without = judged.run, self.without["tasks"]
         if judged.excludes:
             without[EXCLUDING] += 1
-        elif run.history or _is_in_conversation(run):
+        elif run.history or is_in_conversation(run):
             without[NOT_BY_ITSELF] += 1
         else:
-            record = _task_of(judged)
+            named = _named_task(judged)
+            record = named or _task_of_answer(judged)
             if record is None:
                 without[NO_REFERENCE] += 1
-            elif judged.judged_at >= self._tasks.get(run.question, ("",))[0]:
-                self._tasks[run.question] = (judged.judged_at, record)
+            if record is not None or judged.reward < GOOD:
+                word = _Word(judged.judged_at, record, named is not None)
+                self._words.setdefault(run.question, []).append(word)
 
     def _take_plan(self, judged: Judged) -> None:
         run, without = judged.run, self.without["plans"]
@@ -161,27 +176,49 @@ class Harvest:
             self.plans.append(example)
 
 
-def _is_in_conversation(run: Run) -> bool:
+def is_in_conversation(run: Run) -> bool:
     """Whether the question needs what came before it, or with it, to be understood. Instructions
     of the application alone do not make a conversation."""
     spoken = any(message.role != "system" for message in run.history)
     return spoken or bool(run.images) or bool(run.terms.tools)
 
 
-def _task_of(judged: Judged) -> TaskRecord | None:
-    """The task that the run is an answer to: the grader's own, or else the question with the answer
-    that was thought good, where that is short enough to tell a right one by."""
+def _last_task(words: list[_Word]) -> TaskRecord | None:
+    """The task that is left once all was said, in the order in which it was."""
+    last: _Word | None = None
+    for word in sorted(words, key=lambda each: each.judged_at):
+        if word.record is not None or (last is not None and not last.is_named):
+            last = word
+    return None if last is None else last.record
+
+
+def _named_task(judged: Judged) -> TaskRecord | None:
+    """The grader's own task, or the question with the answer that a person says is right, where
+    others can be compared with that; None where nobody named what is right."""
+    if not judged.task:
+        return None
+    record = _read(judged.task, judged.run)
+    if record.grader == JUDGE:
+        return None
+    is_correction = judged.source == FEEDBACK
+    return None if is_correction and not _is_reference(record.answer) else record
+
+
+def _task_of_answer(judged: Judged) -> TaskRecord | None:
+    """The question with the answer that was thought good, where others can be compared with it."""
     run = judged.run
-    if judged.task:
-        record = _read(judged.task, run)
-        if record.grader != JUDGE:
-            return record
-    if judged.reward < GOOD or run.answer is None:
+    is_corrected = judged.source == FEEDBACK and bool(judged.task)
+    if judged.reward < GOOD or run.answer is None or is_corrected:
         return None
     answer = final_answer(run.answer, tagged=True) or run.answer.strip()
-    if not answer or len(answer) > LONGEST_REFERENCE or "\n" in answer:
+    if not _is_reference(answer):
         return None
     return TaskRecord(id=run.id, question=run.question, answer=answer, grader="short", kind=KIND)
+
+
+def _is_reference(answer: str) -> bool:
+    """Whether a right answer can be told by it, word for word."""
+    return 0 < len(answer) <= LONGEST_REFERENCE and "\n" not in answer
 
 
 def _read(task: str, run: Run) -> TaskRecord:

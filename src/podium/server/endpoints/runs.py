@@ -26,14 +26,12 @@ from podium.server.endpoints.key_names import key_names
 from podium.server.records.details import run_details
 from podium.server.refusal import Refusal
 from podium.server.service import Service
-from podium.store import Feedback, RunFilter, corrected
+from podium.store import LONGEST_ANSWER, LONGEST_COMMENT, Feedback, RunFilter, corrected
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
 
 MOST_LISTED: Final = 100
-LONGEST_COMMENT: Final = 10_000
-LONGEST_ANSWER: Final = 2_000
 
 
 @router.get("")
