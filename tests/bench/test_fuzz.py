@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podium.bench.fuzz import FuzzRow, fuzz_bodies, fuzz_plans, plans
+from podium.bench.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans, plans
 from podium.bench.fuzz.corpus import BODIES
 from podium.bench.fuzz.coverage import Coverage
 from podium.bench.fuzz.damage import MOST_BYTES, Sent, damaged, sent
@@ -49,7 +49,8 @@ def test_a_campaign_ends_when_its_time_is_up() -> None:
 
 
 def test_processes_share_a_campaign() -> None:
-    row = fuzz_plans(300, 2.0, seed=3, processes=2)
+    with crew_of(2) as crew:
+        row = fuzz_plans(300, 2.0, 3, crew)
     assert 0 < row.inputs <= 300
     assert row.sound
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from podium.bench.chaos.row import ChaosRow
-from podium.bench.fuzz import FuzzRow, fuzz_bodies, fuzz_plans
+from podium.bench.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans
 
 LONGEST_SECONDS: Final = 3600.0
 LONGEST_SHOWN: Final = 300
@@ -16,8 +16,9 @@ LONGEST_SHOWN: Final = 300
 
 def measure_fuzz(plans: int, bodies: int, seed: int, processes: int = 1) -> ChaosRow:
     """Read so many plans, and send so many bodies of each dialect, in so many processes."""
-    read = fuzz_plans(plans, LONGEST_SECONDS, seed, processes)
-    sent = fuzz_bodies(bodies, seed, processes)
+    with crew_of(processes) as crew:
+        read = fuzz_plans(plans, LONGEST_SECONDS, seed, crew)
+        sent = fuzz_bodies(bodies, seed, crew)
     broken = [str(finding)[:LONGEST_SHOWN] for row in (read, sent) for finding in row.findings]
     if read.inputs < plans:
         broken.append(f"only {read.inputs:,} of {plans:,} plans were read in {read.seconds:.0f} s")
