@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -22,9 +22,13 @@ import numpy as np
 from podium.errors import ConfigError
 from podium.routing.arrays import Array, packed, unit, unpacked
 from podium.routing.embedding import Embedder
+from podium.routing.nearness import NearScores
+from podium.routing.words import WordScores
 
 HASHED: Final = "hashed"
 MINILM: Final = "minilm"
+SCORING: Final = "scoring"
+LOUDNESS: Final = 30.0
 
 BUCKETS: Final = 2048
 """How many counters the words of a text are hashed into."""
@@ -47,6 +51,10 @@ class Encoder(Protocol):
     def document(self) -> dict[str, Any]:
         """What it takes to make the same encoder again, as JSON."""
         ...
+
+
+ReadEncoder = Callable[[object], Encoder]
+"""Makes an encoder of what was written down."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,8 +84,8 @@ class HashedEncoder:
         return {"name": HASHED, "weights": packed(self.weights), "basis": packed(self.basis)}
 
 
-def read_encoder(document: object) -> Encoder:
-    """The encoder that was written down."""
+def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
+    """The encoder that was written down; `inner` reads one that stands inside another."""
     if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
         raise ConfigError("expected an encoder with a name; fit the router again")
     name = document["name"]
@@ -85,6 +93,12 @@ def read_encoder(document: object) -> Encoder:
         return HashedEncoder(unpacked(document.get("weights")), unpacked(document.get("basis")))
     if name == MINILM:
         return Embedder.read(document)
+    if name == SCORING:
+        return ScoringEncoder(
+            (inner or read_encoder)(document.get("encoder")),
+            NearScores.read(document.get("near") or {}),
+            WordScores.read(document.get("words") or {}),
+        )
     raise ConfigError(f"the encoder {name!r} is none that Podium knows; fit the router again")
 
 
@@ -125,3 +139,31 @@ def _directions(rows: Array, count: int) -> Array:
     _, _, right = np.linalg.svd(basis.T @ rows, full_matrices=False)
     found: Array = np.ascontiguousarray(right[:count].T, dtype=np.float32)
     return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoringEncoder:
+    """Two opinions on what each worker will earn: by the meaning of a text, as `encoder` sees it,
+    and by its words. Learned from rewards, unlike the others."""
+
+    encoder: Encoder
+    near: NearScores
+    words: WordScores
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        """The texts as rows: a number for each worker by each opinion."""
+        return joined(self.near.score(self.encoder.encode(texts)), self.words.score(texts))
+
+    def document(self) -> dict[str, Any]:
+        """The encoder as JSON."""
+        return {
+            "name": SCORING,
+            "encoder": self.encoder.document(),
+            "near": self.near.document(),
+            "words": self.words.document(),
+        }
+
+
+def joined(near: Array, words: Array) -> Array:
+    """Both opinions side by side, so large that a head which is held back can still heed them."""
+    return LOUDNESS * np.hstack([near, words])

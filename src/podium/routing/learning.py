@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from podium.routing.arrays import Array
 from podium.routing.dial import Dial, price_within, routed
-from podium.routing.encoders import Encoder
+from podium.routing.encoders import Encoder, ScoringEncoder, joined
 from podium.routing.evidence import Evidence
 from podium.routing.evolution import Evolution, evolved
+from podium.routing.nearness import NearScores
 from podium.routing.router import Certainty, LearnedRouter
+from podium.routing.words import WordScores
 
 MIDDLE: Final = 0.5
 """The reward that is a worker of its own in every distribution."""
@@ -71,7 +73,9 @@ def taught(
 ) -> Taught:
     """The router that comes of the evidence."""
     evidence.check(LEAST_QUESTIONS)
-    lesson = _Lesson(evidence, encoder.encode(evidence.questions), teaching)
+    parts = _dealt(len(evidence.questions), teaching)
+    whole, vectors = _reading(evidence, encoder, parts)
+    lesson = _Lesson(evidence, vectors, teaching, parts)
     foreseen = {strength: lesson.foreseen(strength) for strength in teaching.strengths}
     areas = {
         strength: area(expected, evidence.rewards, evidence.costs)
@@ -88,8 +92,36 @@ def taught(
         expected = expected + expected_by(head - first, lesson.vectors)
         dial = Dial.learned(expected, evidence.rewards, evidence.costs)
     chances = certainty(expected, evidence.rewards)
-    router = LearnedRouter(evidence.workers, encoder, head, dial, chances, source)
+    router = LearnedRouter(evidence.workers, whole, head, dial, chances, source)
     return Taught(router, strength, areas, generations)
+
+
+def _dealt(count: int, teaching: Teaching) -> NDArray[np.int64]:
+    """Which part each question is in."""
+    order = np.random.default_rng(teaching.seed).permutation(count)
+    found: NDArray[np.int64] = order % min(teaching.parts, count)
+    return found
+
+
+def _reading(
+    evidence: Evidence, encoder: Encoder, parts: NDArray[np.int64]
+) -> tuple[Encoder, Array]:
+    """What the router will read questions by, and how it reads these. Opinions on a question are
+    formed on the other parts, for of its own they would tell more than is true."""
+    questions, rewards = evidence.questions, evidence.rewards
+    vectors = encoder.encode(questions)
+    found = np.zeros((len(questions), 2 * rewards.shape[1]))
+    for part in range(int(parts.max()) + 1):
+        own, others = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
+        near = NearScores.fitted(vectors[others], rewards[others])
+        words = WordScores.fitted([questions[place] for place in others], rewards[others])
+        found[own] = joined(
+            near.score(vectors[own]), words.score([questions[place] for place in own])
+        )
+    whole = ScoringEncoder(
+        encoder, NearScores.fitted(vectors, rewards), WordScores.fitted(questions, rewards)
+    )
+    return whole, found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,12 +131,7 @@ class _Lesson:
     evidence: Evidence
     vectors: Array
     teaching: Teaching
-    parts: NDArray[np.int64] = field(init=False)
-
-    def __post_init__(self) -> None:
-        count = len(self.vectors)
-        order = np.random.default_rng(self.teaching.seed).permutation(count)
-        object.__setattr__(self, "parts", order % min(self.teaching.parts, count))
+    parts: NDArray[np.int64]
 
     @property
     def everything(self) -> NDArray[np.bool_]:

@@ -30,7 +30,7 @@ from podium.files import write_whole, writing
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.routing.arrays import Array, packed, unpacked
 from podium.routing.dial import Dial
-from podium.routing.encoders import Encoder, read_encoder
+from podium.routing.encoders import Encoder, ReadEncoder, read_encoder
 
 FORMAT: Final = "podium-router"
 VERSION: Final = 1
@@ -206,8 +206,8 @@ class LearnedRouter:
         }
 
     @classmethod
-    def read(cls, document: object) -> LearnedRouter:
-        """The router that was written down."""
+    def read(cls, document: object, inner: ReadEncoder | None = None) -> LearnedRouter:
+        """The router that was written down; `inner` reads what its encoder is made over."""
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             raise ConfigError("this is nothing that `podium train router` wrote")
         if document.get("version") != VERSION:
@@ -235,5 +235,5 @@ class LearnedRouter:
                 f"the head is of the shape {head.shape}, and there are {len(workers)} workers; "
                 f"train it again"
             )
-        encoder = read_encoder(document.get("encoder"))
+        encoder = read_encoder(document.get("encoder"), inner)
         return cls(workers, encoder, head, dial, certainty, str(document.get("source", "")))

@@ -8,7 +8,7 @@ counts calls; of more, all cost the same, and only being right counts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from podium.evals.strategies.routers.base import Outcomes
@@ -48,8 +48,7 @@ class HeadRouter:
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> HeadRouter:
         """The router that was written down."""
-        encoder = read_encoder(document.get("encoder"))
-        return cls(replace(LearnedRouter.read(document), encoder=encoder))
+        return cls(LearnedRouter.read(document, read_encoder))
 
 
 def costs_of(outcomes: Outcomes) -> tuple[float, ...]:
