@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from cli.support import MakePool, Podium
+from podium.store import open_store
+from support.runs_on_record import kept_run
 
 
 @pytest.fixture
@@ -28,6 +31,23 @@ def test_a_person_says_what_they_think_and_withdraws_it(podium: Podium, asked: s
     assert podium("runs", "feedback", asked, "1", "--withdraw").code == 2
     assert podium("runs", "feedback", asked, "2").code == 2
     assert podium("runs", "feedback", asked, "--answer", "43").code == 2
+
+
+def test_a_word_on_the_run_of_a_key_is_on_record(podium: Podium, asked: str) -> None:
+    async def keep() -> None:
+        store = await open_store()
+        await store.finish(kept_run(owner="key_ada"))
+        await store.close()
+
+    asyncio.run(keep())
+    for run_id in (asked, kept_run().id):
+        podium("runs", "feedback", run_id, "0")
+        podium("runs", "feedback", run_id, "--withdraw")
+    entries = podium("audit", "list", "--json").json
+    assert [(each["act"], each["subject"], each["facts"]) for each in entries] == [
+        ("feedback withdrawn", kept_run().id, {"owner": "key_ada"}),
+        ("feedback given", kept_run().id, {"owner": "key_ada"}),
+    ]
 
 
 def test_no_more_is_kept_of_a_persons_words_than_by_the_api(podium: Podium, asked: str) -> None:

@@ -6,6 +6,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -223,6 +224,27 @@ def test_usage_is_told_by_key_day_and_model_with_its_cost(podium: Podium) -> Non
         assert row["name"] == name
 
 
+def test_a_key_is_kept_out_of_training_later_and_let_in_again(podium: Podium) -> None:
+    key_id = podium("keys", "create", "Ada", "--usd-per-day", "2", "--json").json["id"]
+    before = stored()[0].rules
+    assert podium("keys", "training", "Ada", "off").out == f"{key_id} (Ada): not for training\n"
+    assert stored()[0].rules == replace(before, training=False)
+    podium("keys", "revoke", "Ada")
+    assert podium("keys", "training", key_id, "on").out == f"{key_id} (Ada): may be learned from\n"
+    assert stored()[0].rules == before
+    acts = [
+        (entry["act"], entry["subject"], entry["facts"].get("training"))
+        for entry in podium("audit", "list", "--json").json
+        if "training" in entry["act"]
+    ]
+    assert acts == [
+        ("key training changed", key_id, True),
+        ("key training changed", key_id, False),
+    ]
+    assert podium("keys", "training", "Ada", "maybe").code == 2
+    assert podium("keys", "training", "Eve", "off").code == 2
+
+
 @pytest.mark.parametrize("arguments", [("--since", "yesterday"), ("Eve",)])
 def test_usage_of_nobody_or_of_no_day_is_refused(
     podium: Podium, arguments: tuple[str, ...]
@@ -233,7 +255,13 @@ def test_usage_of_nobody_or_of_no_day_is_refused(
 def test_every_command_on_the_page_of_keys_works(podium: Podium) -> None:
     page = (REPOSITORY / "docs" / "keys.md").read_text("utf-8")
     commands = re.findall(r"^\$ podium (keys .+)$", page, re.M)
-    assert {command.split()[1] for command in commands} == {"create", "list", "usage", "revoke"}
+    assert {command.split()[1] for command in commands} == {
+        "create",
+        "list",
+        "usage",
+        "training",
+        "revoke",
+    }
     for command in commands:
         assert podium(*shlex.split(command)).code == 0, command
 

@@ -82,9 +82,21 @@ async def test_a_key_is_revoked_once_and_for_good(keys: SqlKeyStore) -> None:
     assert await keys.key("key_2") == OTHER
 
 
-async def test_only_a_key_that_is_there_is_revoked(keys: SqlKeyStore) -> None:
+async def test_only_a_key_that_is_there_is_revoked_or_kept_out(keys: SqlKeyStore) -> None:
     with pytest.raises(NotFound, match="no key 'key_3'.*podium keys list"):
         await keys.revoke("key_3")
+    with pytest.raises(NotFound, match="no key 'key_3'.*podium keys list"):
+        await keys.allow_training("key_3", allowed=False)
+
+
+async def test_a_key_is_kept_out_of_training_by_itself_and_by_nothing_else(
+    keys: SqlKeyStore,
+) -> None:
+    await keys.allow_training("key_1", allowed=False)
+    assert await keys.key("key_1") == replace(KEY, rules=replace(KEY.rules, training=False))
+    assert await keys.key("key_2") == OTHER
+    await keys.allow_training("key_1", allowed=True)
+    assert await keys.key("key_1") == replace(KEY, rules=replace(KEY.rules, training=True))
 
 
 async def test_what_was_used_adds_up_by_key_day_and_model(keys: SqlKeyStore) -> None:

@@ -87,6 +87,16 @@ async def test_what_a_key_keeps_out_of_training_is_left_out_though_it_is_revoked
     assert left_out == {use.KEPT_OUT: 1, use.UNKNOWN_KEY: 1}
 
 
+async def test_what_a_key_says_today_holds_for_the_runs_before(store: RunStore) -> None:
+    key = make_key("Ada", Rules()).key
+    await keys_in(store).add(key)
+    await judge(store, kept_run(owner=key.id))
+    for allowed in (False, True):
+        await keys_in(store).allow_training(key.id, allowed=allowed)
+        found, left_out = await found_in(store)
+        assert (len(found), left_out[use.KEPT_OUT]) == (int(allowed), int(not allowed))
+
+
 REDACTED = Check(guardrail="pii", place="reply", deed="redacted", step=0)
 NOTED = Check(guardrail="pii", place="reply", deed="noted", step=0)
 

@@ -24,16 +24,18 @@ from podium.config import Settings, WorkerSettings
 from podium.config.problems import nearest
 from podium.errors import UsageError
 from podium.providers import Http
-from podium.run import timestamp
+from podium.run import Run, timestamp
 from podium.store import (
     LONGEST_ANSWER,
     LONGEST_COMMENT,
     Feedback,
     RunFilter,
     RunStore,
+    audit_in,
     corrected,
     feedback_in,
 )
+from podium.store.audit import Act, of_this_machine
 
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
     from podium.tasks import TaskRecord
@@ -102,6 +104,7 @@ def feedback(
         run = await store.load(run_id)
         kept = feedback_in(store)
         if withdraw:
+            await _enter_anothers("feedback withdrawn", run, store)
             await kept.withdraw(run.id)
         elif score is not None:
             if run.status in ("running", "waiting"):
@@ -115,6 +118,7 @@ def feedback(
                 given_at=timestamp(),
                 task=corrected(run.question, answer),
             )
+            await _enter_anothers("feedback given", run, store)
             await kept.give(said)
         return run.id, await kept.of(run.id)
 
@@ -127,6 +131,12 @@ def feedback(
         by = f" by {given.grader}" if given.grader else ""
         said = f": {given.comment}" if given.comment else ""
         say(f"{found}: {given.score:g}{by}{said}")
+
+
+async def _enter_anothers(act: Act, run: Run, store: RunStore) -> None:
+    """Enter what the user of this machine does to the feedback on a run that a key asked for."""
+    if run.owner:
+        await audit_in(store).add(of_this_machine(act, run.id, {"owner": run.owner}))
 
 
 def grade(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final, Literal, cast
 
 import typer
 
@@ -26,7 +26,7 @@ from podium.errors import UsageError
 from podium.run import Tier
 from podium.server.access.keys import ID_PREFIX, make_key
 from podium.store import KeyStore, RunStore, audit_in, keys_in
-from podium.store.audit import of_this_machine
+from podium.store.audit import Facts, of_this_machine
 from podium.store.keys import USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
@@ -112,6 +112,34 @@ def revoke(key: Named, config: options.Config = None) -> None:
 
     found = with_store(config, revoked)
     say(f"revoked {found.id} ({one_line(found.name)})")
+
+
+@app.command()
+def training(
+    key: Named,
+    switch: Annotated[
+        Literal["on", "off"],
+        typer.Argument(metavar="on|off", help="Whether its runs may be learned from."),
+    ],
+    config: options.Config = None,
+) -> None:
+    """Let what is asked with a key become training data, or keep it out.
+
+    It holds from the next time that data is made or runs are graded, and for runs of the past, too;
+    a revoked key can be kept out as well.
+    """
+
+    async def switched(store: RunStore) -> Key:
+        keys = keys_in(store)
+        found = _meant(key, await keys.keys())
+        facts: Facts = {"name": found.name, "training": switch == "on"}
+        await audit_in(store).add(of_this_machine("key training changed", found.id, facts))
+        await keys.allow_training(found.id, allowed=switch == "on")
+        return found
+
+    found = with_store(config, switched)
+    told = "may be learned from" if switch == "on" else "not for training"
+    say(f"{found.id} ({one_line(found.name)}): {told}")
 
 
 @app.command()

@@ -19,9 +19,12 @@ from typing import Final, Literal, Protocol
 Act = Literal[
     "key created",
     "key revoked",
+    "key training changed",
     "run read",
     "run deleted",
     "run exported",
+    "feedback given",
+    "feedback withdrawn",
     "training data written",
     "runs listed",
     "run recovered",

@@ -186,6 +186,11 @@ class KeyStore(Protocol):
         """Revoke a key for good; again is no fault. Raises `NotFound` when there is none."""
         ...
 
+    async def allow_training(self, key_id: str, *, allowed: bool) -> None:
+        """Set whether what was and will be asked with a key, a revoked one included, may become
+        training data. Raises `NotFound` when there is none."""
+        ...
+
     async def record(
         self,
         used: Sequence[KeyUsage],

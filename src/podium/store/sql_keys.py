@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -69,7 +70,17 @@ class SqlKeyStore:
         revoking = update(KEYS).where(KEYS.c.id == plain(key_id)).values(revoked_at=first)
         async with self._transaction() as connection:
             if (await connection.execute(revoking)).rowcount == 0:
-                raise NotFound(f"no key {key_id!r} in the store; see them with: podium keys list")
+                raise _none(key_id)
+
+    async def allow_training(self, key_id: str, *, allowed: bool) -> None:
+        """Set whether what was and will be asked with a key may become training data."""
+        which = KEYS.c.id == plain(key_id)
+        async with self._transaction() as connection:
+            row = (await connection.execute(select(KEYS).where(which))).one_or_none()
+            if row is None:
+                raise _none(key_id)
+            rules = replace(_key(row).rules, training=allowed)
+            await connection.execute(update(KEYS).where(which).values(rules=_written(rules)))
 
     async def record(
         self,
@@ -126,6 +137,10 @@ class SqlKeyStore:
         async with self._transaction() as connection:
             rows = (await connection.execute(query)).mappings().all()
         return [KeyUsage(**row) for row in rows]
+
+
+def _none(key_id: str) -> NotFound:
+    return NotFound(f"no key {key_id!r} in the store; see them with: podium keys list")
 
 
 def _written(rules: Rules) -> str:

@@ -81,6 +81,42 @@ async def test_looking_into_anothers_run_is_entered_and_looking_into_ones_own_is
         assert SECRET not in repr(await server.store.audit.entries())
 
 
+async def test_a_word_on_anothers_run_is_entered_and_one_on_ones_own_is_not(
+    tmp_path: Path,
+) -> None:
+    path, word = f"/v1/runs/{RUN}/feedback", {"score": 0, "comment": SECRET}
+    async with serve(tmp_path) as server:
+        for name in ("Bob", "Ada"):
+            assert (await server.ask(name, "POST", path, json=word)).status_code == 200
+            assert (await server.ask(name, "DELETE", path)).status_code == 204
+        assert await server.entries() == [
+            ("run read", "Ada", RUN),
+            ("feedback given", "Ada", RUN),
+            ("feedback withdrawn", "Ada", RUN),
+        ]
+        found = await server.store.audit.entries()
+        assert server.made["Bob"].key.id in found[0].facts
+        assert SECRET not in repr(found)
+
+
+async def test_a_word_on_anothers_run_that_cannot_be_entered_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(deed: Deed) -> Entry:
+        raise StoreError("the disk is full")
+
+    path = f"/v1/runs/{RUN}/feedback"
+    async with serve(tmp_path) as server:
+        assert (await server.ask("Bob", "POST", path, json={"score": 1})).status_code == 200
+        await server.ask("Ada", "GET", f"/v1/runs/{RUN}")  # which is not entered again just now
+        monkeypatch.setattr(server.store.audit, "add", fails)
+        assert (await server.ask("Ada", "POST", path, json={"score": 0})).status_code == 503
+        assert (await server.ask("Ada", "DELETE", path)).status_code == 503
+        given = await server.store.feedback.of(RUN)
+        assert given is not None
+        assert given.score == 1
+
+
 async def test_deleting_a_run_and_signing_in_are_entered_with_who_and_from_where(
     tmp_path: Path,
 ) -> None:

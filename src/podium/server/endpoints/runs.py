@@ -27,6 +27,7 @@ from podium.server.records.details import run_details
 from podium.server.refusal import Refusal
 from podium.server.service import Service
 from podium.store import LONGEST_ANSWER, LONGEST_COMMENT, Feedback, RunFilter, corrected
+from podium.store.audit import Act
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
@@ -136,6 +137,7 @@ async def feedback(
         given_at=timestamp(),
         task=corrected(run.question, judgement.answer),
     )
+    await _enter_anothers("feedback given", run, service, visitor)
     await service.keeper.give_feedback(given)
     return _feedback_document(given)
 
@@ -154,6 +156,7 @@ async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> di
 async def withdraw_feedback(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """Withdraw what was thought of a run's answer."""
     run = await seen(run_id, service, visitor)
+    await _enter_anothers("feedback withdrawn", run, service, visitor)
     await service.keeper.withdraw_feedback(run.id)
     return Response(status_code=204)
 
@@ -199,6 +202,12 @@ async def seen(run_id: str, service: Service, visitor: Visitor) -> Run:
     """A run that the visitor may read."""
     visitor.require("runs:read")
     return await service.archive.run(run_id, visitor)
+
+
+async def _enter_anothers(act: Act, run: Run, service: Service, visitor: Visitor) -> None:
+    """Enter what an administrator does to the feedback on a run of somebody else's."""
+    if run.owner != visitor.key_id:
+        await service.audit.enter(act, visitor, run.id, {"owner": run.owner})
 
 
 async def _forget(run_id: str, service: Service, visitor: Visitor) -> None:
