@@ -275,14 +275,14 @@ THIRD = '\n[[worker]]\nname = "new"\nprovider = "scripted"\n'
         (ROUTED.partition('[[worker]]\nname = "dear"')[0], "dear is gone"),
     ],
 )
-def test_a_pool_that_changed_since_training_is_refused_or_shared_with_a_warning(
+def test_a_pool_that_changed_since_training_is_refused_or_narrows_the_choice_with_a_warning(
     routed: Path, text: str, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem) as refused:
         mini_of(load(settings_file(routed, text)))
-    assert 'changed = "share"' in str(refused.value)
-    sharing = text.replace("[mini]", '[mini]\nchanged = "share"')
-    mini = mini_of(load(settings_file(routed, sharing)))
+    assert 'pool_changed = "narrow"' in str(refused.value)
+    narrowed = text.replace("[mini]", '[mini]\npool_changed = "narrow"')
+    mini = mini_of(load(settings_file(routed, narrowed)))
     assert mini is not None
     assert problem in mini.warnings[0]
     assert "chooses among those that both have" in mini.warnings[0]
@@ -290,10 +290,10 @@ def test_a_pool_that_changed_since_training_is_refused_or_shared_with_a_warning(
 
 def test_a_router_that_shares_no_worker_with_the_pool_is_always_refused(routed: Path) -> None:
     text = ROUTED.replace("cheap", "one").replace("dear", "two")
-    sharing = text.replace("[mini]", '[mini]\nchanged = "share"')
+    narrowed = text.replace("[mini]", '[mini]\npool_changed = "narrow"')
     with pytest.raises(ConfigError, match="trained with another pool") as refused:
-        mini_of(load(settings_file(routed, sharing)))
-    assert "share" not in str(refused.value).partition("trained with")[2]
+        mini_of(load(settings_file(routed, narrowed)))
+    assert "pool_changed" not in str(refused.value).partition("trained with")[2]
 
 
 def test_workers_that_are_left_out_on_purpose_do_not_count_as_gone(routed: Path) -> None:

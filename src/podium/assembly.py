@@ -118,10 +118,10 @@ def mini_of(settings: Settings) -> Mini | None:
     unfit = f"mini.router: {wanted.router} was trained with another pool: {'; '.join(changes)}"
     if not any(map(router.knows, settings.pool)):
         raise ConfigError(f"{unfit}; train it again with podium train router")
-    if wanted.changed == "refuse":
+    if wanted.pool_changed == "refuse":
         raise ConfigError(
             f"{unfit}; train it again with podium train router, put the pool back, or have it "
-            f'choose among those that both have by changed = "share" in [mini]'
+            f'choose among those that both have by pool_changed = "narrow" in [mini]'
         )
     warnings = (f"{unfit}; it chooses among those that both have",)
     return Mini(router, confidence=wanted.confidence, dial=wanted.dial, warnings=warnings)

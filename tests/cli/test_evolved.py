@@ -89,6 +89,10 @@ def test_what_cannot_be_led_is_refused(podium: Podium, make_pool: MakePool, trai
     ended = podium("ask", *led, QUESTION)
     assert ended.code == 2
     assert "added: cid; removed: bob" in ended.complaint
+    assert "name it in the configuration's [conductor] instead" in ended.complaint
+    advised = f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\npool_changed = "narrow"\n'
+    pool = make_pool({"ann": "41", "cid": "42"}, head=advised)
+    assert podium("ask", "--pool", pool, "-q", QUESTION).out.strip() == "41"
     ended = podium("ask", "--conductor", "evolved", "--pool", make_pool(REPLIES), QUESTION)
     assert (ended.code, "needs a coordinator" in ended.complaint) == (2, True)
 

@@ -41,7 +41,10 @@ def test_the_directory_is_counted_from_the_file_and_says_how_many_turns(tmp_path
 
 def test_a_pool_that_changed_is_refused_unless_it_may_be_narrowed(tmp_path: Path) -> None:
     trained(tmp_path, "ann", "cid")
-    with pytest.raises(ConfigError, match="added: bob; removed: cid"):
+    advice = (
+        r'added: bob; removed: cid\); train it again, or set conductor\.pool_changed = "narrow"'
+    )
+    with pytest.raises(ConfigError, match=advice):
         settings(tmp_path, EVOLVED)
     narrowed = settings(tmp_path, EVOLVED + 'pool_changed = "narrow"')
     assert narrowed.conductor.notice.endswith("it chooses among ann")

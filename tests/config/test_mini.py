@@ -38,11 +38,11 @@ def test_the_rest_is_as_it_is_said(write: Write) -> None:
         router = "/srv/router.json"
         confidence = 0.4
         dial = 0.9
-        changed = "share"
+        pool_changed = "narrow"
         """,
     )
     assert found.mini == MiniSettings(
-        router="/srv/router.json", confidence=0.4, dial=0.9, changed="share"
+        router="/srv/router.json", confidence=0.4, dial=0.9, pool_changed="narrow"
     )
 
 

@@ -194,7 +194,11 @@ def _check_planner(
 def _led_by_coordinator(settings: Settings, wanted: str) -> Settings:
     directory = Path(wanted.removeprefix(COORDINATOR)).expanduser()
     described = read_description(directory)
-    described.check(settings.pool)
+    described.check(
+        settings.pool,
+        otherwise='name it in the configuration\'s [conductor] instead (kind = "evolved", '
+        'coordinator, pool_changed = "narrow") to have it choose among the workers that both have',
+    )
     conductor = led_by_coordinator(settings.conductor, directory, described)
     return replace(settings, conductor=conductor)
 

@@ -25,7 +25,11 @@ def evolved_settings(
     described = read_description(Path(table.coordinator))
     notice = described.narrowed_to(pool) if table.pool_changed == "narrow" else ""
     if table.pool_changed == "refuse":
-        described.check(pool)
+        described.check(
+            pool,
+            otherwise='set conductor.pool_changed = "narrow" to have it choose among the workers '
+            "that both have",
+        )
     rounds = table.rounds if "rounds" in table.model_fields_set else described.turns
     return replace(settings, coordinator=Path(table.coordinator), rounds=rounds, notice=notice)
 

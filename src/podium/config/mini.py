@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from podium.catalogue.entries import Table
 from podium.config.anchoring import anchored
-from podium.config.values import Name
+from podium.config.values import Name, PoolChanged
 from podium.errors import ConfigError
 from podium.pool import Pool
 
-Changed = Literal["refuse", "share"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 SHIPPED: Final = "embedded/"
@@ -43,11 +42,11 @@ class MiniTable(Table):
         description="with `router`: how much quality counts over cost where a question comes with "
         "no dial of its own, from 0, the cheapest, to 1, the best",
     )
-    changed: Changed = Field(
+    pool_changed: PoolChanged = Field(
         default="refuse",
-        description="with `router`: what to do where the pool is another one than it was trained "
-        "with: `refuse` to start, or choose among the workers that both `share`, with a warning on "
-        "every run",
+        description="with `router`, where workers were added, removed or replaced since "
+        "training: `refuse` to begin, or `narrow` the choice to the workers that both have, "
+        "with a warning on every run",
     )
 
     def anchored(self, directory: Path) -> MiniTable:
@@ -66,7 +65,7 @@ class MiniSettings:
     router: str
     confidence: float = 0.5
     dial: float = 0.5
-    changed: Changed = "refuse"
+    pool_changed: PoolChanged = "refuse"
     trained_for: Pool | None = None
 
     @property

@@ -31,11 +31,10 @@ from podium.config.hedging import HedgeTable
 from podium.config.mcp import McpTable
 from podium.config.mini import MiniTable
 from podium.config.serving import ServerTable, StoreTable
-from podium.config.values import Count, Name, Seconds, VariableName
+from podium.config.values import Count, Name, PoolChanged, Seconds, VariableName
 from podium.workflow import DEFAULT_MAX_STEPS
 
 ConductorKind = Literal["model", "rules", "router", "fixed", "evolved"]
-PoolChanged = Literal["refuse", "narrow"]
 PromptLength = Literal["full", "compact", "trained"]
 
 

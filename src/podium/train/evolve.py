@@ -88,7 +88,7 @@ async def _described(
     shape = await reader.shape(evolve.matrices)
     return Description(
         workers=tuple(worker.profile.name for worker in cast.workers),
-        models=tuple(worker.profile.model for worker in cast.workers),
+        models=tuple(cast.pool[worker.profile.name].model for worker in cast.workers),
         base=recipe.model.base,
         width=shape.width,
         roles=ROLES if evolve.roles else (),

@@ -74,6 +74,17 @@ async def test_the_answer_is_the_latest_workers_output_whoever_spoke_last() -> N
     assert load(dump(run)) == run
 
 
+async def test_a_worker_whose_model_is_another_since_training_is_not_chosen() -> None:
+    trained = coordinator(models=("small", "large"))
+    workers = [
+        ScriptedWorker(WorkerProfile(name="ann", model="small"), "42"),
+        ScriptedWorker(WorkerProfile(name="bob", model="larger"), "43"),
+    ]
+    conductor = EvolvedConductor(trained, Reading(("bob", "worker")), notice="bob is another")
+    run = await Runner(conductor, workers).run(QUESTION, options=Options(rounds=1))
+    assert (run.answer, [step.worker for step in run.steps]) == ("42", ["ann"])
+
+
 async def test_the_frozen_model_reads_the_raw_transcript() -> None:
     reading = Reading(("ann", "worker"), ("bob", "verifier"))
     await led(reading=reading, bob="REVISE", rounds=3)

@@ -61,8 +61,10 @@ def test_another_order_of_the_pool_is_no_change() -> None:
 def test_a_pool_that_changed_is_refused_by_name_or_led_with_a_notice(
     pool: Pool, changes: str
 ) -> None:
-    with pytest.raises(ConfigError, match=rf'\({changes}\); train it again, or .*"narrow"'):
+    with pytest.raises(ConfigError, match=rf"\({changes}\); train it again, or put the pool back$"):
         TRAINED.check(pool)
+    with pytest.raises(ConfigError, match="train it again, or go home$"):
+        TRAINED.check(pool, otherwise="go home")
     with pytest.raises(AssertionError):
         assert TRAINED.narrowed_to(pool) == ""
 
@@ -76,8 +78,18 @@ def test_a_narrowed_choice_says_among_whom() -> None:
         TRAINED.narrowed_to(pool_of(cid="c"))
 
 
+def test_a_worker_with_another_model_is_another_worker() -> None:
+    pool = pool_of(ann="a-1", bob="b-2")
+    assert TRAINED.shared(pool) == ("ann",)
+    assert TRAINED.narrowed_to(pool).endswith("it chooses among ann")
+    with pytest.raises(ConfigError, match="this pool has none of them .*ann .then a-1, now a-2"):
+        TRAINED.narrowed_to(pool_of(ann="a-2"))
+
+
 def test_where_models_are_not_known_names_alone_count() -> None:
-    Description(workers=("ann",), base="tiny", width=4).check(pool_of(ann="any"))
+    unknown = Description(workers=("ann", "bob"), base="tiny", width=4)
+    unknown.check(pool_of(ann="any", bob=""))
+    assert unknown.shared(pool_of(ann="any")) == ("ann",)
 
 
 def written(directory: Path, text: str) -> Path:

@@ -85,9 +85,10 @@ class EvolvedConductor:
 
     def _workers(self, situation: Situation, turns: Sequence[Turn]) -> NDArray[np.bool_]:
         """Who may be chosen: those of this pool, and of them those that have not failed."""
-        known = self._coordinator.described.workers
+        described = self._coordinator.described
+        known, shared = described.workers, described.shared(situation.pool)
         failed = {turn.step.worker for turn in turns if turn.step.status == "failed"}
-        present = np.array([name in situation.pool.names for name in known])
+        present = np.array([name in shared for name in known])
         if not present.any():
             raise ConfigError(
                 f"the coordinator chooses among {', '.join(known)}, and this run may use none of "

@@ -104,27 +104,38 @@ class Description:
         parts = (("added", added), ("removed", removed), ("another model", others))
         return "; ".join(f"{word}: {', '.join(names)}" for word, names in parts if names)
 
-    def check(self, pool: Pool) -> None:
-        """Refuse a pool in which somebody was added, removed, renamed or replaced."""
+    def shared(self, pool: Pool) -> tuple[str, ...]:
+        """The workers that it was trained with and the pool has: of the same name and, where that
+        is known, of the same model."""
+        there = {worker.name: worker.model for worker in pool}
+        models = self.models or tuple(there.get(name, "") for name in self.workers)
+        return tuple(
+            name
+            for name, model in zip(self.workers, models, strict=True)
+            if there.get(name) == model
+        )
+
+    def check(self, pool: Pool, *, otherwise: str = "put the pool back") -> None:
+        """Refuse a pool in which somebody was added, removed, renamed or replaced. `otherwise` is
+        what helps instead of another training, where that is."""
         if changes := self.changes(pool):
             raise ConfigError(
                 f"the coordinator was trained with other workers than this pool has ({changes}); "
-                f'train it again, or set conductor.pool_changed = "narrow" to have it choose '
-                f"among the workers that both have"
+                f"train it again, or {otherwise}"
             )
 
     def narrowed_to(self, pool: Pool) -> str:
         """What is to be said of a pool that changed, where it is led all the same; `ConfigError`
         where nobody is left to choose."""
         changes = self.changes(pool)
-        shared = [name for name in self.workers if name in pool.names]
+        if not changes:
+            return ""
+        shared = self.shared(pool)
         if not shared:
             raise ConfigError(
                 f"the coordinator was trained with {', '.join(self.workers)}, and this pool has "
-                f"none of them; train it again with this pool"
+                f"none of them ({changes}); train it again with this pool"
             )
-        if not changes:
-            return ""
         return (
             f"the pool changed since the coordinator was trained ({changes}); it chooses among "
             f"{', '.join(shared)}"
