@@ -47,7 +47,7 @@ class Teaching:
     best in `parts` parts is taken; `evolution` is the second stage, None to leave it out."""
 
     temperature: float = 0.5
-    strengths: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+    strengths: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
     parts: int = 5
     evolution: Evolution | None = field(default_factory=Evolution)
     seed: int = 0

@@ -5,14 +5,15 @@
 
 Vectors of questions are gathered around centres (k-means). A question is as near to each of them as
 a softmax over cosines says, and a ridge regression over that says what is earned near each centre:
-what nearest neighbours know, without keeping them all.
+what nearest neighbours know, without keeping them all. Several sets of centres are drawn, and what
+they say is averaged, for where a centre comes to stand is chance.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,13 +26,14 @@ HELD_BACK: Final = 3.0
 """How strongly the regression is held back. The four were chosen among a few on training questions
 of MMLU's first fold."""
 
-MOVES: Final = 8
+SETS: Final = 5
+MOVES: Final = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearScores:
-    """`centres` are rows of length one, `table` has a number for each centre and worker, `level`
-    one for each worker."""
+    """For each set `centres`, rows of length one, and a `table` with a number for each centre and
+    worker; `level` is a number for each worker."""
 
     centres: Array
     table: Array
@@ -41,18 +43,23 @@ class NearScores:
     def fitted(cls, vectors: Array, rewards: Array) -> NearScores:
         """What comes of these rewards, a row for each vector. A worker that was not asked a
         question is taken to have earned there what it earns on the average."""
-        centres = _centres(vectors)
-        near = _nearness(vectors, centres)
-        middle = near.mean(axis=0)
         apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
-        centred = (near - middle).astype(np.float64)
-        curvature = centred.T @ centred + HELD_BACK * np.eye(len(centres))
-        table = np.linalg.solve(curvature, centred.T @ apart)
-        return cls(centres, table.astype(np.float32), (-middle @ table).astype(np.float32))
+        sets = [_centres(vectors, seed) for seed in range(SETS)]
+        tables = [_regressed(_nearness(vectors, centres), apart) for centres in sets]
+        level = np.mean([table.level for table in tables], axis=0)
+        return cls(
+            np.stack(sets),
+            np.stack([table.slopes for table in tables]).astype(np.float32),
+            level.astype(np.float32),
+        )
 
     def score(self, vectors: Array) -> Array:
         """By how much each worker is expected to earn more than it does on the average."""
-        found: Array = _nearness(vectors, self.centres) @ self.table + self.level
+        said = [
+            _nearness(vectors, centres) @ table
+            for centres, table in zip(self.centres, self.table, strict=True)
+        ]
+        found: Array = np.mean(said, axis=0) + self.level
         return found
 
     def document(self) -> dict[str, Any]:
@@ -66,9 +73,24 @@ class NearScores:
         return cls(*(unpacked(document.get(name)) for name in ("centres", "table", "level")))
 
 
-def _centres(vectors: Array) -> Array:
+class _Regressed(NamedTuple):
+    """What is earned near each centre, and what is to be added to it."""
+
+    slopes: Array
+    level: Array
+
+
+def _regressed(near: Array, wanted: Array) -> _Regressed:
+    middle = near.mean(axis=0)
+    centred = (near - middle).astype(np.float64)
+    curvature = centred.T @ centred + HELD_BACK * np.eye(near.shape[1])
+    slopes = np.linalg.solve(curvature, centred.T @ wanted)
+    return _Regressed(slopes, -middle @ slopes)
+
+
+def _centres(vectors: Array, seed: int) -> Array:
     count = max(1, min(MOST_CENTRES, len(vectors) // QUESTIONS_A_CENTRE))
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     centres: Array = vectors[rng.choice(len(vectors), count, replace=False)]
     for _ in range(MOVES):
         nearest = (vectors @ centres.T).argmax(axis=1)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from math import log1p
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,9 @@ of MMLU's first fold."""
 ROUNDS: Final = 30
 CLOSE: Final = 1e-3
 """How small what is left to explain must be, of what there was, to be done before that."""
+
+LINE_BEGINS: Final = 80
+"""In so many characters of a line its first words are looked for."""
 
 _TOKEN: Final = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
 
@@ -153,11 +157,17 @@ def _counted(texts: Sequence[str]) -> _Counted:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """Words and pairs of words; nothing at all stands in every text, so that none is empty."""
+    """Words and pairs of words; how each line begins and how long it is, for the layout of a
+    question tells of its kind; and how long all of it is, so that no text is empty."""
     words = _TOKEN.findall(text.casefold())
-    yield ""
     yield from words
     yield from (f"{one} {other}" for one, other in pairwise(words))
+    for line in text.splitlines():
+        first = _TOKEN.findall(line[:LINE_BEGINS].casefold())
+        yield f"\n{' '.join(first[:3])}"
+        yield f"\n{' '.join(first[2:3])}"
+        yield f"\n{int(2 * log1p(len(line)))}"
+    yield f"\t{int(3 * log1p(len(text)))}"
 
 
 @lru_cache(maxsize=200_000)
