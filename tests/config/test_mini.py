@@ -51,7 +51,7 @@ def test_the_rest_is_as_it_is_said(write: Write) -> None:
     [
         ('router = "r"\nconfidence = 1.5', "mini.confidence"),
         ('router = "r"\ndial = -0.1', "mini.dial"),
-        ('router = "r"\nchanged = "ignore"', "mini.changed"),
+        ('router = "r"\npool_changed = "ignore"', "mini.pool_changed"),
         ('route = "r"', "mini.route"),
         ("dial = 0.5", "mini.dial has no effect without mini.router"),
     ],

@@ -21,9 +21,11 @@ async def never(answer: str) -> bool:
 
 def trial(
     *turns: tuple[str, TurnRole], right: bool = True, fault: str = "", accepted: bool = False,
-    kind: str = "one", tokens: int | None = 3,
+    kind: str = "one", tokens: int | None = 3, reply: str = "4",
 ) -> Trial:  # fmt: skip
-    rounds = [turn(place, worker, role, tokens) for place, (worker, role) in enumerate(turns)]
+    rounds = [
+        turn(place, worker, role, tokens, reply) for place, (worker, role) in enumerate(turns)
+    ]
     if accepted:
         rounds.append(Round(len(rounds), None, accepted=True))
     run = Run(
@@ -33,10 +35,10 @@ def trial(
     return Trial(Task(id="1", question="q", grader=never, kind=kind), run, right, fault)
 
 
-def turn(place: int, worker: str, role: TurnRole, tokens: int | None) -> Round:
+def turn(place: int, worker: str, role: TurnRole, tokens: int | None, reply: str) -> Round:
     step = Step(worker, "q")
     call = Attempt(worker, Usage(1, tokens, 0, 0, 0), 0.0, 0.0, 1.0)
-    done = StepRecord(place, 0, worker, "q", (), "done", "4", None, 0.0, 1.0, (call,))
+    done = StepRecord(place, 0, worker, "q", (), "done", reply, None, 0.0, 1.0, (call,))
     return Round(place, Workflow((step,)), (done,), role=role)
 
 
@@ -56,6 +58,12 @@ def test_who_had_the_turns_and_in_which_roles() -> None:
     assert (metrics["best_candidate"], metrics["sigma"], metrics["rollouts"]) == (0.75, 0.03, 2)
     assert (metrics["worker/bob"], metrics["role/worker"]) == (0.75, 0.5)
     assert "best 0.750  turns 2.00  worker 50% thinker 25% verifier 25%" in str(seen)
+
+
+def test_a_verifier_accepts_in_the_last_turn_that_there_is() -> None:
+    turns: tuple[tuple[str, TurnRole], ...] = (("ann", "worker"), ("bob", "verifier"))
+    ended = [trial(*turns, reply=reply) for reply in ("ACCEPT", "REVISE")]
+    assert seen_in([*ended, trial(*turns, reply="ACCEPT", accepted=True)]).accepted == 2 / 3
 
 
 def test_accuracy_is_told_by_kind() -> None:

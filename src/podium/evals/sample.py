@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 from podium import plan
+from podium.conductor.evolved.turns import ends_accepted
 from podium.errors import MalformedPlan
 from podium.evals.case import Case
 from podium.roles import Role, roles
@@ -105,7 +106,7 @@ async def graded(case: Case, run: Run) -> Sample:
         return replace(
             sample,
             first_right=await _is_right(case, first.reply if first is not None else None),
-            accepted=last.accepted and _as_written(last, run),
+            accepted=ends_accepted(run.rounds) and _as_accepted(last, run),
         )
     except Exception as error:  # noqa: BLE001 - whatever somebody's own function raises
         fault = f"the grader raised {type(error).__name__}: {error}"
@@ -140,6 +141,11 @@ def _described(case: Case, run: Run) -> Sample:
 
 async def _is_right(case: Case, answer: str | None) -> bool:
     return answer is not None and await case.task.grader(answer)
+
+
+def _as_accepted(last: Round, run: Run) -> bool:
+    """Whether an acceptance is the conductor's or a verifier's, and not for want of a plan."""
+    return last.role is not None or _as_written(last, run)
 
 
 def _as_written(round_: Round, run: Run) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
+from podium.conductor.evolved.turns import ends_accepted
 from podium.errors import UsageError
 from podium.run import Run
 from podium.spread import entropy_bits, shares
@@ -48,8 +49,9 @@ class TurnDiagnostics:
 
     Shares are from 0 to 1. A run that failed by a worker's fault counts neither as right nor as
     wrong. `best` is what the best of the candidates earned and `sigma` how far they lie apart,
-    where there were several. `accepted` is the share of runs that a verifier ended. `workers` and
-    `roles` are shares of the turns; `tokens` is what the workers of a run wrote, on average.
+    where there were several. `accepted` is the share of runs that end with a verifier who accepts.
+    `workers` and `roles` are shares of the turns; `tokens` is what the workers of a run wrote, on
+    average.
     """
 
     rollouts: int
@@ -119,7 +121,7 @@ def seen_in(
         dropped=faults.total() / len(trials),
         dropped_for=faults.most_common(1)[0][0] if faults else "",
         turns=fmean(trial.turns for trial in trials),
-        accepted=fmean(trial.run.rounds[-1].accepted for trial in trials),
+        accepted=fmean(ends_accepted(trial.run.rounds) for trial in trials),
         workers=shares(Counter(step.worker for trial in trials for step in trial.run.steps)),
         roles=shares(Counter(role for trial in trials for role in _roles(trial))),
         tokens=fmean(told) if len(told) == len(written) else None,

@@ -59,6 +59,25 @@ async def test_a_directory_is_a_strategy_with_the_turns_of_its_training(
     assert made_of([name]) != before
 
 
+def test_another_order_of_workers_or_more_turns_are_another_strategy(tmp_path: Path) -> None:
+    name = f"evolved:{tmp_path}"
+    seen = set()
+    for trained in (coordinator(), coordinator(("bob", "ann")), coordinator(turns=2)):
+        trained.save(tmp_path)
+        seen.add(made_of([name])[name])
+    assert len(seen) == 3
+
+
+async def test_a_verifier_accepts_in_the_last_turn_that_there_is() -> None:
+    for rounds, reply in ((2, "ACCEPT"), (3, "ACCEPT"), (2, "REVISE")):
+        workers = [ScriptedWorker("ann", "42"), ScriptedWorker("bob", reply)]
+        turns = Reading(("ann", "worker"), ("bob", "verifier"))
+        ensemble = ensemble_of(workers, EvolvedConductor(coordinator(), turns))
+        ensemble = replace(ensemble, options=Options(rounds=rounds))
+        row = await Evaluation(ensemble, CASES, seed=0, concurrency=1).row("conductor")
+        assert [sample.accepted for sample in row.samples] == [reply == "ACCEPT"]
+
+
 def test_a_coordinator_that_cannot_lead_these_workers_is_refused(tmp_path: Path) -> None:
     coordinator(("ann", "cid")).save(tmp_path)
     with pytest.raises(ConfigError, match=r"added: bob; removed: cid\).* put the pool back$"):

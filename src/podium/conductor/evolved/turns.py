@@ -70,6 +70,12 @@ def is_accepted(turns: Sequence[Turn]) -> bool:
     return False
 
 
+def ends_accepted(rounds: Sequence[Round]) -> bool:
+    """Whether the answer was accepted in the end. A verifier who has the last turn that a run may
+    take accepts as well: no round is left in which the conductor would say so."""
+    return bool(rounds) and (rounds[-1].accepted or is_accepted(turns_of(rounds)))
+
+
 def suggested(turns: Sequence[Turn]) -> TurnRole | None:
     """The role that the last turn's thinker wants next, if it says so in its last line."""
     if not turns or turns[-1].role != "thinker" or not turns[-1].is_done:

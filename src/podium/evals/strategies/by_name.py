@@ -13,7 +13,7 @@ from typing import Final
 
 from podium.assembly import evolved_conductor
 from podium.conductor import RulesConductor
-from podium.conductor.evolved.description import PARAMETERS, read_description
+from podium.conductor.evolved.description import FILE, PARAMETERS, read_description
 from podium.config.problems import nearest
 from podium.errors import UsageError
 from podium.evals.case import Case
@@ -180,15 +180,15 @@ def made_of(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
         family, _, which = name.partition(":")
-        path = None
+        paths: tuple[Path | None, ...] = ()
         if family in LEARNED:
-            path = Path(which)
+            paths = (Path(which),)
         elif family == EVOLVED:
-            path = Path(which) / PARAMETERS
+            paths = (Path(which) / FILE, Path(which) / PARAMETERS)
         elif family not in (*STRATEGIES, "single") and is_function_name(name):
-            path = file_of(name)
-        if path is not None:
-            found[name] = sha256_of(path)
+            paths = (file_of(name),)
+        if checksums := [sha256_of(path) for path in paths if path is not None]:
+            found[name] = " ".join(checksums)
     return found
 
 
