@@ -269,6 +269,8 @@ async def test_a_crash_loses_no_finished_step_of_a_nested_run(tmp_path: Path) ->
         task = asyncio.create_task(podium.run(outer, "why?"))
         async with asyncio.timeout(SOON):
             await reached.wait()
+            while not await store.list():  # what happens is written while the run goes on
+                await asyncio.sleep(0)
             left = await store.load("last")
             while not left.steps or not left.steps[0].nested[0].steps:
                 left = await store.load("last")
