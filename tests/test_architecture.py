@@ -7,6 +7,7 @@ and nothing else of Podium. A module that falls into no room fails: give it a ro
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -253,3 +254,14 @@ def test_importing_podium_loads_nothing_heavy() -> None:
     ).stdout.split()
     assert "podium" in loaded
     assert LEFT_TO_THOSE_WHO_NEED_IT.isdisjoint(loaded)
+
+
+def test_every_room_is_on_the_page_about_them() -> None:
+    page = (PACKAGE.parents[1] / "ARCHITECTURE.md").read_text("utf-8")
+    named = set(re.findall(r"`([a-z_]+)(?:\.py|/)?`", page))
+    rooms = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if (path.suffix == ".py" or (path / "__init__.py").is_file()) and path.stem[0] != "_"
+    }
+    assert rooms - named == set()

@@ -31,3 +31,8 @@ def test_every_page_in_docs_is_reached_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     assert [page.name for page in PAGES if f"docs/{page.name}" not in readme
             and page.parent.name == "docs"] == []  # fmt: skip
+
+
+def test_no_page_shows_what_only_programs_know() -> None:
+    shown = [page.name for page in PAGES if "Undefined" in page.read_text("utf-8")]
+    assert shown == []

@@ -3,7 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
+from podium.catalogue.entries import Table
 from podium.config import load
 from podium.config.reference import reference, updated, variables
 from podium.config.schema import ConfigFile
@@ -47,6 +49,23 @@ def test_every_table_is_in_it() -> None:
     for name in ConfigFile.model_fields:
         assert f"[{name}]" in text or f"[{name}.NAME]" in text
     assert "| `price.beyond.over` | whole number | required |" in text
+
+
+class Kitchen(Table):
+    """Where meals are made."""
+
+    pots: dict[str, int] = Field(default_factory=dict, description="how many of each")
+    hands: int = Field(default_factory=lambda: 2, description="how many there are")
+
+
+class House(Table):
+    kitchen: Kitchen = Kitchen()
+
+
+def test_a_default_that_is_made_is_shown_as_it_is_made() -> None:
+    text = reference(House)
+    assert "| `pots` | table |  | how many of each |" in text
+    assert "| `hands` | whole number | `2` | how many there are |" in text
 
 
 def test_a_page_without_the_marks_is_refused() -> None:

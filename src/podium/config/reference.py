@@ -93,7 +93,7 @@ def _row(key: str, field: FieldInfo) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    match field.default:
+    match field.get_default(call_default_factory=True):
         case None | BaseModel():
             return ""
         case dict() | tuple() | frozenset() as empty if not empty:
