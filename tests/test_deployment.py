@@ -4,6 +4,7 @@ started elsewhere."""
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,6 +64,20 @@ def ignored() -> list[str]:
 def test_what_the_image_installs_is_locked_with_hashes() -> None:
     installing = re.findall(r"pip install (.*)", DOCKERFILE)
     assert installing == ["--require-hashes --requirement requirements-serve.lock", "--no-deps ."]
+
+
+def test_the_image_has_all_of_the_extras_that_its_page_names() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    (named,) = re.findall(r"It has the extras (.*?), and what", page)
+    locked = (ROOT / "requirements-serve.lock").read_text("utf-8")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    for extra in ("postgres", "otel", "router"):
+        assert f"`{extra}`" in named
+        for needed in extras[extra]:
+            (package,) = re.findall(r"^[a-z0-9-]+", needed)
+            assert f"\n{package}==" in locked
 
 
 def test_the_image_is_healthy_where_the_server_says_so_and_asks_for_keys() -> None:
