@@ -25,17 +25,9 @@ from podium.config.problems import nearest
 from podium.errors import UsageError
 from podium.providers import Http
 from podium.run import Run, timestamp
-from podium.store import (
-    LONGEST_ANSWER,
-    LONGEST_COMMENT,
-    Feedback,
-    RunFilter,
-    RunStore,
-    audit_in,
-    corrected,
-    feedback_in,
-)
+from podium.store import Feedback, RunFilter, RunStore, audit_in, corrected, feedback_in
 from podium.store.audit import Act, of_this_machine
+from podium.store.feedback import LONGEST_ANSWER, LONGEST_COMMENT
 
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
     from podium.tasks import TaskRecord

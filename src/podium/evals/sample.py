@@ -106,7 +106,7 @@ async def graded(case: Case, run: Run) -> Sample:
         return replace(
             sample,
             first_right=await _is_right(case, first.reply if first is not None else None),
-            accepted=ends_accepted(run.rounds) and _as_accepted(last, run),
+            accepted=ends_accepted(run.rounds) and _as_written(last, run),
         )
     except Exception as error:  # noqa: BLE001 - whatever somebody's own function raises
         fault = f"the grader raised {type(error).__name__}: {error}"
@@ -143,15 +143,13 @@ async def _is_right(case: Case, answer: str | None) -> bool:
     return answer is not None and await case.task.grader(answer)
 
 
-def _as_accepted(last: Round, run: Run) -> bool:
-    """Whether an acceptance is the conductor's or a verifier's, and not for want of a plan."""
-    return last.role is not None or _as_written(last, run)
-
-
 def _as_written(round_: Round, run: Run) -> bool:
-    """Whether the round is what its plan says; plans that nobody wrote down are taken as read."""
+    """Whether the round is what its plan says; plans that nobody wrote down are taken as read, and
+    so is a turn, whose text tells why it was given to whom."""
     if round_.workflow is None and not round_.accepted:
         return False
+    if round_.role is not None:
+        return True
     if not round_.plan_text:
         return not round_.warnings
     try:

@@ -27,13 +27,7 @@ from podium.store.base import (
     RunStore,
     RunSummary,
 )
-from podium.store.feedback import (
-    LONGEST_ANSWER,
-    LONGEST_COMMENT,
-    Feedback,
-    FeedbackStore,
-    corrected,
-)
+from podium.store.feedback import Feedback, FeedbackStore, corrected
 from podium.store.journal import Journal
 from podium.store.keys import KeyStore
 from podium.store.names import NamedRequest, NameStore
@@ -43,8 +37,6 @@ __all__ = [
     "BEATS_PER_LEASE",
     "EVERY_RUN",
     "LEASE_SECONDS",
-    "LONGEST_ANSWER",
-    "LONGEST_COMMENT",
     "Abandoned",
     "Accounts",
     "AuditLog",

@@ -36,6 +36,7 @@ async def test_the_configured_coordinator_takes_its_turns() -> None:
     row = await Evaluation(ensemble, CASES, seed=0, concurrency=1).row("conductor")
     (sample,) = row.samples
     assert (sample.right, sample.accepted, sample.workers) == (True, True, ("ann", "bob"))
+    assert sample.valid
     assert sample.roles == (Role.SOLVE, Role.VERIFY)
 
 

@@ -26,8 +26,9 @@ from podium.server.endpoints.key_names import key_names
 from podium.server.records.details import run_details
 from podium.server.refusal import Refusal
 from podium.server.service import Service
-from podium.store import LONGEST_ANSWER, LONGEST_COMMENT, Feedback, RunFilter, corrected
+from podium.store import Feedback, RunFilter, corrected
 from podium.store.audit import Act
+from podium.store.feedback import LONGEST_ANSWER, LONGEST_COMMENT
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])
