@@ -5,6 +5,7 @@ themselves are a million objects, which no collection of garbage needs to look t
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +23,10 @@ settings.register_profile(
 settings.load_profile("podium")
 
 gc.disable()
+
+# Before a test loads numpy, as `podium` has it: on a busy machine the threads of the linear algebra
+# wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_collection_finish() -> None:

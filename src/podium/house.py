@@ -12,7 +12,7 @@ from typing import Final, TypedDict
 
 from podium.assembly import Assembly
 from podium.budget import Account, Budget
-from podium.conductor import Conductor, FixedConductor, GivenConductor
+from podium.conductor import ByQuestion, Conductor, FixedConductor, GivenConductor
 from podium.engine import Switchboard, Toolbox, servers_of
 from podium.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.events import Emit
@@ -204,6 +204,12 @@ class House:
             raise UsageError(
                 "a dial needs a learned router, and this pool has none; drop it, or name a router "
                 "with router in the configuration's [mini]"
+            )
+        leading = self.assembly.leading(options.tier)
+        if isinstance(leading, ByQuestion) and leading.always_conducts:
+            raise UsageError(
+                "a dial is for a router, and in the tier podium this pool's trained conductor "
+                "plans every question; drop it, or ask the tier mini"
             )
 
     @property

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from podium.conductor import (
@@ -95,6 +97,22 @@ async def test_a_learned_router_serves_mini_and_what_podium_takes_for_simple(
     plan = await conductor.plan(Situation(question=question, pool=POOL), nobody)
     assert plan.workflow == (Workflow((Step("strong", question),)) if routed else PLANNED)
     assert len(router.asked) == routed
+
+
+@pytest.mark.parametrize(
+    ("question", "dial", "warned"),
+    [(HARD, 0.9, True), (HARD, 0.0, True), (HARD, None, False), (SIMPLE, 0.9, False)],
+)
+async def test_a_dial_that_podium_does_not_heed_is_a_warning_on_the_first_round(
+    question: str, dial: float | None, warned: bool, nobody: Caller
+) -> None:
+    router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
+    conductor = for_tier("podium", Tireless(), Mini(router))
+    first = Situation(question=question, pool=POOL, dial=dial)
+    plan = await conductor.plan(first, nobody)
+    assert any("the dial had no effect" in warning for warning in plan.warnings) is warned
+    again = await conductor.plan(replace(first, rounds=(answered(PLANNED),)), nobody)
+    assert again.warnings == ()
 
 
 @pytest.mark.parametrize(("prompt", "is_trained"), [("trained", True), ("full", False)])

@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give the exit code."""
     if not _has_output():
         return Exit.USAGE
+    # Before numpy is loaded: its threads spin while they wait for each other, and on a machine that
+    # is busy a router's decision takes ten times the CPU with two of them.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # no character is worth a failure

@@ -11,7 +11,7 @@ from podium.conductor.model import ModelConductor
 from podium.conductor.prompt import Form, Length
 from podium.conductor.router import RouterConductor
 from podium.conductor.rules import RulesConductor, Verdict, verdict
-from podium.conductor.tiers import for_tier, may_plan_again
+from podium.conductor.tiers import ByQuestion, for_tier, may_plan_again
 from podium.errors import ConfigError
 from podium.worker import Worker
 from podium.workflow import Workflow
@@ -74,6 +74,7 @@ def build(
 
 __all__ = [
     "KINDS",
+    "ByQuestion",
     "Conductor",
     "FixedConductor",
     "Form",

@@ -7,6 +7,9 @@ words, unless the conductor was trained to decide that.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Final
+
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.conductor.fixed import FixedConductor
 from podium.conductor.mini import Mini, MiniConductor
@@ -14,6 +17,11 @@ from podium.conductor.router import RouterConductor
 from podium.conductor.rules import RulesConductor, verdict
 from podium.run import Tier
 from podium.worker import Caller, Worker
+
+UNHEEDED: Final = (
+    "the dial had no effect: this question is not simple by its words, so the conductor planned "
+    "and no router was asked; the tier mini routes every question"
+)
 
 
 def for_tier(tier: Tier, configured: Conductor, mini: Mini | None = None) -> Conductor:
@@ -53,18 +61,23 @@ class ByQuestion:
 
     def __init__(self, configured: Conductor, mini: Mini | None = None) -> None:
         self._configured = configured
-        self._decides = bool(getattr(configured, "is_trained", False))
+        self.always_conducts = bool(getattr(configured, "is_trained", False))
         self._router = _least_latency(configured, mini)
         self.name = f"podium({configured.name})"
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
-        """Leave the question to the router or to the configured conductor."""
-        return await self.who_leads(situation.question).plan(situation, call)
+        """Leave the question to the router or to the configured conductor. A dial that is not
+        heeded, for the question is not simple, is a warning on the first round."""
+        leading = self.who_leads(situation.question)
+        plan = await leading.plan(situation, call)
+        if situation.dial is None or situation.rounds or leading is self._router:
+            return plan
+        return replace(plan, warnings=(*plan.warnings, UNHEEDED))
 
     def who_leads(self, question: str) -> Conductor:
         """The router, or the configured conductor. It depends on the question alone, so every
         round of a run goes the same way."""
-        routes = not self._decides and verdict(question) == "simple"
+        routes = not self.always_conducts and verdict(question) == "simple"
         return self._router if routes else self._configured
 
     @property

@@ -13,12 +13,6 @@ Asking the worker that was chosen is the conductor's business.
 
 from __future__ import annotations
 
-import os
-
-# Before numpy is loaded: several threads spin while they wait for each other, and on a machine that
-# is busy with other things a decision takes ten times the CPU with two of them.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 from podium.routing.embedding import Embedder
 from podium.routing.router import Decision, Known, LearnedRouter
 from podium.routing.shipped import shipped_router

@@ -68,13 +68,19 @@ async def test_a_dial_that_nobody_would_heed_is_refused() -> None:
         given = await ask(served, podium={"dial": 0.5, "workflow": plan})
     async with serving(application(workers(), dialects=REAL)) as served:
         without = await ask(served, podium={"dial": 0.5})
-    refused = (ultra, alone, given, without)
-    assert [status for status, _ in refused] == [400] * 4
+    trained = ModelConductor(ScriptedWorker("planner", []), prompt="trained")
+    mini = Mini(ScriptedRouter(SCORES))
+    app = application(workers(), conductor=trained, mini=mini, dialects=REAL)
+    async with serving(app) as served:
+        planned = await ask(served, model="podium", podium={"dial": 0.5})
+    refused = (ultra, alone, given, without, planned)
+    assert [status for status, _ in refused] == [400] * 5
     said = [body["error"]["message"] for _, body in refused]
     assert "for the tiers that route" in said[0]
     assert "'two' is a single worker" in said[1]
     assert "this workflow is given" in said[2]
     assert "needs a learned router, and this pool has none" in said[3]
+    assert "this pool's trained conductor plans every question" in said[4]
 
 
 async def test_a_plan_shows_what_the_router_decided_and_nobody_is_asked() -> None:
