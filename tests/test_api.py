@@ -32,11 +32,13 @@ from podium import (
     Workflow,
     open_store,
 )
+from podium.conductor import Mini
 from podium.config import load
 from podium.errors import ConfigError, StoreError, UnknownWorker, UsageError
 from podium.events import Event, RunDone, StepDelta
 from podium.run import Run
 from podium.store import NullStore, RunStore
+from support.scripted_router import ScriptedRouter
 
 SOON = 20.0
 """Seconds in which what is waited for has happened, or never will."""
@@ -497,3 +499,19 @@ async def test_a_workflow_by_hand_may_not_use_who_is_excluded() -> None:
         with pytest.raises(UnknownWorker, match="no worker named 'a' in the pool; it has b"):
             await podium.run(JOIN, "why?", exclude=frozenset({"a"}))
     assert [worker.calls for worker in crew] == [0, 0]
+
+
+async def test_a_router_that_was_trained_with_another_pool_is_refused_or_narrows_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
+    router = ScriptedRouter({"a": 0.8, "b": 0.9}, stranger="b")
+    async with AsyncPodium(workers, mini=Mini(router), store=tmp_path / "runs.db") as podium:
+        with pytest.raises(ConfigError, match=r"another pool: b is new; .* Mini\(…, narrow=True\)"):
+            await podium.ask("Why?", tier="mini")
+    assert not (tmp_path / "runs.db").exists()
+    async with AsyncPodium(workers, mini=Mini(router, narrow=True, dial=0.9)) as podium:
+        run = await podium.ask("Why?", tier="mini")
+    assert run.answer == "A"
+    assert "b is new; it chooses among those that both have" in run.rounds[0].warnings[0]
+    assert [dial for _, _, dial in router.asked] == [0.9]

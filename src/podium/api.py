@@ -275,7 +275,8 @@ class AsyncPodium:
             guardrails = (*assembly.guardrails, *self._guardrails)
             assembly = replace(assembly, guardrails=guardrails)
         if self._mini is not None:
-            assembly = replace(assembly, mini=lambda: self._mini)
+            mini = self._mini.fitted_to(assembly.pool)
+            assembly = replace(assembly, mini=lambda: mini)
         check_hedges(hedges, assembly.pool)
         store = await self._open_store(settings)
         self._to_close.push_async_callback(assembly.close)

@@ -109,22 +109,22 @@ def mini_of(settings: Settings) -> Mini | None:
     one that was trained with others is refused, or kept to those that both have. One that Podium
     ships is left out on a machine that lacks what it needs; `lacking_router` says what that is."""
     wanted = settings.mini
-    if wanted is None or (wanted.shipped and lacking_router(wanted)):
+    if wanted is None:
         return None
-    router = _router(wanted)
-    changes = router.changes(wanted.trained_for or settings.pool)
-    if not changes:
-        return Mini(router, confidence=wanted.confidence, dial=wanted.dial)
-    unfit = f"mini.router: {wanted.router} was trained with another pool: {'; '.join(changes)}"
-    if not any(map(router.knows, settings.pool)):
-        raise ConfigError(f"{unfit}; train it again with podium train router")
-    if wanted.pool_changed == "refuse":
-        raise ConfigError(
-            f"{unfit}; train it again with podium train router, put the pool back, or have it "
-            f'choose among those that both have by pool_changed = "narrow" in [mini]'
-        )
-    warnings = (f"{unfit}; it chooses among those that both have",)
-    return Mini(router, confidence=wanted.confidence, dial=wanted.dial, warnings=warnings)
+    try:
+        router = _router(wanted)
+    except ConfigError:
+        if wanted.shipped:
+            return None
+        raise
+    narrow = wanted.pool_changed == "narrow"
+    mini = Mini(router, confidence=wanted.confidence, dial=wanted.dial, narrow=narrow)
+    return mini.fitted_to(
+        settings.pool,
+        trained_for=wanted.trained_for,
+        called=f"mini.router: {wanted.router}",
+        narrowing='pool_changed = "narrow" in [mini]',
+    )
 
 
 def lacking_router(wanted: MiniSettings) -> str:

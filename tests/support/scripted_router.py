@@ -33,6 +33,9 @@ class ScriptedRouter:
     def knows(self, worker: WorkerProfile) -> bool:
         return worker.name != self.stranger
 
+    def changes(self, pool: Pool) -> tuple[str, ...]:
+        return tuple(f"{name} is new" for name in pool.names if name == self.stranger)
+
     def certainty(self, expected: float) -> float:
         return expected
 

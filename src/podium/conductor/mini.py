@@ -16,6 +16,7 @@ from typing import Protocol
 
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.conductor.router import able_to_take, cheapest_capable
+from podium.errors import ConfigError
 from podium.pool import Pool, WorkerProfile
 from podium.routed import Routed
 from podium.worker import Caller, Worker
@@ -48,6 +49,10 @@ class Router(Protocol):
         """Whether it was trained with that worker."""
         ...
 
+    def changes(self, pool: Pool) -> tuple[str, ...]:
+        """How the pool differs from the one that it was trained with, a phrase each."""
+        ...
+
     def decide(self, question: str, pool: Pool, dial: float) -> Decision:
         """Choose one of the workers of that pool, all of which it knows."""
         ...
@@ -61,8 +66,10 @@ class Router(Protocol):
 class Mini:
     """The router that serves the mini tier. Where it is less than `confidence` sure that any worker
     would be right, the conductor plans; at a dial of 0, which is for the cheapest, it never does.
-    So a higher dial never means less. `dial` is used where a question comes with none. `warnings`
-    go to every run that it begins. `named` is the router's fingerprint, by which runs name it.
+    So a higher dial never means less. `dial` is used where a question comes with none. With a pool
+    that changed since training it is refused, or it chooses among the workers that both have, if
+    it is `narrow`. `warnings` go to every run that it begins. `named` is the router's fingerprint,
+    by which runs name it.
 
     Decisions are made in one thread: they are short, and on the event loop every other run would
     wait for them.
@@ -74,11 +81,13 @@ class Mini:
         *,
         confidence: float = 0.5,
         dial: float = 0.5,
+        narrow: bool = False,
         warnings: tuple[str, ...] = (),
     ) -> None:
         self.router = router
         self.confidence = confidence
         self.dial = dial
+        self.narrow = narrow
         self.warnings = warnings
         self.named = router.fingerprint
         self._thread = ThreadPoolExecutor(1, "podium-router")
@@ -87,6 +96,36 @@ class Mini:
     def fingerprint(self) -> str:
         """Changes with all that shapes its decisions."""
         return f"{self.named}:{self.confidence:g}:{self.dial:g}"
+
+    def fitted_to(
+        self,
+        pool: Pool,
+        *,
+        trained_for: Pool | None = None,
+        called: str = "the router of `mini`",
+        narrowing: str = "Mini(…, narrow=True)",
+    ) -> Mini:
+        """This one for that pool, held against it, or against `trained_for` where some workers of
+        that were left out on purpose. A `ConfigError` calls the router as it was `called`, and says
+        what `narrowing` it takes."""
+        changes = self.router.changes(trained_for or pool)
+        if not changes:
+            return self
+        unfit = f"{called} was trained with another pool: {'; '.join(changes)}"
+        if not any(map(self.router.knows, pool)):
+            raise ConfigError(f"{unfit}; train it again with podium train router")
+        if not self.narrow:
+            raise ConfigError(
+                f"{unfit}; train it again with podium train router, put the pool back, or have it "
+                f"choose among those that both have by {narrowing}"
+            )
+        return Mini(
+            self.router,
+            confidence=self.confidence,
+            dial=self.dial,
+            narrow=True,
+            warnings=(*self.warnings, f"{unfit}; it chooses among those that both have"),
+        )
 
     async def warm_up(self, pool: Pool) -> None:
         """Decide once, so that all is loaded that deciding needs and no question waits for it."""
