@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from podium.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.routing import Known  # noqa: E402
+from podium.routing import Known, learning  # noqa: E402
 from podium.routing.arrays import Array, unit  # noqa: E402
 from podium.routing.dial import Dial, earned  # noqa: E402
 from podium.routing.encoders import HashedEncoder  # noqa: E402
 from podium.routing.evidence import Evidence  # noqa: E402
 from podium.routing.evolution import Evolution, evolved  # noqa: E402
 from podium.routing.learning import (  # noqa: E402
+    Taught,
     Teaching,
     area,
     certainty,
@@ -147,16 +151,101 @@ def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
 
 
 def test_a_gain_that_chance_would_bring_about_leaves_the_head_as_it_was() -> None:
-    rng = np.random.default_rng(3)
-    questions = tuple(f"question {number}" for number in range(100))
-    rewards = (rng.random((100, 2)) < 0.5).astype(np.float32)
-    found = Evidence(questions, WORKERS, rewards)
-    encoder = HashedEncoder.fitted(questions)
-    brief = Evolution(generations=2, spread=1e-6)
-    evolving = taught(found, encoder, Teaching(evolution=brief))
-    assert evolving.generations == 0
-    plain = taught(found, encoder, Teaching(evolution=None))
-    assert np.array_equal(evolving.router.head, plain.router.head)
+    evolving = [noise(seed) for seed in range(12)]
+    assert sum(each.generations > 0 for each in evolving) <= 1
+
+
+def noise(seed: int) -> Taught:
+    """What is learned where nothing tells who is right."""
+    rng = np.random.default_rng(seed)
+    questions = tuple(f"question {number} of {rng.integers(40)}" for number in range(150))
+    rewards = (rng.random((150, 2)) < 0.5).astype(np.float32)
+    teaching = Teaching(evolution=Evolution(generations=15), seed=seed)
+    evidence = Evidence(questions, WORKERS, rewards)
+    return taught(evidence, HashedEncoder.fitted(questions), teaching)
+
+
+class Signs:
+    """Reads the two numbers of a question, the first of them in a low voice."""
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        read = np.array([[float(each) for each in text.split()] for text in texts])
+        found: Array = read * (0.1, 1.0)
+        return found
+
+    def document(self) -> dict[str, Any]:
+        return {}
+
+
+def stands_still(evidence: Evidence, encoder: Any, parts: Any) -> tuple[Any, Array]:
+    """Questions are read by the encoder alone."""
+    return encoder, encoder.encode(evidence.questions)
+
+
+def test_after_evolution_the_dial_and_the_confidence_are_of_heads_that_had_not_met_a_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(learning, "_reading", stands_still)
+    found = steep(400)
+    teaching = Teaching(strengths=(1000.0,), evolution=Evolution(generations=10, spread=3.0))
+    done = taught(found, Signs(), teaching)
+    assert done.generations > 0
+    heads: list[Array] = []
+
+    def kept(*taken: Any, **more: Any) -> Any:
+        yield from evolved(*taken, **more)
+        heads.append(taken[1])
+
+    monkeypatch.setattr(learning, "evolved", kept)
+    taught(found, Signs(), teaching)
+    # One look at how long, one head of everything, and one without each part.
+    assert [len(rows) for rows in heads] == [240, 400, 320, 320, 320, 320, 320]
+
+
+def steep(count: int) -> Evidence:
+    """How good the second worker is depends on the first number and hardly on the other, which a
+    head that is held back sees the other way round."""
+    rng = np.random.default_rng(0)
+    numbers = rng.uniform(-1, 1, (count, 2))
+    questions = tuple(f"{one:.6f} {other:.6f}" for one, other in numbers)
+    second = 0.5 + 0.4 * np.sign(numbers[:, 0]) + 0.1 * numbers[:, 1]
+    rewards = np.stack([np.full(count, 0.5), second], axis=1).astype(np.float32)
+    return Evidence(questions, WORKERS, rewards)
+
+
+EASY, HARD = (0.9, 0.95), (0.05, 0.5)
+
+
+def sorted_out(count: int, asked_all: int) -> tuple[Evidence, Array]:
+    """Easy questions were put to `small` and hard ones to `large`, but for the first ones, which
+    everybody was asked; and what everybody would have earned."""
+    rng = np.random.default_rng(0)
+    chances = np.array([EASY if number % 2 else HARD for number in range(count)])
+    questions = tuple(
+        f"{'sum' if number % 2 else 'proof'} about {number}" for number in range(count)
+    )
+    rewards = (rng.random(chances.shape) < chances).astype(np.float32)
+    logged = rewards.copy()
+    logged[asked_all::2, 0] = np.nan
+    logged[asked_all + 1 :: 2, 1] = np.nan
+    return Evidence(questions, WORKERS, logged), rewards
+
+
+def test_a_log_in_which_nobody_was_asked_what_others_were_is_refused() -> None:
+    found, _ = sorted_out(600, 8)
+    told = "every worker was asked 8 of the 600 questions, and 10 such.*--from-evaluation"
+    with pytest.raises(ConfigError, match=told):
+        taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None))
+
+
+def test_what_is_told_of_a_router_holds_though_not_everybody_was_asked_everything() -> None:
+    found, truth = sorted_out(600, 100)
+    done = taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None))
+    router = done.router
+    expected = router.expected(router.encoder.encode(found.questions))
+    chosen = [router.dial.choose(row, router.costs, 1.0, range(2)) for row in expected]
+    assert truth[np.arange(600), chosen].mean() >= truth.mean(axis=0).max() - 0.03
+    assert done.areas[done.strength] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
 
 
 def test_confidence_is_the_share_that_was_right() -> None:

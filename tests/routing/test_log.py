@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ np = pytest.importorskip("numpy")
 
 from podium.routing import Known  # noqa: E402
 from podium.routing.log import read_log  # noqa: E402
+from podium.train.router_recipe import read_router_recipe  # noqa: E402
 
 
 def line(question: str, worker: str, reward: float, **more: Any) -> dict[str, Any]:
@@ -59,6 +61,36 @@ def test_a_worker_whose_cost_nobody_knows_is_named(tmp_path: Path) -> None:
     log = read_log([written(tmp_path, line("one", "small", 1), line("one", "large", 1, cost=9.0))])
     with pytest.raises(ConfigError, match="what small costs.*say it in the recipe"):
         log.evidence()
+
+
+def test_costs_can_be_said_as_the_error_advises(tmp_path: Path) -> None:
+    log = written(tmp_path, line("one", "small", 1), line("one", "large", 1, cost=9.0))
+    with pytest.raises(ConfigError) as refused:
+        read_log([log]).evidence()
+    advised = re.search(r"(usd = .*) under (\[costs\])", str(refused.value))
+    assert advised is not None
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(f"[router]\nlogs = ['log.jsonl']\n{advised[2]}\n{advised[1]}\n")
+    costs = read_router_recipe(recipe).costs.usd
+    assert [known.cost for known in read_log([log]).evidence(costs).workers] == [0.002, 9.0]
+
+
+def test_a_question_may_have_breaks_that_are_no_end_of_a_line(tmp_path: Path) -> None:
+    question = "one\u2028two\x85three"
+    path = tmp_path / "log.jsonl"
+    lines = [line(question, worker, 1, cost=1.0) for worker in ("small", "large")]
+    path.write_text("".join(f"{json.dumps(each, ensure_ascii=False)}\r\n" for each in lines))
+    assert read_log([path]).evidence().questions == (question,)
+
+
+def test_not_every_line_needs_to_say_the_model(tmp_path: Path) -> None:
+    lines = [
+        line("one", "small", 1, cost=0.1, model=None),
+        line("two", "small", 1, cost=0.1),
+        line("one", "large", 1, cost=1.0, model=""),
+    ]
+    workers = read_log([written(tmp_path, *lines)]).evidence().workers
+    assert [known.model for known in workers] == ["small-model", ""]
 
 
 def test_a_cost_of_nobody_in_the_log_is_named(tmp_path: Path) -> None:

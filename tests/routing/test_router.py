@@ -10,12 +10,15 @@ import pytest
 from podium.errors import ConfigError, UsageError
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 
-pytest.importorskip("numpy")
+np = pytest.importorskip("numpy")
 
-from podium.routing import LearnedRouter
-from support.routing import PLAYS, SUMS, pool_of, small_router
+from podium.routing import LearnedRouter  # noqa: E402
+from podium.routing.arrays import packed  # noqa: E402
+from support.routing import PLAYS, SUMS, pool_of, small_router  # noqa: E402
 
 POOL = pool_of("cheap", "dear")
+CHEAP = {"name": "cheap", "model": "cheap-model", "cost": 1.0}
+DEAR = {"name": "dear", "model": "dear-model", "cost": 10.0}
 
 
 def test_at_the_end_of_the_dial_the_best_answers_and_at_its_beginning_the_cheapest() -> None:
@@ -102,9 +105,16 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
         ({"format": "other"}, "nothing that `podium train router` wrote"),
         ({"version": 2}, "version 2 cannot be read"),
         ({"workers": [{"name": "cheap"}]}, "expected workers, a dial and a certainty"),
-        ({"workers": []}, "there are 0 workers"),
+        ({"workers": []}, "its 0 workers make"),
         ({"dial": {"prices": [1.0]}}, "expected 21 prices, not 1"),
+        ({"dial": {"prices": [float("nan")] * 21}}, "expected prices from 0 up"),
         ({"head": None}, "expected an array"),
+        ({"head": packed(np.zeros((3, 2)))}, r"shape \(3, 2\), and .* make \(9, 2\)"),
+        ({"head": packed(np.full((9, 2), np.nan))}, "what is no number"),
+        ({"workers": [dict(CHEAP, cost=float("nan")), DEAR]}, "expected a cost, not nan"),
+        ({"workers": [dict(CHEAP, cost=-1.0), DEAR]}, "expected a cost, not -1.0"),
+        ({"workers": [CHEAP, dict(DEAR, name="cheap")]}, "workers have the same name"),
+        ({"certainty": {"slope": float("inf"), "middle": 0.5}}, "expected a slope, not inf"),
         ({"encoder": {"name": "os:system"}}, "none that Podium knows"),
     ],
 )
@@ -121,3 +131,13 @@ def test_what_a_worker_costs_can_be_nothing() -> None:
     router = small_router()
     free = replace(router, workers=tuple(replace(known, cost=0.0) for known in router.workers))
     assert free.decide(PLAYS[0], POOL, 0.0).worker == "dear"
+
+
+def test_a_worker_whose_model_the_log_did_not_say_is_known_by_its_name() -> None:
+    router = small_router()
+    unsaid = replace(router, workers=tuple(replace(known, model="") for known in router.workers))
+    unsaid.check(POOL)
+    assert all(unsaid.knows(worker) for worker in POOL)
+    assert unsaid.decide(PLAYS[0], POOL, 1.0).worker == "dear"
+    with pytest.raises(ConfigError, match="other is new"):
+        unsaid.check(pool_of("cheap", "dear", "other"))

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("cmaes")
 
-from podium.train.evolution import Search, Vector, begin, usual_population
+from podium.routing.separable import Vector, usual_population
+from podium.train.evolution import Search, begin
 from podium.train.method import Method
 
 START = np.zeros(40)

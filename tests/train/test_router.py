@@ -50,7 +50,7 @@ def test_a_log_becomes_a_router_that_sends_each_question_where_it_is_answered(
     assert [router.decide(each, pool, 0.9).worker for each in SUMS] == ["cheap"] * 4
     assert [router.decide(each, pool, 0.9).worker for each in PLAYS] == ["dear"] * 4
     told = capsys.readouterr().out
-    assert "32 questions, 2 workers" in told
+    assert "32 questions, 2 workers; figures are of the 32 questions that every worker was" in told
     assert "cheap: 0.500 on the average, 0.001 USD a question" in told
 
 
@@ -90,6 +90,7 @@ def test_the_recipe_that_ships_can_be_read() -> None:
     [
         ("[router]\nlogs = []", "router.logs"),
         ("[router]\nlogs = ['a']\nencodr = 'hashed'", "encoder"),
+        ("[router]\nlogs = ['a']\nparts = 2", "router.parts"),
         ("[router]\nlogs = ['a']\n[evolution]\ngenerations = -1", "evolution.generations"),
         ("[router]\nlogs = ['a']\n[costs]\nusd = { small = -1.0 }", "costs.usd.small"),
     ],

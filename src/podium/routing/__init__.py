@@ -5,6 +5,7 @@
     embedding     all-MiniLM-L6-v2 in numpy: vectors of questions without torch
     shipped       routers that come with Podium
     encoders      vectors of questions in general, by meaning and by words
+    separable     separable CMA-ES, for routers and coordinators
     arrays, adam  what all of them compute with
 
 Needs numpy and more of the extra `router`, so it is imported by whoever routes, when they do.

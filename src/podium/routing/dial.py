@@ -58,12 +58,14 @@ class Dial:
         prices = tuple(float(price) for price in document["prices"])
         if len(prices) != len(MARKS):
             raise ValueError(f"expected {len(MARKS)} prices, not {len(prices)}")
+        if not all(0 <= price < float("inf") for price in prices):
+            raise ValueError("expected prices from 0 up")
         return cls(prices)
 
     @classmethod
     def learned(cls, expected: Array, rewards: Array, costs: Array) -> Dial:
         """The dial by what was expected of each worker (columns) on each question (rows) by a head
-        that had not met it, what they earned there, and what they cost.
+        that had not met it, what they earned there (all of them were asked), and what they cost.
 
         Its end is what earned most, which can be less than all that a head would spend: where it
         is wrong about who is best, the money is lost.
@@ -78,10 +80,8 @@ class Dial:
 
 
 def earned(expected: Array, rewards: Array, costs: Array, price: float) -> float:
-    """What routing at that price earns, over the questions whose worker was asked."""
-    found = rewards[np.arange(len(rewards)), routed(expected, costs, price)]
-    asked = found[~np.isnan(found)]
-    return float(asked.mean()) if len(asked) else 0.0
+    """What routing at that price earns on questions that every worker was asked."""
+    return float(rewards[np.arange(len(rewards)), routed(expected, costs, price)].mean())
 
 
 def routed(expected: Array, costs: Array, price: float) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podium.errors import ConfigError
 from podium.routing.arrays import Array
@@ -31,6 +32,14 @@ class Evidence:
         """What a question costs with each worker."""
         return np.array([worker.cost for worker in self.workers])
 
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """Which questions every worker was asked. Only on them it is known what routing earns,
+        whomever it chooses: one that sends hard questions to a worker who was never asked them
+        would otherwise drop them from its own score."""
+        found: NDArray[np.bool_] = np.logical_and.reduce(~np.isnan(self.rewards), axis=1)
+        return found
+
     def of(self, rows: Sequence[int]) -> Evidence:
         """The same for some of the questions, by their places."""
         chosen = list(rows)
@@ -44,4 +53,12 @@ class Evidence:
             raise ConfigError(
                 f"there are {len(self.questions)} questions to learn from, and {least} are the "
                 f"least that a router is held against; ask more"
+            )
+        whole = int(self.whole.sum())
+        if whole < least:
+            raise ConfigError(
+                f"every worker was asked {whole} of the {len(self.questions)} questions, and "
+                f"{least} such are the least that a router is held against; put questions to all "
+                f"of them by `podium eval run --strategy best-single`, and add what comes of it by "
+                f"`podium train data --from-evaluation DIR`"
             )

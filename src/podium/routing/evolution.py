@@ -1,14 +1,13 @@
 """The second stage of a router: evolution for what routing earns in the end.
 
 Soft targets teach a head what to expect; which worker is asked, and what that earns less what it
-costs, is a step further, with no slope to follow. So the head is moved by separable CMA-ES (the
-package `cmaes`): draw heads around the present one, see what routing by each would have earned at
-every mark of the dial, move towards the better ones.
+costs, is a step further, with no slope to follow. So the head is moved by separable CMA-ES
+(`podium.routing.separable`): draw heads around the present one, see what routing by each would have
+earned at every mark of the dial, move towards the better ones.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -45,31 +44,23 @@ def evolved(
     *,
     generations: int | None = None,
 ) -> Iterator[Array]:
-    """The head as it is, then the mean of the heads after each generation."""
+    """The head as it is, then the mean of the heads after each generation. Every worker was asked
+    each of the questions."""
     try:
-        from cmaes import SepCMA
+        from podium.routing.separable import Separable, usual_population  # they load cmaes
     except ImportError as error:
         raise ConfigError(
             f"evolution needs the package cmaes, which is not here ({error}); install it by: "
             f"{installing('router')}"
         ) from error
     size = float(np.sqrt(np.mean(np.square(head[:-1])))) or 1e-3
-    population = evolution.population or math.ceil(4 + 3 * math.log(head.size))
-    optimiser = SepCMA(
-        mean=np.zeros(head.size),
-        sigma=evolution.spread,
-        seed=evolution.seed,
-        population_size=population,
-    )
+    population = evolution.population or usual_population(head.size)
+    search = Separable(np.zeros(head.size), evolution.spread, population, evolution.seed)
     yield head
     for _ in range(evolution.generations if generations is None else generations):
-        drawn = []
-        for _ in range(population):
-            change = optimiser.ask()
-            moved = head + size * change.reshape(head.shape)
-            drawn.append((change, -_worth(moved, vectors, rewards, costs, dial)))
-        optimiser.tell(drawn)
-        found: Array = (head + size * optimiser.mean.reshape(head.shape)).astype(np.float32)
+        drawn = [head + size * change.reshape(head.shape) for change in search.ask()]
+        search.tell([_worth(moved, vectors, rewards, costs, dial) for moved in drawn])
+        found: Array = (head + size * search.found.reshape(head.shape)).astype(np.float32)
         yield found
 
 
@@ -81,5 +72,5 @@ def _worth(head: Array, vectors: Array, rewards: Array, costs: Array, dial: Dial
     for mark in WEIGHED:
         price = dial.prices[mark]
         chosen = (expected - price * costs).argmax(axis=1)
-        total += float(np.nanmean(rewards[everyone, chosen] - price * costs[chosen]))
+        total += float(np.mean(rewards[everyone, chosen] - price * costs[chosen]))
     return total

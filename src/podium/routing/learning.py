@@ -9,12 +9,15 @@
 
 How strongly the head is held back, and for how long it evolves, is decided by questions that it did
 not learn from: parts of the evidence that are left out in turn. By the same parts the dial gets its
-prices, and the confidence its curve.
+prices, and the confidence its curve. The head learns from all questions; all that is decided is
+decided by those that every worker was asked (`Evidence.whole`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -40,11 +43,15 @@ BUDGETS: Final = 11
 
 LEAST_QUESTIONS: Final = 10
 
+SURE: Final = 1.64
+"""How many standard errors a gain must reach: chance alone gets there once in twenty times."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teaching:
     """How a router is taught. `strengths` are how strongly the head may be held back, of which the
-    best in `parts` parts is taken; `evolution` is the second stage, None to leave it out."""
+    best in `parts` parts is taken, three at the least: evolution needs one to choose by and one to
+    prove itself; `evolution` is the second stage, None to leave it out."""
 
     temperature: float = 0.5
     strengths: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
@@ -73,33 +80,40 @@ def taught(
 ) -> Taught:
     """The router that comes of the evidence."""
     evidence.check(LEAST_QUESTIONS)
-    parts = _dealt(len(evidence.questions), teaching)
-    whole, vectors = _reading(evidence, encoder, parts)
+    parts = _dealt(evidence.whole, teaching)
+    reading, vectors = _reading(evidence, encoder, parts)
     lesson = _Lesson(evidence, vectors, teaching, parts)
-    foreseen = {strength: lesson.foreseen(strength) for strength in teaching.strengths}
+    whole, rewards, costs = evidence.whole, evidence.rewards[evidence.whole], evidence.costs
+    foreseen = {
+        strength: lesson.foreseen(partial(lesson.head, strength=strength))
+        for strength in teaching.strengths
+    }
     areas = {
-        strength: area(expected, evidence.rewards, evidence.costs)
-        for strength, expected in foreseen.items()
+        strength: area(expected[whole], rewards, costs) for strength, expected in foreseen.items()
     }
     strength = max(areas, key=lambda each: (areas[each], each))
     head = lesson.head(lesson.everything, strength)
     expected = foreseen[strength]
-    dial = Dial.learned(expected, evidence.rewards, evidence.costs)
+    dial = Dial.learned(expected[whole], rewards, costs)
     generations = 0
     if teaching.evolution is not None:
-        first = head
-        head, generations = lesson.evolved(first, strength, dial, teaching.evolution)
-        expected = expected + expected_by(head - first, lesson.vectors)
-        dial = Dial.learned(expected, evidence.rewards, evidence.costs)
-    chances = certainty(expected, evidence.rewards)
-    router = LearnedRouter(evidence.workers, whole, head, dial, chances, source)
+        stage = _Stage(lesson, strength, dial, teaching.evolution)
+        generations = stage.generations()
+        if generations:
+            head = stage.head(lesson.everything, generations)
+            expected = lesson.foreseen(lambda rows: stage.head(rows, generations))
+            dial = Dial.learned(expected[whole], rewards, costs)
+    chances = certainty(expected[whole], rewards)
+    router = LearnedRouter(evidence.workers, reading, head, dial, chances, source)
     return Taught(router, strength, areas, generations)
 
 
-def _dealt(count: int, teaching: Teaching) -> NDArray[np.int64]:
-    """Which part each question is in."""
-    order = np.random.default_rng(teaching.seed).permutation(count)
-    found: NDArray[np.int64] = order % min(teaching.parts, count)
+def _dealt(whole: NDArray[np.bool_], teaching: Teaching) -> NDArray[np.int64]:
+    """Which part each question is in; those that every worker was asked are shared out evenly."""
+    rng = np.random.default_rng(teaching.seed)
+    found = np.zeros(len(whole), dtype=np.int64)
+    for rows in (whole, ~whole):
+        found[rows] = rng.permutation(int(rows.sum())) % min(teaching.parts, int(whole.sum()))
     return found
 
 
@@ -142,40 +156,56 @@ class _Lesson:
         temperature = self.teaching.temperature
         return fitted_head(self.vectors[rows], self.evidence.rewards[rows], temperature, strength)
 
-    def foreseen(self, strength: float) -> Array:
-        """What is expected on each question by a head that was fitted to the other parts."""
+    def foreseen(self, taught: Callable[[NDArray[np.bool_]], Array]) -> Array:
+        """What is expected on each question by a head that was taught by the other parts."""
         found = np.zeros(self.evidence.rewards.shape)
         for part in range(int(self.parts.max()) + 1):
             left_out = self.parts == part
-            found[left_out] = expected_by(self.head(~left_out, strength), self.vectors[left_out])
+            found[left_out] = expected_by(taught(~left_out), self.vectors[left_out])
         return found
 
-    def evolved(
-        self, head: Array, strength: float, dial: Dial, evolution: Evolution
-    ) -> tuple[Array, int]:
-        """The head after as many generations as did the questions of one part most good, and how
-        many those are. A gain that chance would bring about is none."""
-        left_out = self.parts == 0
-        costs, rewards = self.evidence.costs, self.evidence.rewards
-        states = evolved(
-            self.head(~left_out, strength),
-            self.vectors[~left_out],
-            rewards[~left_out],
-            costs,
-            dial,
-            evolution,
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """The second stage of a lesson, from heads of that strength on."""
+
+    lesson: _Lesson
+    strength: float
+    dial: Dial
+    evolution: Evolution
+
+    def generations(self) -> int:
+        """How many generations did the questions of one part most good, if the questions of
+        another, which had no say in that, agree that they do good; else none."""
+        choosing, proving = (self.lesson.parts == part for part in range(2))
+        states = list(self._states(~choosing & ~proving))
+        best = int(np.argmax([self._reached(state, choosing).mean() for state in states]))
+        gains = self._reached(states[best], proving) - self._reached(states[0], proving)
+        if best == 0 or len(gains) < LEAST_QUESTIONS:
+            return 0
+        return best if gains.mean() > SURE * gains.std(ddof=1) / np.sqrt(len(gains)) else 0
+
+    def head(self, rows: NDArray[np.bool_], generations: int) -> Array:
+        """The head that comes of those rows after so many generations."""
+        *_, last = self._states(rows, generations)
+        return last
+
+    def _states(self, rows: NDArray[np.bool_], generations: int | None = None) -> Iterator[Array]:
+        evidence, whole = self.lesson.evidence, rows & self.lesson.evidence.whole
+        return evolved(
+            self.lesson.head(rows, self.strength),
+            self.lesson.vectors[whole],
+            evidence.rewards[whole],
+            evidence.costs,
+            self.dial,
+            self.evolution,
+            generations=generations,
         )
-        reached = [
-            by_question(expected_by(state, self.vectors[left_out]), rewards[left_out], costs)
-            for state in states
-        ]
-        best = int(np.argmax([np.nanmean(each) for each in reached]))
-        gains = reached[best] - reached[0]
-        gains = gains[~np.isnan(gains)]
-        if best == 0 or gains.mean() <= gains.std() / np.sqrt(len(gains)):
-            return head, 0
-        *_, last = evolved(head, self.vectors, rewards, costs, dial, evolution, generations=best)
-        return last, best
+
+    def _reached(self, head: Array, part: NDArray[np.bool_]) -> Array:
+        evidence, whole = self.lesson.evidence, part & self.lesson.evidence.whole
+        expected = expected_by(head, self.lesson.vectors[whole])
+        return by_question(expected, evidence.rewards[whole], evidence.costs)
 
 
 def expected_by(head: Array, vectors: Array) -> Array:
@@ -206,32 +236,27 @@ def fitted_head(vectors: Array, rewards: Array, temperature: float, strength: fl
 
 def area(expected: Array, rewards: Array, costs: Array) -> float:
     """What routing earns on the average over all that could be spent on a question, from the
-    cheapest worker's cost to the dearest's."""
-    return float(np.nanmean(by_question(expected, rewards, costs)))
+    cheapest worker's cost to the dearest's, where every worker was asked."""
+    return float(by_question(expected, rewards, costs).mean())
 
 
 def by_question(expected: Array, rewards: Array, costs: Array) -> Array:
-    """What routing earns on each question, on the average over all that could be spent; not a
-    number where the workers that it chooses were not asked."""
+    """What routing earns on each question, on the average over all that could be spent."""
     budgets = np.linspace(costs.min(), costs.max(), BUDGETS)
     prices = [price_within(expected, costs, float(budget)) for budget in budgets]
     everyone = np.arange(len(rewards))
     found = np.stack([rewards[everyone, routed(expected, costs, price)] for price in prices])
-    asked = ~np.isnan(found)
-    sums = np.where(asked, found, 0.0).sum(axis=0)
-    counts = asked.sum(axis=0)
-    averages: Array = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    averages: Array = found.mean(axis=0)
     return averages
 
 
 def certainty(expected: Array, rewards: Array) -> Certainty:
     """The logistic curve that makes chances of expected rewards, by Newton's method."""
-    asked = ~np.isnan(rewards)
-    inputs = np.stack([expected[asked] - MIDDLE, np.ones(int(asked.sum()))], axis=1)
+    inputs = np.stack([expected.ravel() - MIDDLE, np.ones(expected.size)], axis=1)
     weights = np.array([4.0, 0.0])
     for _ in range(ROUNDS):
         chances = 1 / (1 + np.exp(-np.clip(inputs @ weights, -50, 50)))
-        slopes = inputs.T @ (chances - rewards[asked]) + 1e-3 * (weights - (4.0, 0.0))
+        slopes = inputs.T @ (chances - rewards.ravel()) + 1e-3 * (weights - (4.0, 0.0))
         curvature = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + 1e-3 * np.eye(2)
         weights = weights - np.linalg.solve(curvature, slopes)
     slope = max(float(weights[0]), 1e-3)

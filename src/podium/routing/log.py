@@ -51,7 +51,7 @@ class Log:
         models: dict[str, set[str]] = defaultdict(set)
         paid: dict[str, list[float | None]] = defaultdict(list)
         for outcome in self.outcomes:
-            models[outcome.worker].add(outcome.model)
+            models[outcome.worker] |= {outcome.model} - {""}  # not every line needs to say it
             paid[outcome.worker].append(outcome.cost)
         strangers = [name for name in costs if name not in models]
         if strangers:
@@ -66,8 +66,12 @@ class Log:
                     f"{' and '.join(sorted(found))}; keep the lines of the one that it is now"
                 )
         return tuple(
-            Known(name, model, costs[name] if name in costs else _mean_cost(name, paid[name]))
-            for name, (model,) in models.items()
+            Known(
+                name,
+                next(iter(found), ""),
+                costs[name] if name in costs else _mean_cost(name, paid[name]),
+            )
+            for name, found in models.items()
         )
 
 
@@ -90,7 +94,7 @@ def read_log(paths: Sequence[Path]) -> Log:
 
 def _outcomes(path: Path) -> Iterable[Outcome]:
     try:
-        lines = path.read_text("utf-8-sig").splitlines()
+        lines = path.read_text("utf-8-sig").split("\n")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -143,6 +147,6 @@ def _mean_cost(name: str, paid: Sequence[float | None]) -> float:
     if not known:
         raise ConfigError(
             f"no line of the log says what {name} costs, so the dial cannot be learned; say it in "
-            f'the recipe, as in [costs] "{name}" = 0.002, US dollars for a question'
+            f'the recipe, in US dollars for a question: usd = {{ "{name}" = 0.002 }} under [costs]'
         )
     return fmean(known)

@@ -38,12 +38,17 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A worker that the router was trained with: its name, its model, and what one question cost
-    on the average, in US dollars or whatever else the log counts in."""
+    """A worker that the router was trained with: its name, its model (nothing where the log did not
+    say), and what one question cost on the average, in US dollars or whatever else the log counts
+    in."""
 
     name: str
     model: str
     cost: float
+
+    def is_(self, worker: WorkerProfile) -> bool:
+        """Whether it is that worker: one of the same name and, where it is known, model."""
+        return self.name == worker.name and self.model in ("", worker.model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +141,8 @@ class LearnedRouter:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def knows(self, worker: WorkerProfile) -> bool:
-        """Whether it was trained with that worker: one of the same name and model."""
-        return any((each.name, each.model) == (worker.name, worker.model) for each in self.workers)
+        """Whether it was trained with that worker."""
+        return any(each.is_(worker) for each in self.workers)
 
     def check(self, pool: Pool) -> None:
         """Refuse a pool that is not the one that it was trained with, in whatever order."""
@@ -150,7 +155,7 @@ class LearnedRouter:
 
     def changes(self, pool: Pool) -> tuple[str, ...]:
         """How the pool differs from the one that it was trained with, a phrase each. A worker is
-        the same if its name and its model are; workers that are conductors do not count."""
+        the same if its name is and, where it is known, its model; conductors do not count."""
         there = {
             worker.name: worker.model for worker in pool if worker.provider != CONDUCTOR_PROVIDER
         }
@@ -169,17 +174,16 @@ class LearnedRouter:
         found += [
             f"{name} was the model {here[name]} and is {there[name]}"
             for name in here
-            if name in there and there[name] != here[name]
+            if name in there and here[name] not in ("", there[name])
         ]
         return tuple(found)
 
     def _places(self, pool: Pool) -> list[int]:
         """The places of the workers that it knows and the pool has."""
-        there = {(worker.name, worker.model) for worker in pool}
         found = [
             place
-            for place, worker in enumerate(self.workers)
-            if (worker.name, worker.model) in there
+            for place, known in enumerate(self.workers)
+            if known.name in pool.names and known.is_(pool[known.name])
         ]
         if not found:
             known = ", ".join(worker.name for worker in self.workers)
@@ -216,13 +220,15 @@ class LearnedRouter:
                 f"again with this Podium"
             )
         head = unpacked(document.get("head"))
+        encoder = read_encoder(document.get("encoder"), inner)
         try:
             workers = tuple(
-                Known(str(row["name"]), str(row["model"]), float(row["cost"]))
+                Known(str(row["name"]), str(row["model"]), _amount(row["cost"], "a cost", 0.0))
                 for row in document["workers"]
             )
             certainty = Certainty(
-                float(document["certainty"]["slope"]), float(document["certainty"]["middle"])
+                _amount(document["certainty"]["slope"], "a slope"),
+                _amount(document["certainty"]["middle"], "a middle"),
             )
             dial = Dial.read(document["dial"])
         except (KeyError, TypeError, ValueError) as error:
@@ -230,10 +236,32 @@ class LearnedRouter:
                 f"expected workers, a dial and a certainty in it ({type(error).__name__}: "
                 f"{error}); train it again"
             ) from error
-        if head.ndim != 2 or head.shape[1] != len(workers):
+        if len({worker.name for worker in workers}) < len(workers):
+            raise ConfigError("two of its workers have the same name; train it again")
+        expected = (_width(encoder) + 1, len(workers))
+        if not workers or head.shape != expected:
             raise ConfigError(
-                f"the head is of the shape {head.shape}, and there are {len(workers)} workers; "
-                f"train it again"
+                f"the head is of the shape {head.shape}, and what questions are read by and its "
+                f"{len(workers)} workers make {expected}; train it again"
             )
-        encoder = read_encoder(document.get("encoder"), inner)
+        if not np.isfinite(head).all():
+            raise ConfigError("the head has what is no number, or infinite; train it again")
         return cls(workers, encoder, head, dial, certainty, str(document.get("source", "")))
+
+
+def _width(encoder: Encoder) -> int:
+    """How many numbers it makes of a question."""
+    try:
+        return int(encoder.encode(["?"]).shape[1])
+    except (ValueError, IndexError) as error:
+        raise ConfigError(
+            f"its encoder cannot read a question ({type(error).__name__}: {error}); train it again"
+        ) from error
+
+
+def _amount(value: object, what: str, least: float = -np.inf) -> float:
+    """The number, if it is one that can be computed with."""
+    found = float(value) if isinstance(value, int | float) else np.nan
+    if not np.isfinite(found) or found < least:
+        raise ValueError(f"expected {what}, not {value!r}")
+    return found

@@ -8,7 +8,8 @@
 
 A search is repeatable: the same seed, told the same rewards, asks for the same candidates, on every
 machine. So it is kept as the rewards that it was told, and one that goes on is told them again.
-Nothing here knows what parameters are for. Needs the package cmaes.
+Nothing here knows what parameters are for. Needs the package cmaes
+(`podium.routing.separable`).
 """
 
 from __future__ import annotations
@@ -18,12 +19,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
-from cmaes import SepCMA
-from numpy.typing import NDArray
 
+from podium.routing.separable import Separable, Vector
 from podium.train.method import Method
-
-Vector = NDArray[np.float64]
 
 
 class Search(Protocol):
@@ -49,41 +47,10 @@ class Search(Protocol):
         ...
 
 
-def usual_population(parameters: int) -> int:
-    """How many candidates a step has where nobody says: ⌈4 + 3 ln n⌉, as in the paper."""
-    return math.ceil(4 + 3 * math.log(parameters))
-
-
 def begin(method: Method, start: Vector, *, sigma: float, population: int, seed: int) -> Search:
     """A search that begins at `start` and first looks about `sigma` far around it."""
-    made = _Separable if method == "cma-es" else _AtRandom
+    made = Separable if method == "cma-es" else _AtRandom
     return made(start, sigma, population, seed)
-
-
-class _Separable:
-    """Separable CMA-ES: what is found is the middle of the distribution, which no single lucky
-    candidate decides."""
-
-    def __init__(self, start: Vector, sigma: float, population: int, seed: int) -> None:
-        self._optimiser = SepCMA(
-            mean=start.copy(), sigma=sigma, population_size=population, seed=seed
-        )
-        self._asked: list[Vector] = []
-        self.sigma = sigma
-
-    @property
-    def found(self) -> Vector:
-        mean: Vector = self._optimiser.mean.copy()
-        return mean
-
-    def ask(self) -> list[Vector]:
-        self._asked = [self._optimiser.ask() for _ in range(self._optimiser.population_size)]
-        self.sigma = _spread(self._asked, self._optimiser.mean)
-        return self._asked
-
-    def tell(self, rewards: Sequence[float]) -> None:
-        losses = [-reward for reward in rewards]  # it looks for the least
-        self._optimiser.tell(list(zip(self._asked, losses, strict=True)))
 
 
 class _AtRandom:
@@ -109,7 +76,3 @@ class _AtRandom:
         for candidate, reward in zip(self._asked, rewards, strict=True):
             if reward > self._most:
                 self._most, self.found = reward, candidate
-
-
-def _spread(candidates: Sequence[Vector], middle: Vector) -> float:
-    return float(np.sqrt(np.mean((np.array(candidates) - middle) ** 2)))

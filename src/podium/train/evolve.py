@@ -27,6 +27,7 @@ from podium.errors import ConfigError, Unavailable
 from podium.files import whole_directory, write_whole
 from podium.local.reading import HiddenReader
 from podium.providers import Http
+from podium.routing.separable import usual_population
 from podium.task import Task
 from podium.train.candidates import Candidates, Readings, earned
 from podium.train.cast import Cast, make_cast
@@ -37,7 +38,7 @@ from podium.train.checkpoints import (
     last_checkpoint,
     on_a_disk_that_may_be_full,
 )
-from podium.train.evolution import begin, usual_population
+from podium.train.evolution import begin
 from podium.train.exercises import exercises, held_out_exercises
 from podium.train.logbook import Logbook
 from podium.train.method import EvolveTable

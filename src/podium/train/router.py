@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from podium.routing.embedding import QUICK, Embedder
 from podium.routing.encoders import Encoder, HashedEncoder
 from podium.routing.evidence import Evidence
@@ -21,7 +19,7 @@ from podium.train.router_recipe import RouterRecipe
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Trained:
     """The router that was written, what it learned from, and how it came about."""
 
     path: Path
@@ -31,7 +29,7 @@ class Outcome:
     def lines(self) -> list[str]:
         """What a person wants to know of it."""
         found, learned = self.evidence, self.taught
-        means = np.nanmean(found.rewards, axis=0)
+        means = found.rewards[found.whole].mean(axis=0)
         rows = [
             f"{worker.name}: {mean:.3f} on the average, {worker.cost:.6g} USD a question"
             for worker, mean in zip(found.workers, means, strict=True)
@@ -42,7 +40,8 @@ class Outcome:
             else "evolution brought nothing that chance would not, so it was left out"
         )
         return [
-            f"{len(found.questions)} questions, {len(found.workers)} workers",
+            f"{len(found.questions)} questions, {len(found.workers)} workers; figures are of the "
+            f"{int(found.whole.sum())} questions that every worker was asked",
             *rows,
             f"on questions left out, routing earned {learned.areas[learned.strength]:.3f} over the "
             f"whole dial, by a head held back by {learned.strength:g}; {evolved}",
@@ -50,7 +49,7 @@ class Outcome:
         ]
 
 
-def train_router(recipe: RouterRecipe) -> Outcome:
+def train_router(recipe: RouterRecipe) -> Trained:
     """Learn from the recipe's logs, and write the router."""
     table = recipe.router
     log = read_log([Path(path) for path in table.logs])
@@ -71,7 +70,7 @@ def train_router(recipe: RouterRecipe) -> Outcome:
     found = taught(evidence, _encoder(recipe, evidence), teaching, source=source)
     path = Path(table.output)
     found.router.save(path)
-    return Outcome(path, evidence, found)
+    return Trained(path, evidence, found)
 
 
 def _encoder(recipe: RouterRecipe, evidence: Evidence) -> Encoder:

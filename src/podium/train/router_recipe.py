@@ -38,8 +38,11 @@ class RouterTable(Table):
         default=0.5,
         description="what mean rewards are divided by before they become soft targets",
     )
-    parts: Count = Field(
-        default=5, description="in how many parts questions are left out in turn, for every choice"
+    parts: int = Field(
+        default=5,
+        ge=3,
+        description="in how many parts questions are left out in turn, for every choice; evolution "
+        "learns from all but two of them, chooses by one and proves itself by the other",
     )
     seed: int = Field(default=0, description="what all that is random begins with")
 
