@@ -78,9 +78,12 @@ def step_document(step: StepRecord) -> dict[str, Any]:
 
 
 def plan_document(question: str, round_: Round) -> dict[str, Any]:
-    """A plan as `plan` prints it and `run` reads it: a workflow, and the question it is for."""
+    """A plan as `plan` prints it and `run` reads it: a workflow, the question it is for, and what a
+    learned router decided, where one was asked."""
     assert round_.workflow is not None, "the first round always has a workflow"
-    return {"question": question, **workflow_document(round_.workflow)}
+    routed = routed_document(round_)
+    decision = {} if routed is None else {"routed": routed}
+    return {"question": question, **decision, **workflow_document(round_.workflow)}
 
 
 def summary_document(summary: RunSummary) -> dict[str, Any]:

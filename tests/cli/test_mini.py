@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.support import Podium
+from podium.plan import schema
+from podium.structure import misfit
 
 POOL = """
 [mini]
@@ -83,6 +85,41 @@ def test_the_doctor_and_the_check_of_the_pool_say_how_the_mini_tier_is_served(
         assert ended.code == 0
         assert f"mini tier: routed by {pool.parent / 'router.json'}" in ended.out
         assert "dial 0.5; below a confidence of 0 the conductor plans" in ended.out
+
+
+def test_the_check_of_the_pool_as_json_names_the_router_of_each_worker_that_it_may_choose(
+    podium: Podium, pool: Path
+) -> None:
+    def routers() -> list[str | None]:
+        checked = podium("pool", "check", "--pool", pool, "--json")
+        assert checked.code == 0
+        return [result["router"] for result in checked.json]
+
+    planned = podium("plan", "--pool", pool, "--tier", "mini", "--json", PLAY)
+    named = planned.json["routed"]["router"]
+    assert routers() == [named, named]
+    stranger = POOL.replace('"dear"', '"costly"').replace(
+        "[mini]", '[mini]\npool_changed = "narrow"'
+    )
+    pool.write_text(stranger, "utf-8")
+    assert routers() == [named, None]
+    assert "dear is now called costly" in podium("pool", "check", "--pool", pool, "--json").err
+    pool.write_text(POOL[POOL.index("[conductor]") :], "utf-8")
+    assert routers() == [None, None]
+
+
+def test_a_plan_as_json_has_the_decision_and_can_be_carried_out(
+    podium: Podium, pool: Path, tmp_path: Path
+) -> None:
+    planned = podium("plan", "--pool", pool, "--tier", "mini", "--dial", "1", "--json", PLAY)
+    assert misfit(planned.out, schema()) is None
+    routed = planned.json["routed"]
+    assert (routed["worker"], routed["dial"]) == ("dear", 1)
+    file = tmp_path / "plan.json"
+    file.write_text(planned.out, "utf-8")
+    assert podium("run", file, "--pool", pool, "--json").json["answer"] == "I am dear."
+    unrouted = podium("plan", "--pool", pool, "--json", PLAY)
+    assert "routed" not in unrouted.json
 
 
 def test_the_doctor_and_the_check_of_the_pool_name_what_does_not_fit(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from podium.assembly import lacking_router, mini_of
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
 from podium.errors import ConfigError
+from podium.etudes import everyday
 
 np = pytest.importorskip("numpy")
 
@@ -28,6 +30,16 @@ def test_the_embedded_pool_has_the_router_that_was_trained_with_it() -> None:
     assert trained == {(worker.name, worker.model) for worker in settings.pool}
     assert document["encoder"]["name"] == MINILM
     assert document["source"] == "embedded-log.jsonl"
+
+
+def test_the_page_says_what_of_the_embedded_router_is_assumed_and_that_its_workers_are_free() -> (
+    None
+):
+    page = " ".join((Path(__file__).parents[2] / "docs" / "routing.md").read_text("utf-8").split())
+    assert f"Those of the {len(everyday('train'))} everyday questions are assumed" in page
+    document = json.loads(shipped_router("etude-router").read_text("utf-8"))
+    assert {worker["cost"] for worker in document["workers"]} == {0.0}
+    assert "All its workers cost nothing, so the dial changes no choice" in page
 
 
 def test_without_the_weights_that_it_reads_by_the_embedded_pool_has_no_router(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 import typer
 
+from podium.assembly import mini_of
 from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.fetching import fetch, weights_of
@@ -20,6 +21,7 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.settings import Choice, settings_for
 from podium.cli.surroundings import mini_lines
 from podium.cli.text import counted, money, one_line, price, seconds
+from podium.conductor import Mini
 from podium.config import Settings, WorkerSettings
 from podium.engine.retry import BreakerPolicy
 from podium.errors import PodiumError, UsageError
@@ -100,17 +102,26 @@ def check(
         return
     settings, results = asyncio.run(_check(choice))
     if json:
-        say_json([_result_document(settings, result) for result in results])
+        _say_results(settings, results)
     else:
         for result in results:
             say(one_line(_result_line(settings[result.worker].profile, result)))
-    if not json:
         for line in mini_lines(settings):
             say(one_line(line))
     failed = [result.worker for result in results if result.error is not None]
     if failed:
         complain(f"no answer from {', '.join(failed)}; put it right, or leave it out of the pool")
         raise typer.Exit(Exit.FAILED)
+
+
+def _say_results(settings: Settings, results: Sequence[Checked]) -> None:
+    """As JSON; `router` is the one of the mini tier, where it may choose that worker."""
+    mini = mini_of(settings)
+    for warning in mini.warnings if mini is not None else ():
+        complain(warning)
+    say_json(
+        [_result_document(settings[result.worker].profile, result, mini) for result in results]
+    )
 
 
 def _stress(choice: Choice, runs: int, *, json: bool, agreed: bool) -> None:
@@ -230,8 +241,7 @@ def _profile_document(profile: WorkerProfile) -> dict[str, Any]:
     return {**asdict(profile), "capabilities": sorted(profile.capabilities)}
 
 
-def _result_document(settings: Settings, result: Checked) -> dict[str, Any]:
-    profile = settings[result.worker].profile
+def _result_document(profile: WorkerProfile, result: Checked, mini: Mini | None) -> dict[str, Any]:
     return {
         "worker": result.worker,
         "ok": result.error is None,
@@ -240,4 +250,5 @@ def _result_document(settings: Settings, result: Checked) -> dict[str, Any]:
         "error": result.error,
         "price": asdict(profile.price) if profile.price else None,
         "capabilities": sorted(profile.capabilities),
+        "router": mini.named if mini is not None and mini.router.knows(profile) else None,
     }

@@ -6,8 +6,8 @@
     ]}
 
 `worker` is a name, or an id where there is a pool; `access` is `"all"` or a list of earlier steps.
-A string `reasoning` may stand before the steps, and in a file the `question`. The JSON Schema is
-`podium.plan.json_schema`.
+A string `reasoning` may stand before the steps, and in a file the `question` and what a router
+decided, as `routed`, which changes nothing. The JSON Schema is `podium.plan.json_schema`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from podium.pool import Pool
 from podium.workflow import Step, Workflow
 
 STEP_KEYS: Final = ("worker", "subtask", "access")
-DOCUMENT_KEYS: Final = ("question", "reasoning", STEPS)
+DOCUMENT_KEYS: Final = ("question", "routed", "reasoning", STEPS)
 
 
 def read_workflow(document: object, pool: Pool | None = None) -> Workflow:

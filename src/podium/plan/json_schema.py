@@ -27,7 +27,13 @@ def schema(pool: Pool | None = None, max_steps: int = DEFAULT_MAX_STEPS) -> dict
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "Podium workflow",
             **_document(
-                question={"type": "string", "description": "What the workflow answers."},
+                beside={
+                    "question": {"type": "string", "description": "What the workflow answers."},
+                    "routed": {
+                        "type": "object",
+                        "description": "What a learned router decided; nobody executes it.",
+                    },
+                },
                 worker={
                     "description": "The worker's name, or its id: its place in the pool.",
                     "anyOf": [
@@ -57,7 +63,7 @@ def schema(pool: Pool | None = None, max_steps: int = DEFAULT_MAX_STEPS) -> dict
 
 def _document(
     *,
-    question: dict[str, Any] | None = None,
+    beside: dict[str, Any] | None = None,
     worker: dict[str, Any],
     subtask: dict[str, Any],
     earlier: dict[str, Any],
@@ -89,7 +95,7 @@ def _document(
     return {
         "type": "object",
         "properties": {
-            **({"question": question} if question else {}),
+            **(beside or {}),
             "reasoning": {"type": "string", "description": "Why this plan; nobody executes it."},
             STEPS: {
                 "type": "array",

@@ -17,7 +17,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from podium.api import AsyncPodium
 from podium.budget import Budget
-from podium.conductor import FixedConductor
+from podium.conductor import FixedConductor, Mini
 from podium.house import Wishes
 from podium.mcp.rpc import LARGEST_MESSAGE
 from podium.mcp.server import session as server_module
@@ -28,6 +28,7 @@ from podium.runner import Options
 from podium.store import NullStore, RunStore
 from podium.usage import Price
 from podium.workflow import Step, Workflow
+from support.scripted_router import ScriptedRouter
 from support.stage import Actor
 
 POOL = """
@@ -225,6 +226,22 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
             run = result["structuredContent"]
             cap = min(asked, 60.0)
             assert f"capped at ${cap:g}" in run["error"]
+
+
+async def test_the_dial_of_a_call_reaches_the_router_and_is_refused_where_there_is_none() -> None:
+    router = ScriptedRouter({"a": 0.8, "b": 0.9})
+    workers = [ScriptedWorker("a", "A"), ScriptedWorker("b", "B")]
+    podium = AsyncPodium(workers, FixedConductor(TWO), mini=Mini(router))
+    async with talking(podium) as talk:
+        answered = await talk.use("ask", question="Why?", tier="mini", dial=0.2)
+        planned = await talk.use("plan", question="Why?", tier="mini", dial=1)
+        too_far = await talk.use("ask", question="Why?", tier="mini", dial=1.5)
+        unheeded = await talk.use("ask", question="Why?", tier="ultra", dial=0.2)
+    assert answered["structuredContent"]["answer"] == "A"
+    assert planned["structuredContent"]["routed"]["worker"] == "b"
+    assert [dial for _, _, dial in router.asked] == [0.2, 1]
+    assert "the arguments do not fit: at dial" in too_far["content"][0]["text"]
+    assert "for the tiers that route" in unheeded["content"][0]["text"]
 
 
 async def test_a_call_lowers_what_the_settings_say_and_leaves_the_rest_of_it() -> None:

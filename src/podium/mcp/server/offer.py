@@ -43,6 +43,13 @@ _ROUNDS: Final = {
     "description": "how often the conductor may plan, having seen the answer so far; it can only "
     "lower what is set already",
 }
+_DIAL: Final = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 1,
+    "description": "how much quality counts over cost where a learned router chooses, from 0, the "
+    "cheapest, to 1, the best; for the tiers mini and podium",
+}
 _USD: Final = {
     "type": "number",
     "minimum": 0,
@@ -67,7 +74,9 @@ OFFERED: Final[tuple[Document, ...]] = (
         "description": "Answers a question with several language models, led by a conductor that "
         "plans who does what. Worth its time and cost for questions that are hard or that another "
         "opinion should check. It sees nothing but the question: put into it what it needs.",
-        "inputSchema": _form(tier=_TIER, max_steps=_MAX_STEPS, rounds=_ROUNDS, budget_usd=_USD),
+        "inputSchema": _form(
+            tier=_TIER, max_steps=_MAX_STEPS, rounds=_ROUNDS, dial=_DIAL, budget_usd=_USD
+        ),
         "outputSchema": {
             "type": "object",
             "properties": {
@@ -88,7 +97,7 @@ OFFERED: Final[tuple[Document, ...]] = (
         "title": "Plan without carrying anything out",
         "description": "Says which models would be asked what for a question, and who would read "
         "whose result. Only the plan is made: no step of it is carried out.",
-        "inputSchema": _form(tier=_TIER, max_steps=_MAX_STEPS, budget_usd=_USD),
+        "inputSchema": _form(tier=_TIER, max_steps=_MAX_STEPS, dial=_DIAL, budget_usd=_USD),
         "annotations": {"readOnlyHint": True, "openWorldHint": True},
     },
 )
@@ -124,6 +133,8 @@ def _wishes(usual: Wishes, options: Options, arguments: Mapping[str, Any]) -> Wi
     wishes = usual.copy()
     if "tier" in arguments:
         wishes["tier"] = arguments["tier"]
+    if "dial" in arguments:
+        wishes["dial"] = arguments["dial"]
     most = replace(
         options,
         max_steps=usual.get("max_steps", options.max_steps),
