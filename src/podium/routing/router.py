@@ -211,7 +211,10 @@ class LearnedRouter:
 
     @classmethod
     def read(cls, document: object, inner: ReadEncoder | None = None) -> LearnedRouter:
-        """The router that was written down; `inner` reads what its encoder is made over."""
+        """The router that was written down; `inner` reads what its encoder is made over. One that
+        `podium eval fit` wrote stands inside of what it says of the fitting."""
+        if isinstance(document, Mapping) and document.get("strategy") == "router":
+            document = document.get("learned")
         if not isinstance(document, Mapping) or document.get("format") != FORMAT:
             raise ConfigError("this is nothing that `podium train router` wrote")
         if document.get("version") != VERSION:

@@ -22,8 +22,12 @@ np = pytest.importorskip("numpy")
 
 from podium.evals.strategies.routers import MasRouter, Outcomes  # noqa: E402
 from podium.evals.strategies.routers.constant import ConstantRouter  # noqa: E402
+from podium.evals.strategies.routers.head import HeadRouter  # noqa: E402
 from podium.evals.strategies.routers.neighbours import NeighbourRouter  # noqa: E402
+from podium.routing import LearnedRouter  # noqa: E402
 from podium.routing.encoders import HashedEncoder  # noqa: E402
+from support.routing import PLAYS, pool_of, small_router  # noqa: E402
+from support.routing import SUMS as SUMS_OF_ROUTER  # noqa: E402
 
 SUMS = tuple(f"Add {n} and {n}" for n in range(6))
 VERSES = tuple(f"Write a verse on the {thing}" for thing in ["sea", "sky", "sun", "elm", "oak"])
@@ -52,6 +56,28 @@ async def test_one_worker_is_asked_the_bare_question_and_nobody_plans(tmp_path: 
     assert row.accuracy.value == 1
     assert [request.text for request in cast[1].requests] == ["Add 8 and 9"]
     assert row.samples[0].calls == 1
+
+
+async def test_a_router_that_was_trained_is_measured_as_it_would_choose(tmp_path: Path) -> None:
+    path = tmp_path / "router.json"
+    small_router().save(path)
+    cast = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
+    cases = [case_of(PLAYS[0], "a poet", cast), case_of(SUMS_OF_ROUTER[0], "a poet", cast)]
+    row = await Evaluation(ensemble_of(cast), cases, seed=0, concurrency=1).row(f"router:{path}")
+    assert [sample.workers for sample in row.samples] == [("dear",), ("dear",)]
+    assert read_learned(path).workers == ("cheap", "dear")
+
+
+def test_a_router_that_was_fitted_can_be_served(tmp_path: Path) -> None:
+    shares = np.array([[0, 1]] * len(SUMS) + [[1, 0]] * len(VERSES), dtype=np.float32)
+    outcomes = Outcomes((*SUMS, *VERSES), ("poet", "clerk"), shares)
+    router = HeadRouter.fitted(outcomes, HashedEncoder.fitted, 0)
+    path = tmp_path / "router.json"
+    write_learned(path, Learned("router", "trades", router))
+    pool = pool_of("poet", "clerk")
+    served = LearnedRouter.load(path)
+    served.check(pool)
+    assert served.decide(SUMS[0], pool, 1.0).worker == "clerk"
 
 
 async def test_a_cascade_carries_its_plan_out() -> None:
@@ -102,7 +128,7 @@ def test_a_file_of_another_strategy_or_another_pool_is_refused(tmp_path: Path) -
     ("content", "reason"),
     [
         ("{", "not valid JSON"),
-        ("[]", "nothing that `podium eval fit` wrote"),
+        ("[]", "nothing that `podium eval fit` or `podium train router` wrote"),
         ('{"format": "podium-fitted", "version": 9}', "version 9 cannot be read"),
         ('{"format": "podium-fitted", "version": 1, "strategy": "x"}', "nobody here knows"),
     ],

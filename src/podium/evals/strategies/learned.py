@@ -5,14 +5,15 @@
 
 The file is versioned JSON: the strategy's name, the suite and the workers that it was fitted to,
 its numbers, and the fingerprints of the questions that it learned from. Learning itself is
-`podium.evals.strategies.fit`.
+`podium.evals.strategies.fit`. What `podium train router` wrote is read too; it does not say which
+questions it has met.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,7 @@ LEARNED: Final = (
 """Strategies that have to be fitted first; each is named with its file, as in `routerdc:FILE`."""
 
 MASROUTER: Final = "masrouter"
+ROUTER: Final = "router"
 FORMAT: Final = "podium-fitted"
 VERSION: Final = 1
 MET: Final = "it learned from {met} of these {count} tasks: an optimistic figure"
@@ -119,6 +121,7 @@ def read_learned(path: Path) -> Learned:
     """What was written; an error says what is wrong with the file."""
     needs_numpy(f"reading {path.name}")
     from podium.evals.strategies.routers import ROUTERS, MasRouter
+    from podium.routing.router import FORMAT as TRAINED
 
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -128,8 +131,12 @@ def read_learned(path: Path) -> Learned:
         ) from error
     except ValueError as error:
         raise ConfigError(f"{path}: not valid JSON: {error}") from error
+    if isinstance(document, dict) and document.get("format") == TRAINED:
+        document = _as_fitted(document)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ConfigError(f"{path}: this is nothing that `podium eval fit` wrote")
+        raise ConfigError(
+            f"{path}: this is nothing that `podium eval fit` or `podium train router` wrote"
+        )
     if document.get("version") != VERSION:
         raise ConfigError(
             f"{path}: version {document.get('version')!r} cannot be read, only {VERSION}; fit it "
@@ -145,6 +152,20 @@ def read_learned(path: Path) -> Learned:
         raise ConfigError(f"{path}: {error}") from error
     met = frozenset(map(str, document.get("questions") or ()))
     return Learned(str(name), str(document.get("suite", "")), model, met)
+
+
+def _as_fitted(router: Mapping[str, Any]) -> dict[str, Any]:
+    """What `podium train router` wrote, as `podium eval fit` would have written it."""
+    rows = router.get("workers")
+    names = [row.get("name") for row in rows] if isinstance(rows, list) else []
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "strategy": ROUTER,
+        "suite": router.get("source", ""),
+        "workers": names,
+        "learned": router,
+    }
 
 
 def fingerprints(cases: Iterable[Case]) -> frozenset[str]:

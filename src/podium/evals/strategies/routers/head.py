@@ -33,8 +33,12 @@ class HeadRouter:
     @classmethod
     def fitted(cls, outcomes: Outcomes, encoder: MakeEncoder, seed: int) -> HeadRouter:
         """The router that comes of both stages."""
-        workers = map(Known, outcomes.workers, outcomes.workers, costs_of(outcomes))
-        evidence = Evidence(outcomes.questions, tuple(workers), outcomes.shares)
+        # Outcomes do not say of which model a worker is, so it is known by its name alone.
+        workers = tuple(
+            Known(name, "", cost)
+            for name, cost in zip(outcomes.workers, costs_of(outcomes), strict=True)
+        )
+        evidence = Evidence(outcomes.questions, workers, outcomes.shares)
         return cls(taught(evidence, encoder(outcomes.questions), Teaching(seed=seed)).router)
 
     def scores(self, questions: Sequence[str]) -> Array:
