@@ -9,11 +9,13 @@ from podium.assembly import lacking_router, mini_of
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
 from podium.errors import ConfigError
+from podium.local import weights
 from podium.etudes import everyday
 
 np = pytest.importorskip("numpy")
 
-from podium.routing import shipped_router  # noqa: E402
+from podium.routing import LearnedRouter, shipped_router  # noqa: E402
+from podium.routing.embedding import MODEL  # noqa: E402
 from podium.routing.encoders import MINILM  # noqa: E402
 
 
@@ -30,6 +32,17 @@ def test_the_embedded_pool_has_the_router_that_was_trained_with_it() -> None:
     assert trained == {(worker.name, worker.model) for worker in settings.pool}
     assert document["encoder"]["name"] == MINILM
     assert document["source"] == "embedded-log.jsonl"
+
+
+def test_the_embedded_router_is_read_and_sends_a_question_to_its_specialist() -> None:
+    if not weights.find(MODEL).present:
+        pytest.skip(f"the weights of {MODEL} are not here")
+    settings = load(EMBEDDED_POOL)
+    router = LearnedRouter.load(shipped_router("etude-router"))
+    router.check(settings.pool)
+    questions = ("What is 17 + 25?", "What is the capital of Japan?")
+    chosen = [router.decide(question, settings.pool, 1.0).worker for question in questions]
+    assert chosen == ["arithmetic", "generalist"]
 
 
 def test_the_page_says_what_of_the_embedded_router_is_assumed_and_that_its_workers_are_free() -> (
