@@ -43,6 +43,8 @@ def test_a_word_on_the_run_of_a_key_is_on_record(podium: Podium, asked: str) -> 
     for run_id in (asked, kept_run().id):
         podium("runs", "feedback", run_id, "0")
         podium("runs", "feedback", run_id, "--withdraw")
+        nothing_left = podium("runs", "feedback", run_id, "--withdraw")
+        assert nothing_left.code == 2  # and what was not done is not on record
     entries = podium("audit", "list", "--json").json
     assert [(each["act"], each["subject"], each["facts"]) for each in entries] == [
         ("feedback withdrawn", kept_run().id, {"owner": "key_ada"}),

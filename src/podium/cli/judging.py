@@ -96,7 +96,8 @@ def feedback(
         run = await store.load(run_id)
         kept = feedback_in(store)
         if withdraw:
-            await _enter_anothers("feedback withdrawn", run, store)
+            if await kept.of(run.id) is not None:  # else nothing is done that could be on record
+                await _enter_anothers("feedback withdrawn", run, store)
             await kept.withdraw(run.id)
         elif score is not None:
             if run.status in ("running", "waiting"):

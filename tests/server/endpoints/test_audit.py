@@ -89,6 +89,7 @@ async def test_a_word_on_anothers_run_is_entered_and_one_on_ones_own_is_not(
         for name in ("Bob", "Ada"):
             assert (await server.ask(name, "POST", path, json=word)).status_code == 200
             assert (await server.ask(name, "DELETE", path)).status_code == 204
+            assert (await server.ask(name, "DELETE", path)).status_code == 404  # and not entered
         assert await server.entries() == [
             ("run read", "Ada", RUN),
             ("feedback given", "Ada", RUN),

@@ -20,7 +20,7 @@ from podium.pool import Pool, WorkerProfile
 from podium.run import Round, Run, timestamp
 from podium.server.access.keys import make_key
 from podium.server.operation.startup import Chosen, application, is_public
-from podium.store import keys_in, open_store
+from podium.store import audit_in, keys_in, open_store
 from podium.store.keys import Rules
 from podium.workflow import Step, Workflow
 from support.serve_process import SlowUpstream, podium_serve_over
@@ -283,3 +283,6 @@ async def test_a_router_that_does_not_fit_keeps_the_server_from_starting(routed:
     with pytest.raises(ConfigError, match="dear is now called costly"):
         async with app.router.lifespan_context(app):
             pass
+    store = await open_store(routed / "runs.db")
+    assert await audit_in(store).entries() == []  # nothing of a start that there was not
+    await store.close()

@@ -157,7 +157,8 @@ async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> di
 async def withdraw_feedback(run_id: str, service: Serving, visitor: Admitted) -> Response:
     """Withdraw what was thought of a run's answer."""
     run = await seen(run_id, service, visitor)
-    await _enter_anothers("feedback withdrawn", run, service, visitor)
+    if await service.keeper.feedback_of(run.id) is not None:  # else nothing is done, and it says so
+        await _enter_anothers("feedback withdrawn", run, service, visitor)
     await service.keeper.withdraw_feedback(run.id)
     return Response(status_code=204)
 

@@ -134,7 +134,6 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
     podium = AsyncPodium(settings=settings, store=keeper)
     stack.push_async_callback(podium.close)
     audit = Audit(audit_in(store))
-    await audit.enter_start(settings)
     service = await opened(podium, keeper, door, settings.server, traces, settings, audit)
     stack.push_async_callback(service.loading.stop)
     mini = await podium.mini()
@@ -142,7 +141,9 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
         await mini.warm_up(settings.pool)
     leading = await podium.conductor()
     planning = (getattr(leading, "worker", None), getattr(leading, "reader", None))
-    service.loading.begin((*await podium.workers(), *planning))
+    workers = await podium.workers()
+    await audit.enter_start(settings)  # after all that can keep a server from starting
+    service.loading.begin((*workers, *planning))
     if settings.server.recover:
         recovery = _recovery(service, settings.store.lease_seconds)
         stack.push_async_callback(recovery.close)
