@@ -9,8 +9,8 @@ from podium.assembly import lacking_router, mini_of
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
 from podium.errors import ConfigError
-from podium.local import weights
 from podium.etudes import everyday
+from podium.local import weights
 
 np = pytest.importorskip("numpy")
 
