@@ -12,14 +12,15 @@ from dataclasses import dataclass
 class Routed:
     """One decision. `scores` are what the router expected of each worker that could take the
     question, `dial` how much quality counted over cost (0 the cheapest, 1 the best), and `router`
-    the fingerprint of its file. What was `passed_on`, for the router was not sure enough, the
-    conductor planned."""
+    the fingerprint of its file. What was `passed_on` the conductor planned: for nobody the
+    confidence was as high as `needed`, and the `worker` is who came nearest."""
 
     worker: str
     confidence: float
     scores: Mapping[str, float]
     dial: float
     router: str
+    needed: float = 0.0
     passed_on: bool = False
 
     @property
@@ -27,8 +28,14 @@ class Routed:
         """The decision in words."""
         others = sorted(self.scores.items(), key=lambda each: -each[1])
         expected = ", ".join(f"{name} {score:.2f}" for name, score in others)
-        verdict = "of nobody was enough expected, so the conductor planned; " * self.passed_on
-        return (
-            f"the router {self.router} chose {self.worker} with confidence {self.confidence:.2f} "
-            f"at dial {self.dial:g}: {verdict}expected of each: {expected}"
-        )
+        if self.passed_on:
+            verdict = (
+                f"chose nobody at dial {self.dial:g}, so the conductor planned; it was surest of "
+                f"{self.worker}, with confidence {self.confidence:.2f} where {self.needed:.2f} is "
+                f"needed"
+            )
+        else:
+            verdict = (
+                f"chose {self.worker} with confidence {self.confidence:.2f} at dial {self.dial:g}"
+            )
+        return f"the router {self.router} {verdict}; expected of each: {expected}"

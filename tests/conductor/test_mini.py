@@ -46,7 +46,7 @@ async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobod
     assert plan.workflow == Workflow((Step("small", "Why?"),))
     assert plan.warnings == ()
     assert plan.routed == Routed(
-        worker="small", confidence=0.9, scores=SCORES, dial=0.6, router="0123456789ab"
+        worker="small", confidence=0.9, scores=SCORES, dial=0.6, router="0123456789ab", needed=0.5
     )
 
 
@@ -88,6 +88,22 @@ async def test_the_dial_never_passes_on_at_less_what_it_would_not_at_more(nobody
             assert plan.routed is not None
             found.append(plan.routed.passed_on)
         assert found == passed_on
+
+
+@pytest.mark.parametrize(
+    ("dial", "confidence", "chosen"),
+    [
+        (0.2, 0.1, "strong"),
+        (0.2, 0.8, "small"),  # the dial prefers strong, of which the router is not sure enough
+        (0.0, 0.8, "strong"),
+    ],
+)
+async def test_whom_the_dial_prefers_is_asked_only_where_the_router_is_sure_of_that_one(
+    nobody: Caller, dial: float, confidence: float, chosen: str
+) -> None:
+    leading = conductor(ScriptedRouter(SCORES), confidence)
+    plan = await leading.plan(replace(QUESTION, dial=dial), nobody)
+    assert plan.workflow == Workflow((Step(chosen, "Why?"),))
 
 
 async def test_an_answer_of_the_routers_choice_is_accepted(nobody: Caller) -> None:
@@ -170,7 +186,15 @@ def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("passed_on", "words"), [(True, "the conductor planned"), (False, "chose small")]
+    ("passed_on", "words"),
+    [
+        (
+            True,
+            "chose nobody at dial 0.25, so the conductor planned; it was surest of small, with "
+            "confidence 0.90 where 0.95 is needed",
+        ),
+        (False, "chose small with confidence 0.90 at dial 0.25"),
+    ],
 )
 def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
     passed_on: bool, words: str
@@ -181,6 +205,7 @@ def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
         scores=SCORES,
         dial=0.25,
         router="0123456789ab",
+        needed=0.95,
         passed_on=passed_on,
     )
     assert words in routed.sentence

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 np = pytest.importorskip("numpy")
 
 from podium.routing import LearnedRouter  # noqa: E402
-from podium.routing.arrays import packed  # noqa: E402
+from podium.routing.arrays import Array, packed  # noqa: E402
+from podium.routing.dial import MARKS, Dial  # noqa: E402
+from podium.routing.encoders import HashedEncoder  # noqa: E402
 from support.routing import PLAYS, SUMS, pool_of, small_router  # noqa: E402
 
 POOL = pool_of("cheap", "dear")
@@ -38,6 +41,39 @@ def test_a_decision_says_what_is_expected_of_each_and_how_sure_it_is() -> None:
     easy, hard = (router.decide(question, POOL, 0.0) for question in (SUMS[0], PLAYS[0]))
     assert easy.scores == pytest.approx({"cheap": 0.9, "dear": 0.95}, abs=0.02)
     assert hard.confidence < 0.5 < easy.confidence
+
+
+def test_the_dial_chooses_among_those_whose_own_chance_is_high_enough() -> None:
+    """At a quarter of the dial the router would have `cheap` tell who wrote a play, with little
+    chance to be right; where it has to be sure, `dear` is."""
+    router = replace(small_router(), dial=Dial((1.0,) * len(MARKS)))
+    free = router.decide(PLAYS[0], POOL, 0.25)
+    assert (free.worker, free.confidence < 0.5) == ("cheap", True)
+    sure = router.decide(PLAYS[0], POOL, 0.25, 0.5)
+    assert (sure.worker, sure.confidence >= 0.5) == ("dear", True)
+    assert sure.scores == free.scores
+    assert router.decide(SUMS[0], POOL, 0.25, 0.5).worker == "cheap"
+    assert router.decide(PLAYS[0], POOL, 0.0, 0.5).worker == "cheap"
+
+
+def test_where_nobody_is_trusted_the_decision_is_who_comes_nearest() -> None:
+    decision = small_router().decide(PLAYS[0], POOL, 0.05, 0.99)
+    assert decision.worker == "dear"
+    assert 0.5 < decision.confidence < 0.99
+
+
+def test_a_decision_reads_the_question_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    router, read = small_router(), []
+    encode = HashedEncoder.encode
+
+    def counted(encoder: HashedEncoder, questions: Sequence[str]) -> Array:
+        read.append(tuple(questions))
+        return encode(encoder, questions)
+
+    monkeypatch.setattr(HashedEncoder, "encode", counted)
+    for confidence in (0.0, 0.5, 1.0):
+        router.decide(PLAYS[0], POOL, 0.5, confidence)
+    assert read == [(PLAYS[0],)] * 3
 
 
 def test_the_order_of_the_pool_does_not_matter() -> None:

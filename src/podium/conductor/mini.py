@@ -9,7 +9,7 @@ it came to is `podium.train`. What it decided stands on the round.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Protocol
@@ -53,23 +53,19 @@ class Router(Protocol):
         """How the pool differs from the one that it was trained with, a phrase each."""
         ...
 
-    def decide(self, question: str, pool: Pool, dial: float) -> Decision:
-        """Choose one of the workers of that pool, all of which it knows."""
-        ...
-
-    @property
-    def certainty(self) -> Callable[[float], float]:
-        """What is expected of a worker as the chance that it is right."""
+    def decide(self, question: str, pool: Pool, dial: float, confidence: float) -> Decision:
+        """Choose one of the workers of that pool, all of which it knows: above a dial of 0 one
+        that it is at least so sure of, or else the one that it is most sure of."""
         ...
 
 
 class Mini:
-    """The router that serves the mini tier. Where it is less than `confidence` sure that any worker
-    would be right, the conductor plans; at a dial of 0, which is for the cheapest, it never does.
-    So a higher dial never means less. `dial` is used where a question comes with none. With a pool
-    that changed since training it is refused, or it chooses among the workers that both have, if
-    it is `narrow`. `warnings` go to every run that it begins. `named` is the router's fingerprint,
-    by which runs name it.
+    """The router that serves the mini tier. It chooses among workers that it is at least
+    `confidence` sure of, each for itself, and where there is none, the conductor plans; at a dial
+    of 0, which is for the cheapest, neither holds. So a higher dial never means less. `dial` is
+    used where a question comes with none. With a pool that changed since training it is refused, or
+    it chooses among the workers that both have, if it is `narrow`. `warnings` go to every run that
+    it begins. `named` is the router's fingerprint, by which runs name it.
 
     Decisions are made in one thread: they are short, and on the event loop every other run would
     wait for them.
@@ -137,7 +133,7 @@ class Mini:
         """Whom of that pool to ask, and whether that is sure enough to go by."""
         dial = self.dial if dial is None else dial
         decision = await asyncio.get_running_loop().run_in_executor(
-            self._thread, self.router.decide, question, pool, dial
+            self._thread, self.router.decide, question, pool, dial, self.confidence
         )
         return Routed(
             worker=decision.worker,
@@ -145,12 +141,9 @@ class Mini:
             scores=dict(decision.scores),
             dial=dial,
             router=self.named,
-            passed_on=dial > 0 and self._chance(decision) < self.confidence,
+            needed=self.confidence if dial > 0 else 0.0,
+            passed_on=dial > 0 and decision.confidence < self.confidence,
         )
-
-    def _chance(self, decision: Decision) -> float:
-        """The chance that the best of the workers would be right, whomever the dial prefers."""
-        return self.router.certainty(max(decision.scores.values()))
 
 
 class MiniConductor:

@@ -34,8 +34,9 @@ class MiniTable(Table):
     )
     confidence: Share = Field(
         default=0.5,
-        description="with `router`: where it is less sure than this that any worker would be "
-        "right, the question goes to the conductor, as those for `podium-ultra` do; 0: none does",
+        description="with `router`: it chooses among the workers that it is at least this sure "
+        "would be right, and where there is none, the question goes to the conductor, as those for "
+        "`podium-ultra` do; 0: none does. At a dial of 0 it is not looked at",
     )
     dial: Share = Field(
         default=0.5,

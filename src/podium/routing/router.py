@@ -108,17 +108,27 @@ class LearnedRouter:
         with writing(path.parent, 0):
             write_whole(path, json.dumps(self.document()) + "\n")
 
-    def decide(self, question: str, pool: Pool, dial: float = 1.0) -> Decision:
+    def decide(
+        self, question: str, pool: Pool, dial: float = 1.0, confidence: float = 0.0
+    ) -> Decision:
         """The worker of the pool that is to answer, of those that the router knows.
 
-        With `dial` 0 the cheapest, with 1 the one of which the most is expected.
+        With `dial` 0 the cheapest whatever its chance; above, of those whose chance to be right is
+        at least the `confidence`, with 1 the one of which the most is expected. Where nobody's is,
+        it is who has the best chance, and the decision says how small that is.
         """
         places = self._places(pool)
         expected = self.expected(self.encoder.encode([question]))[0]
-        chosen = self.dial.choose(expected, self.costs, dial, places)
+        chances = {place: self.certainty(float(expected[place])) for place in places}
+        trusted = [place for place in places if chances[place] >= confidence]
+        if dial == 0:
+            trusted = places
+        elif not trusted:
+            trusted = [max(places, key=chances.__getitem__)]
+        chosen = self.dial.choose(expected, self.costs, dial, trusted)
         return Decision(
             self.workers[chosen].name,
-            self.certainty(float(expected[chosen])),
+            chances[chosen],
             MappingProxyType(
                 {self.workers[place].name: float(expected[place]) for place in places}
             ),
