@@ -11,7 +11,7 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
 
-from podium.routing.embedding import MODEL, Embedder  # noqa: E402
+from podium.routing.embedding import MODEL, QUICK, Embedder  # noqa: E402
 
 TEXTS = [
     "What is six times seven?",
@@ -73,6 +73,11 @@ def test_of_a_long_text_only_so_many_tokens_are_read(minilm: Embedder) -> None:
     ids = brief.ids("one two three four five six seven eight nine ten")
     assert ids == [*minilm.ids("one two three four five six seven eight nine ten")[:7], ids[-1]]
     assert len(minilm.ids("word " * 10_000)) == 256
+
+
+def test_the_page_says_how_much_routers_read_of_a_long_question() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "routing.md").read_text("utf-8")
+    assert f"reads the first {QUICK} tokens" in " ".join(page.split())
 
 
 def test_an_embedder_that_was_written_down_reads_as_much(minilm: Embedder) -> None:

@@ -35,7 +35,7 @@ MODEL: Final = "all-minilm-l6-v2"
 MOST_TOKENS: Final = 256
 """As many as the model was trained to read of one text."""
 
-QUICK: Final = 64
+QUICK: Final = 32
 """As many as routers read, so that a decision takes milliseconds however long a question is."""
 
 VOCABULARY: Final = "vocabulary.txt"
