@@ -12,7 +12,7 @@ from typing import Any
 
 from podium.plan import workflow_document
 from podium.run import Check, Round, Run, StepRecord, total_cost, total_usage
-from podium.store import RunSummary
+from podium.store import Feedback, RunSummary
 from podium.usage import Usage
 from podium.workflow import Access
 
@@ -42,6 +42,12 @@ def run_document(run: Run) -> dict[str, Any]:
         "blocked_by": run.blocked_by,
         "checks": [check_document(check) for check in run.all_checks],
     }
+
+
+def feedback_document(given: Feedback) -> dict[str, Any]:
+    """What was thought, but for the task that a grader had: its answers are not for everyone."""
+    told = {name: value for name, value in asdict(given).items() if name != "task"}
+    return {"object": "feedback", **told, "answer": given.answer}
 
 
 def check_document(check: Check) -> dict[str, Any]:

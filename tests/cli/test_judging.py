@@ -52,6 +52,20 @@ def test_a_word_on_the_run_of_a_key_is_on_record(podium: Podium, asked: str) -> 
     ]
 
 
+def test_the_answer_that_would_have_been_right_is_shown_with_the_run(
+    podium: Podium, asked: str
+) -> None:
+    assert "feedback" not in podium("runs", "show", asked).out
+    assert podium("runs", "show", asked, "--json").json["feedback"] is None
+    said = "0: Off by one.; right would be: 43"
+    given = podium("runs", "feedback", asked, "0", "--comment", "Off by one.", "--answer", "43")
+    assert given.out == f"{asked}: {said}\n"
+    assert f"\nfeedback: {said}\n" in podium("runs", "show", asked).out
+    told = podium("runs", "feedback", asked, "--json").json
+    assert (told["score"], told["answer"], "task" in told) == (0, "43", False)
+    assert podium("runs", "show", asked, "--json").json["feedback"] == told
+
+
 def test_no_more_is_kept_of_a_persons_words_than_by_the_api(podium: Podium, asked: str) -> None:
     long = podium("runs", "feedback", asked, "0", "--answer", "x" * 2001)
     assert (long.code, "--answer has 2,001 characters; 2,000" in long.complaint) == (2, True)

@@ -143,6 +143,7 @@ async def test_a_file_of_the_first_schema_that_can_only_be_read_is_read_as_it_is
         with pytest.raises(StoreError, match="made by an older Podium .* make it writable"):
             await store.list(unknown)
     assert (await store.load("last")).answer == "Scattering."
+    assert await store.feedback.of(summary.id) is None
     await store.close()
     assert dump(old) == before
 

@@ -20,8 +20,10 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.pool import connected
 from podium.cli.settings import Choice, settings_for
 from podium.cli.text import counted
+from podium.cli.wording import thought
 from podium.config import Settings, WorkerSettings
 from podium.config.problems import nearest
+from podium.document import feedback_document
 from podium.errors import UsageError
 from podium.providers import Http
 from podium.run import Run, timestamp
@@ -117,13 +119,11 @@ def feedback(
 
     found, given = with_store(config, judged)
     if json:
-        say_json(None if given is None else asdict(given))
+        say_json(None if given is None else feedback_document(given))
     elif given is None:
         say(f"{found}: withdrawn" if withdraw else f"{found}: nobody has said")
     else:
-        by = f" by {given.grader}" if given.grader else ""
-        said = f": {given.comment}" if given.comment else ""
-        say(f"{found}: {given.score:g}{by}{said}")
+        say(f"{found}: {thought(given)}")
 
 
 async def _enter_anothers(act: Act, run: Run, store: RunStore) -> None:

@@ -26,12 +26,20 @@ from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, conductor_of, settings_for
 from podium.cli.showing import deliver, onlooker
-from podium.cli.text import local_time, money, seconds, shortened, tokens
-from podium.cli.wording import CUT_OFF
-from podium.document import run_document, summary_document
+from podium.cli.text import local_time, money, one_line, seconds, shortened, tokens
+from podium.cli.wording import CUT_OFF, thought
+from podium.document import feedback_document, run_document, summary_document
 from podium.errors import StoreError, UnreadableRun, UsageError
 from podium.run import Run, RunStatus, Tier
-from podium.store import EVERY_RUN, RunFilter, RunStore, RunSummary, audit_in
+from podium.store import (
+    EVERY_RUN,
+    Feedback,
+    RunFilter,
+    RunStore,
+    RunSummary,
+    audit_in,
+    feedback_in,
+)
 from podium.store.audit import of_this_machine
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
@@ -129,18 +137,21 @@ def show(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Show a run: its plans, every step's reply, nested runs, and the answer."""
+    """Show a run: plans, every step's reply, nested runs, feedback, and the answer."""
     if json and prompts:
         raise UsageError("--json has no prompts; podium runs export writes all of a run as JSON")
-    run, is_performed = _read(config, lambda store: _loaded(store, run_id))
+    run, is_performed, given = _read(config, lambda store: _loaded(store, run_id))
     if json:
-        say_json(run_document(run))
+        feedback = None if given is None else feedback_document(given)
+        say_json({**run_document(run), "feedback": feedback})
         return
     cut_off = run.status == "running" and not is_performed
     for line in account(run, prompts=prompts, cut_off=cut_off):
         say(line)
     if cut_off:
         say(f"its process is gone; the next server goes on with it, or {_resuming(run.id, config)}")
+    if given is not None:
+        say(f"feedback: {one_line(thought(given))}")
     if run.answer is not None:
         say(f"\n{run.answer}")
 
@@ -315,10 +326,11 @@ async def _listed(
     return found, {run_id for run_id in going_on if await store.is_performed(run_id)}
 
 
-async def _loaded(store: RunStore, run_id: str) -> tuple[Run, bool]:
-    """The run, and whether a process is at work on it."""
+async def _loaded(store: RunStore, run_id: str) -> tuple[Run, bool, Feedback | None]:
+    """The run, whether a process is at work on it, and what was thought of its answer."""
     run = await store.load(run_id)
-    return run, run.status == "running" and await store.is_performed(run.id)
+    is_performed = run.status == "running" and await store.is_performed(run.id)
+    return run, is_performed, await feedback_in(store).of(run.id)
 
 
 def _resuming(run_id: str, config: Path | None) -> str:

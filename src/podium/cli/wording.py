@@ -6,6 +6,7 @@ from typing import Final
 
 from podium.cli.text import counted, money, reads, seconds, tokens_of
 from podium.run import Check, Round, Run, StepRecord, total_usage
+from podium.store import Feedback
 from podium.workflow import Step
 
 
@@ -66,3 +67,11 @@ def total(run: Run, *, cut_off: bool = False) -> str:
     parts = (counted(len([*run.calls]), "call"), used, money(run.cost_usd))
     status = CUT_OFF if cut_off else run.status
     return f"{status}: {', '.join(parts)}, {seconds(run.spent.seconds)}, {run.id}"
+
+
+def thought(given: Feedback) -> str:
+    """What was thought of an answer, by whom where it was a grader, and what would be right."""
+    by = f" by {given.grader}" if given.grader else ""
+    said = f": {given.comment}" if given.comment else ""
+    right = f"; right would be: {given.answer}" if given.answer else ""
+    return f"{given.score:g}{by}{said}{right}"

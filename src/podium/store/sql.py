@@ -128,7 +128,7 @@ class SqlRunStore:
                 version = await connection.run_sync(
                     migrate, migrations, place.name, read_only=place.read_only
                 )
-                store._up_to_date = version == len(migrations)
+                store._up_to_date = store.feedback.is_up_to_date = version == len(migrations)
                 await store._set_clock(connection)
         except BaseException:
             await store.close()

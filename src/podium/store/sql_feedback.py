@@ -17,10 +17,12 @@ from podium.store.upsert import inserting
 
 
 class SqlFeedbackStore:
-    """Keeps judgements in SQLite or Postgres."""
+    """Keeps judgements in SQLite or Postgres. `is_up_to_date` is False over a database of an older
+    Podium that can only be read: it may have no place for judgements, and none is found there."""
 
     def __init__(self, transaction: Transaction) -> None:
         self._transaction = transaction
+        self.is_up_to_date = True
 
     async def give(self, feedback: Feedback) -> None:
         """Write a judgement in place of an earlier one, unless that is a person's and this is a
@@ -42,6 +44,8 @@ class SqlFeedbackStore:
 
     async def of(self, run_id: str) -> Feedback | None:
         """What was thought of that run, if anybody said."""
+        if not self.is_up_to_date:
+            return None
         query = select(FEEDBACK).where(FEEDBACK.c.run_id == plain(run_id))
         async with self._transaction() as connection:
             row = (await connection.execute(query)).mappings().first()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -13,7 +12,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
-from podium.document import summary_document
+from podium.document import feedback_document, summary_document
 from podium.run import Run, RunStatus, Tier, timestamp
 from podium.server.access import Visitor
 from podium.server.answers.answer import failure_of, retold
@@ -95,7 +94,7 @@ async def run(run_id: str, service: Serving, visitor: Admitted) -> Response:
     document = {
         **run_details(found, is_performed=await service.archive.is_performed(found)),
         "owner_name": names.get(found.owner),
-        "feedback": None if given is None else _feedback_document(given),
+        "feedback": None if given is None else feedback_document(given),
     }
     return Response(written(document), media_type="application/json")
 
@@ -140,7 +139,7 @@ async def feedback(
     )
     await _enter_anothers("feedback given", run, service, visitor)
     await service.keeper.give_feedback(given)
-    return _feedback_document(given)
+    return feedback_document(given)
 
 
 @router.get("/{run_id}/feedback")
@@ -150,7 +149,7 @@ async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> di
     given = await service.keeper.feedback_of(run.id)
     if given is None:
         raise Refusal("not_found", f"nobody has said what they think of {run.id}")
-    return _feedback_document(given)
+    return feedback_document(given)
 
 
 @router.delete("/{run_id}/feedback", status_code=204)
@@ -192,12 +191,6 @@ async def delete_response(id: str, service: Serving, visitor: Admitted) -> dict[
     run_id = run_of(id, "response_id")
     await _forget(run_id, service, visitor)
     return {"id": response_id(run_id), "object": "response", "deleted": True}
-
-
-def _feedback_document(given: Feedback) -> dict[str, Any]:
-    """What was thought, but for the task that a grader had: its answers are not for everyone."""
-    told = {name: value for name, value in asdict(given).items() if name != "task"}
-    return {"object": "feedback", **told, "answer": given.answer}
 
 
 async def seen(run_id: str, service: Service, visitor: Visitor) -> Run:
