@@ -12,6 +12,7 @@ from support.routing import PLAYS, SUMS, small_router  # noqa: E402
 QUESTIONS = (*SUMS, *PLAYS)
 SHARES = np.array([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4, dtype=np.float32)
 OUTCOMES = Outcomes(QUESTIONS, ("cheap", "dear"), SHARES)
+COSTS = np.array([[0.1, 1.0]] * 4 + [[0.3, 3.0]] * 4)
 FOLDS = ((0, 2, 4, 6), (1, 3, 5, 7))
 
 
@@ -53,6 +54,20 @@ def test_of_more_than_two_workers_there_is_no_gap_and_without_costs_no_dial() ->
 
 def test_what_two_workers_cost_is_counted_in_calls_of_the_stronger_where_nobody_knows() -> None:
     assert costs_of(OUTCOMES) == (0.0, 1.0)
-    known = Outcomes(QUESTIONS, ("cheap", "dear"), SHARES, costs=(0.1, 0.3))
-    assert costs_of(known) == (0.1, 0.3)
-    assert known.of([0, 1]).costs == (0.1, 0.3)
+    known = Outcomes(QUESTIONS, ("cheap", "dear"), SHARES, costs=COSTS)
+    assert costs_of(known) == pytest.approx((0.2, 2.0))
+
+
+def test_a_position_costs_what_the_questions_cost_that_went_there() -> None:
+    outcomes = Outcomes(QUESTIONS, ("cheap", "dear"), SHARES, costs=COSTS)
+    router = HeadRouter(small_router())
+    found = curves(outcomes, {"router": [held_out(router, outcomes, fold) for fold in FOLDS]})
+    assert found is not None
+    # The sums go to the cheap worker and the plays to the dear one, which are dear with both.
+    assert found.dial[5].cost == pytest.approx((0.1 + 3.0) / 2)
+    assert found.dial[5].line == pytest.approx(0.5 + 0.5 * (1.55 - 0.2) / (2.0 - 0.2))
+
+
+def test_a_router_learns_from_what_the_questions_cost_that_it_learns_from() -> None:
+    outcomes = Outcomes(QUESTIONS, ("cheap", "dear"), SHARES, costs=COSTS)
+    assert costs_of(outcomes.of([0, 1])) == pytest.approx((0.1, 1.0))

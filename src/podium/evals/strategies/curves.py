@@ -146,8 +146,11 @@ def _recovery(outcomes: Outcomes, folds: Sequence[HeldOut]) -> Recovery:
 
 
 def _dial(outcomes: Outcomes, folds: Sequence[HeldOut]) -> tuple[Position, ...]:
-    costs = np.array(costs_of(outcomes))
-    if not folds or costs.min() == costs.max():
+    means = np.array(costs_of(outcomes))
+    costs = np.tile(means, (len(outcomes.questions), 1))
+    if outcomes.costs is not None:
+        costs = outcomes.costs
+    if not folds or means.min() == means.max():
         return ()
     chosen = np.zeros((len(outcomes.questions), len(POSITIONS)), dtype=np.int64)
     for fold in folds:
@@ -160,12 +163,12 @@ def _dial(outcomes: Outcomes, folds: Sequence[HeldOut]) -> tuple[Position, ...]:
 
 
 def _position(dial: float, shares: Array, costs: Array, chosen: NDArray[np.int64]) -> Position:
-    rewards = shares[np.arange(len(shares)), chosen]
-    overall = shares.mean(axis=0)
-    cheapest, best = int(costs.argmin()), int(overall.argmax())
-    cost = float(costs[chosen].mean())
-    dearer = costs[best] - costs[cheapest]
-    way = float((cost - costs[cheapest]) / dearer) if dearer else 1.0
+    everyone = np.arange(len(shares))
+    rewards, cost = shares[everyone, chosen], float(costs[everyone, chosen].mean())
+    means, overall = costs.mean(axis=0), shares.mean(axis=0)
+    cheapest, best = int(means.argmin()), int(overall.argmax())
+    dearer = means[best] - means[cheapest]
+    way = float((cost - means[cheapest]) / dearer) if dearer else 1.0
     line = (1 - way) * shares[:, cheapest] + way * shares[:, best]
     above = _mean(rewards - line)
     return Position(dial, cost, float(rewards.mean()), float(line.mean()), above)

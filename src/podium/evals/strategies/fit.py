@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from podium.config.problems import nearest
@@ -45,6 +46,7 @@ from podium.tasks.suites import ETUDES, loaded_suite
 if TYPE_CHECKING:  # needs numpy, which only those have who fit
     from podium.evals.strategies.routers import MakeEncoder, MasRouter, Outcomes
     from podium.evals.strategies.routers.masrouter import Drawn
+    from podium.routing.arrays import Array
 
 TRAINING_SPLITS: Final = ("train", "val", "auxiliary_train")
 """What the split is called that may be learned from, the first that there is."""
@@ -210,18 +212,23 @@ async def tried_alone(
         workers,
         np.array(shares, dtype=np.float32),
         tuple(tuple(replies[row.strategy, task.id] for row in rows) for task in tasks),
-        _costs(rows),
+        _costs(rows, [task.id for task in tasks]),
     )
     return Alone(rows, outcomes)
 
 
-def _costs(rows: Sequence[Row]) -> tuple[float, ...] | None:
-    """What a question cost with each worker; None where that is not known of every sample."""
-    paid = [[sample.cost_usd for sample in row.samples] for row in rows]
-    known = [[cost for cost in costs if cost is not None] for costs in paid]
-    if any(len(one) < len(all_) or not all_ for one, all_ in zip(known, paid, strict=True)):
-        return None
-    return tuple(sum(costs) / len(costs) for costs in known)
+def _costs(rows: Sequence[Row], tasks: Sequence[str]) -> Array | None:
+    """What each task cost with each worker, on the average over repeats; None where that is not
+    known of every sample."""
+    import numpy as np
+
+    paid = {(place, task): list[float]() for place in range(len(rows)) for task in tasks}
+    for place, row in enumerate(rows):
+        for sample in row.samples:
+            if sample.cost_usd is None:
+                return None
+            paid[place, sample.task].append(sample.cost_usd)
+    return np.array([[fmean(paid[place, task]) for place in range(len(rows))] for task in tasks])
 
 
 async def _tried(

@@ -23,14 +23,14 @@ from podium.routing.arrays import Array
 class Outcomes:
     """How often each worker was right on each question: a row for each question, a column for
     each worker, shares from 0 to 1. `replies` are what each worker said to each question, where
-    a router reads that; `costs` what a question cost with each worker on the average, where that is
-    known of all of them."""
+    a router reads that; `costs` what each question cost with each worker, where that is known of
+    all of them."""
 
     questions: tuple[str, ...]
     workers: tuple[str, ...]
     shares: Array
     replies: tuple[tuple[str, ...], ...] | None = None
-    costs: tuple[float, ...] | None = None
+    costs: Array | None = None
 
     def __post_init__(self) -> None:
         if not self.questions or not self.workers:
@@ -46,7 +46,7 @@ class Outcomes:
             self.workers,
             self.shares[list(rows)],
             None if self.replies is None else tuple(self.replies[row] for row in rows),
-            self.costs,
+            None if self.costs is None else self.costs[list(rows)],
         )
 
     @property

@@ -56,9 +56,9 @@ class HeadRouter:
 
 
 def costs_of(outcomes: Outcomes) -> tuple[float, ...]:
-    """What a question costs with each worker, or what stands for that."""
+    """What a question costs with each worker on the average, or what stands for that."""
     if outcomes.costs is not None:
-        return outcomes.costs
+        return tuple(map(float, outcomes.costs.mean(axis=0)))
     if len(outcomes.workers) != 2:
         return (0.0,) * len(outcomes.workers)
     return tuple(float(place == outcomes.best) for place in range(2))
