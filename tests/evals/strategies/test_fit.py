@@ -11,10 +11,17 @@ from podium.errors import AuthenticationFailed, UsageError
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
 from podium.evals.sample import Sample
-from podium.evals.strategies.fit import fit, training_cases, training_suite, utility
+from podium.evals.strategies.fit import (
+    fit,
+    training_cases,
+    training_suite,
+    tried_alone,
+    utility,
+)
 from podium.evals.strategies.learned import LEARNED, write_learned
 from podium.providers.scripted import ScriptedWorker
 from podium.request import Reply, Request
+from podium.usage import Price, Usage
 from support.recorded import write_livecodebench
 
 pytest.importorskip("numpy")
@@ -74,6 +81,23 @@ async def test_repeats_are_how_often_each_worker_is_asked() -> None:
     assert worker.calls == 4
     (share,) = learned.model.scores(["anything"])[0]  # type: ignore[union-attr]
     assert share == 0.25
+
+
+async def test_what_each_question_costs_with_each_worker_is_kept_where_all_is_known() -> None:
+    def reply(request: Request) -> Reply:
+        return Reply("a sum", Usage(0, 1_000_000 if "1" in request.text else 2_000_000))
+
+    workers = [
+        ScriptedWorker(name, reply, price=Price(input=1.0, output=dollars))
+        for name, dollars in (("ann", 1.0), ("ben", 10.0))
+    ]
+    cases = [case_of(question, "a sum", workers) for question in ("Add 1", "Add 2")]
+    alone = await tried_alone(ensemble_of(workers), cases, seed=0, concurrency=1, repeats=2)
+    assert alone.outcomes.costs is not None
+    assert alone.outcomes.costs.tolist() == [[1.0, 10.0], [2.0, 20.0]]
+    unpriced = [*workers, ScriptedWorker("cy", "a sum")]
+    alone = await tried_alone(ensemble_of(unpriced), cases, seed=0, concurrency=1)
+    assert alone.outcomes.costs is None
 
 
 async def test_a_cascade_learns_from_what_became_of_its_plans() -> None:
