@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from podium.assembly import lacking_router, mini_of
+from podium.assembly import mini_of
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
-from podium.errors import ConfigError
 from podium.etudes import Etudes, everyday
 from podium.etudes.pools import GENERALIST
 from podium.etudes.shapes import USUAL, EtudeShape
@@ -36,9 +35,7 @@ def main() -> None:
 async def _lines() -> list[str]:
     settings = load(EMBEDDED_POOL)
     mini = mini_of(settings)
-    if mini is None:
-        assert settings.mini is not None, "the embedded pool has a router"
-        raise ConfigError(lacking_router(settings.mini))
+    assert mini is not None, "the embedded pool has a router"
     lines = []
     for kind, questions in _questions().items():
         right = passed_on = 0

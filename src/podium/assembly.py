@@ -37,7 +37,7 @@ class Assembly:
     """What settings amount to. `planner` is the worker that only plans, and `reader` who reads
     transcripts for the conductor, where there is one. `guardrails` look at every run. `mini` makes
     the learned router that serves the mini tier, where there is one: when it is first needed, for
-    it takes a while to load."""
+    it takes a while to load. Where it was left out, `lacking` says what it needs."""
 
     workers: tuple[Worker, ...]
     pool: Pool
@@ -46,6 +46,7 @@ class Assembly:
     guardrails: tuple[Guardrail, ...] = ()
     reader: HiddenReader | None = None
     mini: Callable[[], Mini | None] = lambda: None
+    lacking: Callable[[], str] = lambda: ""
 
     def leading(self, tier: Tier) -> Conductor:
         """Who leads the runs of that tier."""
@@ -101,20 +102,21 @@ def assemble(settings: Settings, environment: Mapping[str, str], http: Http) -> 
         tuple(map(guardrail_of, settings.guardrails)),
         reader,
         cache(partial(mini_of, settings)),
+        partial(lacking_router, settings.mini),
     )
 
 
 def mini_of(settings: Settings) -> Mini | None:
     """The learned router that the settings name, held against the pool that it is to choose from:
-    one that was trained with others is refused, or kept to those that both have. One that Podium
-    ships is left out on a machine that lacks what it needs; `lacking_router` says what that is."""
+    one that was trained with others is refused, or kept to those that both have. One that nobody
+    named is left out on a machine that lacks what it needs; `lacking_router` says what that is."""
     wanted = settings.mini
     if wanted is None:
         return None
     try:
         router = _router(wanted)
     except ConfigError:
-        if wanted.shipped:
+        if wanted.optional:
             return None
         raise
     narrow = wanted.pool_changed == "narrow"
@@ -127,8 +129,10 @@ def mini_of(settings: Settings) -> Mini | None:
     )
 
 
-def lacking_router(wanted: MiniSettings) -> str:
-    """Why the router cannot be loaded; empty where it can."""
+def lacking_router(wanted: MiniSettings | None) -> str:
+    """Why the router cannot be loaded; empty where it can, or where none is wanted."""
+    if wanted is None:
+        return ""
     try:
         _router(wanted)
     except ConfigError as error:

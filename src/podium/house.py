@@ -201,9 +201,12 @@ class House:
         if options.tier == "ultra":
             raise UsageError("a dial is for the tiers that route, mini and podium; drop it")
         if self.assembly.mini() is None:
+            lacking = self.assembly.lacking()
             raise UsageError(
-                "a dial needs a learned router, and this pool has none; drop it, or name a router "
-                "with router in the configuration's [mini]"
+                f"a dial needs a learned router, and this pool's cannot be used here: {lacking}"
+                if lacking
+                else "a dial needs a learned router, and this pool has none; drop it, or name a "
+                "router with router in the configuration's [mini]"
             )
         leading = self.assembly.leading(options.tier)
         if isinstance(leading, ByQuestion) and leading.always_conducts:

@@ -40,6 +40,7 @@ async def current_settings(
     for path in files:
         tables = tables.overlaid(read(path))
         planner = tables.planner or planner
+    router_named = tables.mini.router is not None and pool != EMBEDDED_POOL
     sources = [str(path) for path in files]
     warnings: tuple[str, ...] = ()
     if not tables.worker:
@@ -52,4 +53,7 @@ async def current_settings(
             sources.append("the embedded pool")
         warnings = found.warnings
     settings = resolve(tables, " with ".join(sources), planner=planner, today=today)
-    return replace(settings, warnings=(*settings.warnings, *warnings))
+    mini = settings.mini
+    if mini is not None and not router_named:
+        mini = replace(mini, optional=True)
+    return replace(settings, mini=mini, warnings=(*settings.warnings, *warnings))

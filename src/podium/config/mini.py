@@ -61,13 +61,15 @@ class MiniTable(Table):
 class MiniSettings:
     """The router that serves the mini tier, as its table describes it. `trained_for` is the pool
     that it has to fit, where that is not the whole pool in force: some workers of it were left
-    out on purpose."""
+    out on purpose. It is `optional` where nobody named it, but the embedded pool came with it: a
+    machine that lacks what it needs goes without."""
 
     router: str
     confidence: float = 0.5
     dial: float = 0.5
     pool_changed: PoolChanged = "refuse"
     trained_for: Pool | None = None
+    optional: bool = False
 
     @property
     def shipped(self) -> str:
