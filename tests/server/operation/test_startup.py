@@ -266,9 +266,9 @@ async def test_a_router_has_decided_before_the_first_question(
     asked: list[str] = []
     decide = LearnedRouter.decide
 
-    def noted(self: LearnedRouter, question: str, pool: Pool, dial: float) -> Decision:
+    def noted(self: LearnedRouter, question: str, pool: Pool, *more: float) -> Decision:
         asked.append(question)
-        return decide(self, question, pool, dial)
+        return decide(self, question, pool, *more)
 
     monkeypatch.setattr(LearnedRouter, "decide", noted)
     (routed / "podium.toml").write_text(ROUTED, "utf-8")
