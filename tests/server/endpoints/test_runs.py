@@ -401,15 +401,35 @@ async def test_what_is_thought_of_an_answer_is_kept_with_the_run(tmp_path: Path)
             assert given.status_code == 200
         kept = (await served.client.get(path)).json()
         assert (kept["score"], kept["comment"]) == (1, "Hm.")
-        for wrong, field in (
-            ({"score": 2}, "score"),
-            ({"score": 1, "stars": 5}, "stars"),
-            ({}, "score"),
+        for wrong, field, told in (
+            ({"score": 2}, "score", "score: expected a number from 0 to 1, got 2"),
+            ({"score": True}, "score", "score: expected a number from 0 to 1, got true"),
+            ({"score": "1"}, "score", "score: expected a number from 0 to 1, got the text '1'"),
+            ({"score": 1, "stars": 5}, "stars", "unknown field stars"),
+            ({"score": 1, "answer": "x" * 2001}, "answer", "a text of 0 to 2000 characters"),
+            ({}, "score", "score is required, and it is missing"),
         ):
             refused = await served.client.post(path, json=wrong)
             assert (refused.status_code, refused.json()["field"]) == (400, field)
+            assert told in refused.json()["message"]
         nowhere = await served.client.post("/v1/runs/run_none/feedback", json={"score": 1})
         assert nowhere.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Content-Type": "application/x-www-form-urlencoded"}], ids=["none", "curl"]
+)
+async def test_what_is_thought_is_read_as_json_whatever_a_client_without_pages_calls_it(
+    headers: dict[str, str], tmp_path: Path
+) -> None:
+    async with with_runs(tmp_path) as served:
+        path = f"/v1/runs/{(await served.ask()).headers['x-podium-run']}/feedback"
+        given = await served.client.post(path, content=b'{"score": 1}', headers=headers)
+        broken = await served.client.post(path, content=b'{"score": ', headers=headers)
+    assert (given.status_code, given.json()["score"]) == (200, 1)
+    assert broken.status_code == 400
+    assert "the body is not JSON" in broken.json()["message"]
+    assert not broken.json()["field"]
 
 
 async def test_what_was_thought_stands_on_the_run_until_it_is_withdrawn(tmp_path: Path) -> None:

@@ -101,9 +101,8 @@ def word_refusals(
     @app.exception_handler(RequestValidationError)
     async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"][1:])
-        message = f"{field or 'the body'}: {first['msg']}"
-        return worded(request, Refusal("invalid", message, field=field or None))
+        field = ".".join(str(part) for part in first["loc"][1:])  # of the address: bodies are read
+        return worded(request, Refusal("invalid", f"{field}: {first['msg']}", field=field))
 
     @app.exception_handler(HTTPException)
     async def not_served(request: Request, error: HTTPException) -> Response:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from podium.server.access.keys import LONGEST_TOKEN
+from podium.store.feedback import LONGEST_ANSWER, LONGEST_COMMENT
+
 _TEXT: Final = {"type": "string"}
 _WORDS: Final = {"type": "string", "minLength": 1}
 _NAME: Final = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
@@ -174,6 +177,26 @@ PLAN: Final = _object(
     ["question"],
     {"question": {"type": "string", "minLength": 1}, "model": _MODEL, "podium": _WISHES},
 )
+
+JUDGEMENT: Final = _object(
+    ["score"],
+    {
+        "score": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "description": "from 0, useless, to 1, just right",
+        },
+        "comment": {"type": "string", "maxLength": LONGEST_COMMENT},
+        "answer": {
+            "type": "string",
+            "maxLength": LONGEST_ANSWER,
+            "description": "what would have been right, in short",
+        },
+    },
+)
+
+SIGN_IN: Final = _object(["key"], {"key": {**_WORDS, "maxLength": LONGEST_TOKEN}})
 
 ENDPOINTS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "/v1/chat/completions": (CHAT, "OpenAI's Chat Completions."),

@@ -9,19 +9,21 @@ from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from podium.document import feedback_document, summary_document
 from podium.run import Run, RunStatus, Tier, timestamp
 from podium.server.access import Visitor
 from podium.server.answers.answer import failure_of, retold
+from podium.server.dialects.fields import number, opened, text_of
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.dialects.responses.output import response_id
 from podium.server.dialects.responses.output import run_id as run_of
 from podium.server.endpoints.errors import Admitted, Serving
-from podium.server.endpoints.exchange import written
+from podium.server.endpoints.exchange import parsed, written
 from podium.server.endpoints.key_names import key_names
+from podium.server.endpoints.openapi import JUDGEMENT, body_of
 from podium.server.records.details import run_details
 from podium.server.refusal import Refusal
 from podium.server.service import Service
@@ -107,24 +109,16 @@ async def events(run_id: str, service: Serving, visitor: Admitted) -> StreamingR
     return StreamingResponse(_told(run_id, service, visitor), media_type="text/event-stream")
 
 
-class Judgement(BaseModel):
-    """What is thought of an answer."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    score: float = Field(ge=0, le=1, description="from 0, useless, to 1, just right")
-    comment: str = Field(default="", max_length=LONGEST_COMMENT)
-    answer: str = Field(
-        default="", max_length=LONGEST_ANSWER, description="what would have been right, in short"
-    )
-
-
-@router.post("/{run_id}/feedback")
+@router.post("/{run_id}/feedback", openapi_extra=body_of(JUDGEMENT))
 async def feedback(
-    run_id: str, judgement: Judgement, service: Serving, visitor: Admitted
+    run_id: str, request: Request, service: Serving, visitor: Admitted
 ) -> dict[str, Any]:
     """Say what you think of a run's answer. The latest word stands, and is kept with the run. A
     run that still goes on has no answer to think of yet."""
+    said = opened(parsed(await request.body())).only(("score", "comment", "answer"))
+    score = said.required("score", number(0, 1))
+    comment = said.optional("comment", text_of(most=LONGEST_COMMENT)) or ""
+    answer = said.optional("answer", text_of(most=LONGEST_ANSWER)) or ""
     run = await seen(run_id, service, visitor)
     if run.status in ("running", "waiting"):
         raise Refusal(
@@ -132,10 +126,10 @@ async def feedback(
         )
     given = Feedback(
         run_id=run.id,
-        score=judgement.score,
-        comment=judgement.comment,
+        score=score,
+        comment=comment,
         given_at=timestamp(),
-        task=corrected(run.question, judgement.answer),
+        task=corrected(run.question, answer),
     )
     await _enter_anothers("feedback given", run, service, visitor)
     await service.keeper.give_feedback(given)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -15,19 +14,13 @@ from podium.server.access import Visitor
 from podium.server.access.browsers import check_request
 from podium.server.access.keys import LONGEST_TOKEN
 from podium.server.access.sessions import SESSION_SECONDS
+from podium.server.dialects.fields import opened, text_of
 from podium.server.endpoints.errors import Serving, admitted
-from podium.server.endpoints.exchange import NOT_KEPT, SESSION_COOKIE, address_of
+from podium.server.endpoints.exchange import NOT_KEPT, SESSION_COOKIE, address_of, parsed
+from podium.server.endpoints.openapi import SIGN_IN, body_of
 from podium.server.refusal import Refusal
 
 router = APIRouter(prefix="/session", tags=["session"])
-
-
-class SignIn(BaseModel):
-    """A key, to be exchanged."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    key: str = Field(min_length=1, max_length=LONGEST_TOKEN)
 
 
 def asked_by_own_page(request: Request, service: Serving) -> None:
@@ -52,12 +45,15 @@ async def session(request: Request) -> JSONResponse:
     "",
     dependencies=[Depends(asked_by_own_page)],
     responses={401: {"description": "The key is not one of this server's."}},
+    openapi_extra=body_of(SIGN_IN),
 )
-async def sign_in(request: Request, shown: SignIn, service: Serving) -> Response:
+async def sign_in(request: Request, service: Serving) -> Response:
     """Exchange a key for a session of twelve hours, in a cookie. It may do what the key may, and
     ends with it."""
+    shown = opened(parsed(await request.body())).only(("key",))
+    key = shown.required("key", text_of(1, LONGEST_TOKEN))
     address = address_of(request.scope)
-    begun = await service.door.sign_in(shown.key.strip(), address)
+    begun = await service.door.sign_in(key.strip(), address)
     visitor = await service.door.admit(begun, address)
     if begun is not None:
         await service.audit.enter("signed in", replace(visitor, address=address))
