@@ -29,7 +29,10 @@ def test_a_person_says_what_they_think_and_withdraws_it(podium: Podium, asked: s
     again = podium("runs", "feedback", asked, "--withdraw")
     assert (again.code, "nobody has said" in again.complaint) == (2, True)
     assert podium("runs", "feedback", asked, "1", "--withdraw").code == 2
-    assert podium("runs", "feedback", asked, "2").code == 2
+    for score in ("2", "nan"):
+        refused = podium("runs", "feedback", asked, score)
+        assert refused.code == 2
+        assert f"expected a number from 0 to 1, got {score}" in refused.complaint
     assert podium("runs", "feedback", asked, "--answer", "43").code == 2
 
 

@@ -73,6 +73,7 @@ def test_a_dial_that_nobody_would_heed_is_refused(podium: Podium, pool: Path) ->
     pool.write_text(POOL[POOL.index("[conductor]") :], "utf-8")
     without = podium("ask", "--pool", pool, "--tier", "mini", "--dial", "0.5", PLAY)
     assert (too_far.code, ultra.code, without.code) == (2, 2, 2)
+    assert "expected a number from 0 to 1, got 1.5" in too_far.complaint
     assert "for the tiers that route" in ultra.complaint
     assert "needs a learned router" in without.complaint
 

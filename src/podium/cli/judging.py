@@ -64,7 +64,9 @@ def feedback(
     run_id: options.RunId,
     score: Annotated[
         float | None,
-        typer.Argument(metavar="SCORE", min=0, max=1, help="From 0, useless, to 1, just right."),
+        typer.Argument(
+            metavar="SCORE", callback=options.share, help="From 0, useless, to 1, just right."
+        ),
     ] = None,
     comment: Annotated[str, typer.Option(metavar="TEXT", help="Why, in your words.")] = "",
     answer: Annotated[

@@ -24,6 +24,13 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def share(value: float | None) -> float | None:
+    """Refuse what is not from 0 to 1; no number at all, `nan`, is neither more nor less."""
+    if value is not None and not 0 <= value <= 1:
+        raise typer.BadParameter(f"expected a number from 0 to 1, got {value:g}")
+    return value
+
+
 Question = Annotated[
     str, typer.Argument(metavar="QUESTION", help="What to answer; - reads it from standard input.")
 ]
@@ -73,8 +80,7 @@ Dial = Annotated[
     float | None,
     typer.Option(
         metavar="0..1",
-        min=0,
-        max=1,
+        callback=share,
         help="With a learned router: how much quality counts over cost, from 0 to 1.",
     ),
 ]
