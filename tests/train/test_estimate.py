@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.train.estimate import estimate
+from podium.train.estimate import calls_a_run, estimate
 from podium.train.pools import recipe_pool
 from podium.train.recipe import read_recipe
 from support.recipes import EVOLVE, LESSONS, POOL, RECIPES, make_recipe
@@ -80,6 +80,23 @@ def test_every_candidate_of_a_step_has_a_run_for_each_of_its_questions(tmp_path:
     assert taken.usd == pytest.approx(480 * 0.003)
     usual = make_recipe(tmp_path, EVOLVE, ASSUMED)
     assert estimate(usual, recipe_pool(usual)).candidates == 32
+
+
+@pytest.mark.parametrize(
+    ("overrides", "calls"),
+    [
+        (["evolve.turns=1"], 1),
+        (["evolve.turns=4"], 2),
+        (["evolve.turns=4", "evolve.roles=false"], 4),
+    ],
+)
+def test_a_run_has_no_more_calls_than_turns_and_all_where_nobody_ends_it(
+    overrides: list[str], calls: int, tmp_path: Path
+) -> None:
+    recipe = make_recipe(tmp_path, EVOLVE, [*ASSUMED, *overrides])
+    assert calls_a_run(recipe) == calls
+    taken = estimate(recipe, recipe_pool(recipe))
+    assert taken.worker_calls == taken.rollouts * calls
 
 
 def test_learning_by_example_calls_nobody(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from podium.train import pools, preflight, processes
 from podium.train.checkpoints import last_checkpoint
 from podium.train.curves import write_curves
 from podium.train.data import problems
-from podium.train.estimate import Estimate, estimate
+from podium.train.estimate import Estimate, calls_a_run, estimate
 from podium.train.misfits import Kind
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.router_recipe import read_router_recipe
@@ -367,7 +367,7 @@ def _rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
         ("questions", f"{taken.questions:,}"),
         ("rollouts", f"{taken.rollouts:,}"),
         ("measurements", f"{taken.measured:,} {plan}s"),
-        ("worker calls", f"{taken.worker_calls:,}, at {assumed.steps:g} a {plan}"),
+        ("worker calls", f"{taken.worker_calls:,}, at {calls_a_run(recipe):g} a {plan}"),
         ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
         ("worker output", f"{taken.worker_output_tokens:,} tokens, at {assumed.output_tokens:,}"),
         own,

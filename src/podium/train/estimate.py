@@ -64,6 +64,15 @@ def estimate(recipe: Recipe, pool: Pool | None = None) -> Estimate:
             return _of_evolve(recipe, evolve, pool)
 
 
+def calls_a_run(recipe: Recipe) -> float:
+    """How many calls to workers a run is taken to have: as the recipe assumes, but no more than it
+    may have turns, and all of those where nobody has the role to end it before."""
+    evolve = recipe.evolve
+    if evolve is None:
+        return recipe.estimate.steps
+    return min(recipe.estimate.steps, evolve.turns) if evolve.roles else evolve.turns
+
+
 def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
     questions = grpo.steps * grpo.questions // grpo.num_iterations
     rollouts, measured = questions * grpo.rollouts, _measured(recipe)
@@ -85,7 +94,7 @@ def _of_evolve(recipe: Recipe, evolve: EvolveTable, pool: Pool) -> Estimate:
     questions = evolve.steps * evolve.questions
     candidates = evolve.population or USUAL_POPULATION
     rollouts, measured = questions * candidates, _measured(recipe)
-    calls = round((rollouts + measured) * recipe.estimate.steps)
+    calls = round((rollouts + measured) * calls_a_run(recipe))
     return replace(
         _called(recipe, list(pool), calls),
         steps=evolve.steps,
