@@ -84,7 +84,12 @@ def test_runs_are_graded_by_a_file_of_tasks(podium: Podium, asked: str) -> None:
     assert podium("runs", "feedback", asked).out == f"{asked}: 1 by number\n"
     again = podium("runs", "grade", "tasks.jsonl")
     assert again.out.splitlines()[1] == "left out 1 run judged before"
-    assert "no run was graded" in again.complaint
+    assert "no run was graded; those that a grader has judged are graded anew with --again" in (
+        again.complaint
+    )
+    podium("runs", "feedback", asked, "1")
+    stands = podium("runs", "grade", "tasks.jsonl", "--again")
+    assert "no run was graded; see which there are" in stands.complaint
 
 
 def test_a_judge_of_the_pool_grades_by_a_rubric(

@@ -93,6 +93,20 @@ def test_an_evaluation_gives_a_router_what_each_worker_earned(
     }
 
 
+def test_an_evaluation_whose_answers_compare_with_nothing_says_where_tasks_are(
+    podium: Podium, make_pool: MakePool
+) -> None:
+    task = {"id": "one", "question": "How many?", "answer": "42", "grader": "number"}
+    Path("mine.jsonl").write_text(json.dumps(task), "utf-8")
+    podium(
+        *("eval", "run", "mine.jsonl", "--pool", make_pool({"guesser": "7"})),
+        *("--output", "measured", "--strategy", "single:guesser"),
+    )
+    ended = podium("train", "data", "--from-evaluation", "measured", "--tasks", "t.jsonl")
+    assert ended.code == 2
+    assert "samples of an evaluation do not hold what is right" in ended.complaint
+
+
 def test_a_person_who_knows_better_makes_a_task(podium: Podium, judged: str) -> None:
     podium("runs", "feedback", judged, "0", "--answer", "43")
     podium("train", "data", "--from-runs", "--tasks", "tasks.jsonl")

@@ -88,7 +88,7 @@ def test_the_recipe_that_ships_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[router]\nlogs = []", "router.logs"),
+        ("[router]\nlogs = []", "router.logs: expected a list of 1 or more, got a list of 0"),
         ("[router]\nlogs = ['a']\nencodr = 'hashed'", "encoder"),
         ("[router]\nlogs = ['a']\nparts = 2", "router.parts"),
         ("[router]\nlogs = ['a']\n[evolution]\ngenerations = -1", "evolution.generations"),

@@ -195,7 +195,9 @@ def _tell(graded: Graded, *, json: bool) -> None:
     if graded.problem:
         complain(f"of those that could not be graded, the last: {graded.problem}")
         raise typer.Exit(Exit.FAILED)
-    if not done:
+    if not done and graded.judged_by_graders:
+        complain("no run was graded; those that a grader has judged are graded anew with --again")
+    elif not done:
         complain("no run was graded; see which there are with: podium runs list")
 
 

@@ -104,7 +104,11 @@ def _nothing(kind: str, harvest: Harvest, left_out: Counter[str], sources: Sourc
     """Why there is nothing of that kind to write, and what to do."""
     reasons = [*_reasons(left_out), *_reasons(harvest.without[kind])]
     if reasons:
-        return f"nothing was written, for there are no {kind}: left out were {'; '.join(reasons)}"
+        hint = ""
+        if kind == "tasks" and sources.evaluations and not sources.runs:
+            hint = "; samples of an evaluation do not hold what is right: train on its own tasks"
+        left = "; ".join(reasons)
+        return f"nothing was written, for there are no {kind}: left out were {left}{hint}"
     if sources.evaluations:
         return f"nothing was written, for there are no {kind}: the evaluation has no samples yet"
     return (

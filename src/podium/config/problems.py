@@ -127,6 +127,8 @@ def _expected(details: ErrorDetails) -> str:
             return "a list"
         case "frozen_set_type":
             return "a list"
+        case "too_short":
+            return f"a list of {limits['min_length']} or more"
         case "greater_than":
             return f"more than {limits['gt']:g}"
         case "greater_than_equal":

@@ -112,11 +112,13 @@ class ByRubric:
 @dataclass(slots=True)
 class Graded:
     """How many answers were right and wrong, and how many runs were left out, by the reason.
-    `problem` is the last one that a grader had."""
+    `judged_by_graders` is how many of those could be graded again, and `problem` is the last one
+    that a grader had."""
 
     right: int = 0
     wrong: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
+    judged_by_graders: int = 0
     problem: str = ""
 
 
@@ -160,6 +162,7 @@ async def _examined(
             given = await feedback.of(summary.id)
             if given is not None and not (again and given.grader):
                 graded.left_out[JUDGED_BEFORE] += 1
+                graded.judged_by_graders += bool(given.grader)
                 continue
             try:
                 run = await store.load(summary.id)
