@@ -206,3 +206,12 @@ def test_traces_without_their_extra_are_told_with_how_to_get_it(
     monkeypatch.setattr(surroundings, "find_spec", lambda name: None)
     pool = make_pool(head="[server]\ntraces = true\n")
     assert "extra otel" in podium("doctor", "--pool", pool).out
+
+
+def test_what_the_mini_tier_lacks_is_told_with_the_command_as_it_is_called_here(
+    podium: Podium, make_pool: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODIUM_CALLED_AS", "./podium")
+    line = "mini tier: the cheapest worker; to have it routed: run `podium models pull some-model`"
+    monkeypatch.setattr("podium.cli.doctor.mini_lines", lambda settings: (line,))
+    assert "run `./podium models pull some-model`" in podium("doctor", "--pool", make_pool()).out

@@ -10,8 +10,16 @@ import pytest
 from podium.errors import ConfigError, StoreError
 from podium.train import preflight
 from podium.train.checkpoints import STATE_FILE
-from podium.train.preflight import check_files, check_output, claim_output, disk_bytes, resolved
-from support.recipes import GRPO, LESSONS, make_recipe
+from podium.train.preflight import (
+    check_files,
+    check_output,
+    claim_output,
+    disk_bytes,
+    missing_files,
+    resolved,
+)
+from podium.train.recipe import read_recipe
+from support.recipes import GRPO, LESSONS, RECIPES, make_recipe
 
 
 class DiskUsage(NamedTuple):
@@ -141,3 +149,16 @@ def test_only_values_with_an_effect_are_resolved(tmp_path: Path) -> None:
     lessons = resolved(make_recipe(tmp_path, LESSONS))
     assert "prompt" not in lessons
     assert lessons["data"]["etudes"].keys() == {"unsure_share"}
+
+
+def test_what_is_missing_is_told_with_the_recipe_beside_that_makes_it(tmp_path: Path) -> None:
+    beside = tmp_path / "recipes"
+    beside.mkdir()
+    for name in ("etudes-evolved.toml", "etudes-practice.toml"):
+        shutil.copy(RECIPES / name, beside / name)
+    recipe = read_recipe(beside / "etudes-evolved.toml")
+    maker = beside / "etudes-practice.toml"
+    told = [line for line in missing_files(recipe) if line.startswith("pool.adapters.words")]
+    assert told == [
+        f"pool.adapters.words: there is no {recipe.pool.adapters['words']}, which {maker} makes"
+    ]

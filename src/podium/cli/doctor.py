@@ -167,7 +167,7 @@ def _say(findings: Findings) -> None:
     if findings.settings is not None:
         _say_settings(findings.settings, findings.missing)
         for line in findings.mini:
-            say(one_line(line))
+            say(as_called(one_line(line)))
         say(f"runs are kept in {findings.store}")
         for server in findings.tool_servers:
             say(server.line)

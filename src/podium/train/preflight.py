@@ -72,13 +72,19 @@ def missing_files(recipe: Recipe) -> Iterator[str]:
     """What the recipe names and this machine does not have, in words."""
     for key, path in recipe.files():
         if not path.exists():
-            yield f"{key}: there is no {path}"
+            yield f"{key}: there is no {path}{_maker(path)}"
     for key, name in (("model.base", recipe.model.base), ("pool.base", recipe.pool.base)):
         if name is not None and not is_path(name) and "/" not in name:
             try:
                 source(name)
             except ConfigError as error:
                 yield f"{key}: {error}"
+
+
+def _maker(path: Path) -> str:
+    """The recipe beside that makes a file, if any: recipes/NAME.toml writes trained/NAME."""
+    recipe = path.parent.parent.parent / "recipes" / f"{path.parent.name}.toml"
+    return f", which {recipe} makes" if recipe.is_file() else ""
 
 
 def check_files(recipe: Recipe) -> None:
