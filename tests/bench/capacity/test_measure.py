@@ -44,7 +44,7 @@ async def test_what_a_moment_of_replicas_costs_is_counted_on_both_sides(
     assert row.per_second > 0
     assert row.cpu_ms > 0.1
     assert row.database is not None
-    assert row.database.commits >= 1, "runs are written"
+    assert row.database.commits > 0, "runs are written, several in one transaction"
     assert row.database.rows >= 4, "each with its three steps"
     assert 2 <= row.database.connections <= 30
     assert figures.memory.in_flight == 12
