@@ -153,7 +153,7 @@ async def test_a_year_of_days_is_drawn_at_once(site: Site, page: Page) -> None:
     await site.store.finish(*(spent(n, 0.01) for n in range(1, 400)))
     await page.goto(site.url("/spend?from=2025-06-01&to=2026-05-31&by=worker"))
     await expect(line(page, "solver")).to_contain_text("399")
-    assert await page.locator(".chart-bar").count() == 365
+    await expect(page.locator(".chart-bar")).to_have_count(365)
 
 
 async def test_where_all_was_free_there_is_no_chart_of_nothing(page: Page, serve: Serve) -> None:
