@@ -1,19 +1,21 @@
-"""Putting a file in its place: one writer at a time, and all of the file or none of it."""
+"""Putting a file in its place: one writer at a time, and all of the file or none of it;
+and JSON read, with an error that says what is wrong with the file."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import hashlib
+import json
 import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from podium.errors import StoreError
+from podium.errors import ConfigError, StoreError
 
 Progress = Callable[[int, int | None], None]
 """Told how many bytes have come and how many there will be, None while that is not known."""
@@ -118,3 +120,13 @@ def full(directory: Path, needed: int) -> StoreError:
         f"no room in {directory}: {needed:,} bytes are needed there; free some, or set "
         f"PODIUM_HOME to a directory on a larger disk"
     )
+
+
+def read_json(path: Path, advice: str) -> Any:
+    """What that file says; an error says what is wrong with it, and how to come by one."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}; {advice}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not valid JSON: {error}") from error

@@ -5,7 +5,7 @@
     decision = router.decide("What is six times seven?", pool, dial=0.5)
     decision.worker, decision.confidence, decision.scores
 
-A linear head over the question's vector says for each worker what reward to expect of it. The dial
+A linear head over what its encoder makes of the question says for each worker what reward to expect of it. The dial
 weighs that against money: at 1 the best worker that the head expects, at 0 the cheapest, and
 between them what the head expects less the worker's cost times a price that was learned from the
 log (`podium.routing.dial`). How the head is learned is `podium.routing.learning`.
@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from podium.errors import ConfigError, UsageError
-from podium.files import write_whole, writing
+from podium.files import read_json, write_whole, writing
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.routing.arrays import Array, packed, unpacked
 from podium.routing.dial import Dial
@@ -90,14 +90,7 @@ class LearnedRouter:
     @classmethod
     def load(cls, path: Path) -> LearnedRouter:
         """The router that `podium train router` wrote; an error says what is wrong with it."""
-        try:
-            document = json.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise ConfigError(
-                f"{path}: {error.strerror or error}; make it by `podium train router`"
-            ) from error
-        except ValueError as error:
-            raise ConfigError(f"{path}: not valid JSON: {error}") from error
+        document = read_json(path, "make it by `podium train router`")
         try:
             return cls.read(document)
         except ConfigError as error:

@@ -9,7 +9,6 @@ It is the file `coordinator.json` of a trained directory; the numbers beside it 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Final, Literal, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from podium.errors import ConfigError
+from podium.files import read_json
 from podium.pool import Pool
 from podium.run import TurnRole
 
@@ -150,14 +150,7 @@ class Description:
 def read_description(directory: Path) -> Description:
     """What was written; an error says what is wrong with it."""
     path = directory / FILE
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror or error}; name a directory that `podium train evolve` wrote"
-        ) from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: not valid JSON: {error}") from error
+    document = read_json(path, "name a directory that `podium train evolve` wrote")
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise ConfigError(f"{path}: this is no coordinator that `podium train evolve` wrote")
     if (version := document.pop("version", None)) != VERSION:

@@ -23,7 +23,7 @@ from podium.errors import ConfigError, UsageError
 from podium.evals.case import Case
 from podium.evals.stage import Stage, Strategy
 from podium.evals.strategies.conducting import carried_out, conducted
-from podium.files import write_whole, writing
+from podium.files import read_json, write_whole, writing
 from podium.run import Run
 from podium.tasks.sources import optional
 
@@ -123,14 +123,7 @@ def read_learned(path: Path) -> Learned:
     from podium.evals.strategies.routers import ROUTERS, MasRouter
     from podium.routing.router import FORMAT as TRAINED
 
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror or error}; make it by `podium eval fit`"
-        ) from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: not valid JSON: {error}") from error
+    document = read_json(path, "make it by `podium eval fit`")
     if isinstance(document, dict) and document.get("format") == TRAINED:
         document = _as_fitted(document)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
