@@ -5,10 +5,10 @@
     decision = router.decide("What is six times seven?", pool, dial=0.5)
     decision.worker, decision.confidence, decision.scores
 
-A linear head over what its encoder makes of the question says for each worker what reward to expect of it. The dial
-weighs that against money: at 1 the best worker that the head expects, at 0 the cheapest, and
-between them what the head expects less the worker's cost times a price that was learned from the
-log (`podium.routing.dial`). How the head is learned is `podium.routing.learning`.
+A linear head over what its encoder makes of the question says for each worker what reward to expect
+of it. The dial weighs that against money: at 1 the best worker that the head expects, at 0 the
+cheapest, and between them what the head expects less the worker's cost times a price that was
+learned from the log (`podium.routing.dial`). How the head is learned is `podium.routing.learning`.
 
 The file is versioned JSON, its numbers in base64; nothing of it is run.
 """
