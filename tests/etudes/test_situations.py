@@ -71,6 +71,20 @@ def test_shapes_are_as_frequent_as_their_weights_say() -> None:
     assert seen[EtudeShape.JOIN_2] / 400 == pytest.approx(0.75, abs=0.07)
 
 
+@pytest.mark.parametrize("later_share", [0.0, 1.0])
+def test_as_many_are_nested_as_asked_for(later_share: float) -> None:
+    shapes = {EtudeShape.JOIN_2: 1.0}
+    nested = {}
+    for share in (0.0, 1.0):
+        practices = training_situations(
+            6, shapes, everyday_share=0.0, later_share=later_share, nested_share=share
+        )
+        asked = [practice.asked for practice in islice(practices, 100)]
+        nested[share] = sum(isinstance(each, Etude) and each.style == "nested" for each in asked)
+    assert nested[0.0] == 0
+    assert nested[1.0] > 60  # some could be read in two ways, and are lined up
+
+
 def test_situations_are_repeatable_and_differ_by_seed(sample: list[Practice]) -> None:
     again = training_situations(3, everyday_share=0.2, later_share=0.2)
     assert list(islice(again, 60)) == sample[:60]

@@ -307,3 +307,20 @@ def test_a_watch_tells_a_warning_once_in_its_window() -> None:
 def test_a_watch_over_no_steps_is_refused() -> None:
     with pytest.raises(UsageError, match="at least 1"):
         Watch(window=0)
+
+
+def test_later_rounds_tell_what_was_accepted_and_what_was_mended() -> None:
+    kept_right, kept_wrong = replace(ACCEPTED, was_right=True), replace(ACCEPTED, was_right=False)
+    scores = [
+        kept_right,
+        kept_right,
+        kept_right,
+        replace(plan("ann"), was_right=True),
+        replace(kept_wrong, right=False),
+        replace(plan("bob"), was_right=False),
+        plan("cid"),
+    ]
+    seen = diagnose([Rollout(0, score, 9, POOL) for score in scores])
+    assert seen.later == {"accepted_right": 0.75, "accepted_wrong": 0.5, "mended": 0.5}
+    assert seen.as_metrics()["later/mended"] == 0.5
+    assert diagnose([Rollout(0, plan("ann"), 9, POOL)]).later == {}

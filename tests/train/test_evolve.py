@@ -30,6 +30,7 @@ pytest.importorskip("cmaes")
 
 from podium.train import evolve
 from podium.train.checkpoints import last_checkpoint
+from podium.train.evolved import COORDINATOR
 
 pytestmark = pytest.mark.torch
 
@@ -84,7 +85,7 @@ def bandit(base: Path, directory: Path, *overrides: str, pool: str = POOL) -> Re
 
 
 def found(recipe: Recipe) -> Coordinator:
-    return Coordinator.load(recipe.output / evolve.COORDINATOR)
+    return Coordinator.load(recipe.output / COORDINATOR)
 
 
 def summary(recipe: Recipe) -> dict[str, Any]:
@@ -183,6 +184,41 @@ def test_singular_values_are_scaled_along_with_the_head(
     assert len({scale.tobytes() for (scale,) in read_with}) == 2 * 4  # each candidate's own
 
 
+# ---- directions
+
+
+def test_along_directions_fewer_numbers_are_searched_for_the_same_head(
+    base: Path, tmp_path: Path
+) -> None:
+    recipe = evolved(base, tmp_path, "evolve.directions=5", "evolve.turns=2")
+    head = found(recipe).head
+    assert head.shape == (12, HIDDEN)
+    assert np.linalg.matrix_rank(head, tol=1e-5) == 5
+    assert summary(recipe)["parameters"] == 12 * 5
+
+
+def test_along_directions_it_learns_too(base: Path, tmp_path: Path) -> None:
+    recipe = bandit(base, tmp_path, "evolve.directions=1", "evolve.sigma=1.0")
+    evolve.train(recipe)
+    assert metrics(recipe)[-1]["worker/one"] > 0.9
+
+
+def test_a_training_goes_on_along_the_directions_that_it_began_with(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = evolved(base, tmp_path, "run.minutes=1e-9", "evolve.directions=3")
+    assert not (recipe.output / COORDINATOR).exists()
+
+    def never_again(*arguments: Any) -> None:
+        raise AssertionError("the directions are kept")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evolve, "principal_directions", never_again)
+        evolve.train(recipe, resume=True)
+    whole = evolved(base, tmp_path / "whole", "evolve.directions=3")
+    assert np.array_equal(found(recipe).parameters, found(whole).parameters)
+
+
 # ---- going on
 
 
@@ -199,7 +235,7 @@ def test_a_training_that_was_killed_comes_to_the_same_end(
     kept = last_checkpoint(cut.output)
     assert kept is not None
     assert kept.step == 2
-    assert Coordinator.load(kept.path / evolve.COORDINATOR).parameters.any()
+    assert Coordinator.load(kept.path / COORDINATOR).parameters.any()
     evolve.train(cut, resume=True)
     assert metrics(cut) == metrics(whole)
     assert np.array_equal(found(cut).parameters, found(whole).parameters)
@@ -224,7 +260,7 @@ def killed_in_step(number: int) -> Callable[..., list[float]]:
 
 def test_when_its_minutes_are_over_it_stops_and_can_go_on(base: Path, tmp_path: Path) -> None:
     recipe = evolved(base, tmp_path, "run.minutes=1e-9")
-    assert not (recipe.output / evolve.COORDINATOR).exists()
+    assert not (recipe.output / COORDINATOR).exists()
     assert "finished" not in summary(recipe)
     evolve.train(recipe, resume=True)
     assert summary(recipe)["finished"] is True
@@ -237,7 +273,7 @@ def test_a_search_that_comes_to_something_else_is_not_gone_on_with(
     recipe = evolved(base, tmp_path)
     kept = last_checkpoint(recipe.output)
     assert kept is not None
-    place = kept.path / evolve.COORDINATOR
+    place = kept.path / COORDINATOR
     was = Coordinator.load(place)
     was.with_parameters(was.parameters + 1).save(place)
     with pytest.raises(ConfigError, match="the versions of cmaes and numpy that it began with"):

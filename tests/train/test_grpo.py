@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError, StoreError
+from podium.errors import StoreError
 from podium.train.recipe import Recipe
 from podium.train.score import Score
 from support.recipes import POOL, TASK
@@ -353,26 +353,7 @@ def read_summary(recipe: Recipe) -> dict[str, Any]:
     return found
 
 
-# ---- what the trainer is told
-
-
-def test_rollouts_are_divided_among_processes_by_whole_questions_or_parts_of_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for processes, rows in ((1, 256), (2, 128), (4, 64), (8, 32)):
-        monkeypatch.setenv("WORLD_SIZE", str(processes))
-        assert grpo.rows_of_this_process(4, 64) == rows
-    for processes, questions, rollouts in ((2, 3, 4), (3, 4, 4), (8, 1, 4)):
-        monkeypatch.setenv("WORLD_SIZE", str(processes))
-        with pytest.raises(ConfigError, match=f"cannot be divided among {processes} processes"):
-            grpo.rows_of_this_process(questions, rollouts)
-
-
-def test_a_step_may_go_through_the_model_in_several_passes(base: Path, tmp_path: Path) -> None:
-    arguments = grpo._arguments(tiny_recipe(REWARD, base, tmp_path, "grpo.micro_batch=2"))
-    assert arguments.per_device_train_batch_size == 2
-    assert arguments.gradient_accumulation_steps == 4
-    assert arguments.generation_batch_size == 8
+# ---- who else is told
 
 
 def test_metrics_and_diagnostics_also_go_where_the_recipe_says(

@@ -152,6 +152,16 @@ def test_learning_by_example_tells_its_loss_and_what_is_recited(tmp_path: Path) 
     assert "step 10/10" in heard(console)
 
 
+def test_what_later_rounds_came_to_is_told(recipe: Recipe) -> None:
+    console = listening()
+    accepted = Score(1.0, right=True, was_right=True)
+    with Logbook(recipe, console=console) as logbook:
+        logbook.step(diagnose([Rollout(0, accepted, 5, POOL)]))
+        logbook.updated(1)
+    assert "accepted right 1.00" in heard(console)
+    assert lines(recipe)[0]["later/accepted_right"] == 1.0
+
+
 def test_a_collapse_is_said_in_words(recipe: Recipe) -> None:
     console = listening()
     malformed = Score(0.0, valid=False, text="[bold]no plan[/]", problem="no list")

@@ -18,8 +18,8 @@ from podium.train.preflight import (
     missing_files,
     resolved,
 )
-from podium.train.recipe import read_recipe
-from support.recipes import GRPO, LESSONS, RECIPES, make_recipe
+from podium.train.recipe import Recipe, read_recipe
+from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, RECIPES, make_recipe
 
 
 class DiskUsage(NamedTuple):
@@ -102,6 +102,69 @@ def test_another_recipes_directory_is_refused_with_the_difference(
         check_output(other, resume=resume)
 
 
+def as_before(recipe: Recipe, *newer: str) -> None:
+    """Claim the recipe's directory as a Podium did that knew none of these keys yet."""
+    claim_output(recipe)
+    path = recipe.output / preflight.RECIPE_FILE
+    claim = json.loads(path.read_text("utf-8"))
+    for key in newer:
+        *tables, last = key.split(".")
+        table = claim["recipe"]
+        for name in tables:
+            table = table[name]
+        del table[last]
+    claim["fingerprint"] = "d757a4eabd6ab641"  # which counted every key
+    path.write_text(json.dumps(claim), "utf-8")
+
+
+ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=true"]
+BEFORE = [
+    (GRPO, ETUDES, ("evolve", "data.etudes.nested_share", "reward.needless")),
+    (EVOLVE, [], ("evolve.directions",)),
+    (LESSONS, [], ("evolve", "sft.max_tokens")),
+]
+
+
+@pytest.mark.parametrize(("text", "overrides", "newer"), BEFORE)
+def test_what_began_before_there_was_a_key_goes_on(
+    tmp_path: Path, text: str, overrides: list[str], newer: tuple[str, ...]
+) -> None:
+    recipe = make_recipe(tmp_path, text, overrides)
+    as_before(recipe, *newer)
+    check_output(recipe, resume=True)
+
+
+def test_a_new_key_at_another_value_is_all_that_differs_from_what_began_before_it(
+    tmp_path: Path,
+) -> None:
+    text, overrides, newer = BEFORE[0]
+    as_before(make_recipe(tmp_path, text, overrides), *newer)
+    other = make_recipe(tmp_path, text, [*overrides, "reward.needless=0.2"])
+    with pytest.raises(ConfigError, match="differs in reward.needless; name"):
+        check_output(other, resume=True)
+
+
+@pytest.mark.parametrize("path", OF_MODELS, ids=lambda path: path.stem)
+def test_every_recipe_that_ships_is_known_again(tmp_path: Path, path: Path) -> None:
+    recipe = read_recipe(path, [f"run.output={tmp_path / 'out'}"])
+    claim_output(recipe)
+    check_output(recipe, resume=True)
+
+
+def test_a_kept_recipe_that_cannot_be_read_any_more_is_told(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path)
+    claim_output(recipe)
+    path = recipe.output / preflight.RECIPE_FILE
+    claim = json.loads(path.read_text("utf-8"))
+    claim["recipe"]["model"]["compile"] = True
+    path.write_text(json.dumps(claim), "utf-8")
+    with pytest.raises(ConfigError, match=r"recipe\.json: unknown key model\.compile.*--output"):
+        check_output(recipe, resume=True)
+    path.write_text('{"recipe": 7}', "utf-8")
+    with pytest.raises(ConfigError, match="holds something that is no training"):
+        check_output(recipe, resume=True)
+
+
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, GRPO.replace('"out"', '"."'))
     with pytest.raises(ConfigError, match="holds something that is no training"):
@@ -139,6 +202,15 @@ def test_room_is_needed_for_checkpoints_and_kept_replies(tmp_path: Path) -> None
     assert disk_bytes(make_recipe(tmp_path, overrides=adapter)) == whole * 8 // 400
     with_cache = disk_bytes(make_recipe(tmp_path, overrides=["run.keep=1", "run.cache_mb=5"]))
     assert with_cache == whole + 5_000_000
+
+
+def test_a_model_on_this_machine_needs_room_for_what_its_files_hold(tmp_path: Path) -> None:
+    base = tmp_path / "7B-by-name-alone"
+    base.mkdir()
+    for part in ("model-1.safetensors", "model-2.safetensors"):
+        (base / part).write_bytes(b"\0" * 1_000)
+    settings = [f"model.base={base}", "run.keep=1", "run.cache_mb=0"]
+    assert disk_bytes(make_recipe(tmp_path, overrides=settings)) == 1_000 * 14 * 2
 
 
 def test_only_values_with_an_effect_are_resolved(tmp_path: Path) -> None:

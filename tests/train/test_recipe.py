@@ -287,6 +287,11 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         ),
         (
             LESSONS,
+            ["sft.teach=openings", "sft.adapters=", "data.etudes.nested_share=0.1"],
+            "data.etudes.nested_share has no effect where openings teach",
+        ),
+        (
+            LESSONS,
             ["sft.teach=openings", "sft.adapters=", "data.etudes.unsure_share=0.1"],
             "data.etudes.unsure_share has no effect where openings teach",
         ),
@@ -353,6 +358,30 @@ def test_the_fingerprint_is_that_of_what_is_learned(tmp_path: Path) -> None:
     assert make_recipe(elsewhere, overrides=same).fingerprint == recipe.fingerprint
     for change in ("grpo.steps=11", "run.seed=1", "prompt.few_shot=false", "reward.wrong=0.2"):
         assert make_recipe(tmp_path, overrides=[change]).fingerprint != recipe.fingerprint
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["reward.needless=0.0", "grpo.top_k=0", "prompt.max_steps=5", "reward.wrong=0.5"],
+)
+def test_a_key_at_its_default_counts_as_not_written(tmp_path: Path, written: str) -> None:
+    recipe = make_recipe(tmp_path)
+    assert make_recipe(tmp_path, overrides=[written]).fingerprint == recipe.fingerprint
+
+
+def test_a_table_that_is_left_out_is_another_thing_than_one_at_its_defaults(tmp_path: Path) -> None:
+    without = make_recipe(tmp_path)
+    assert (
+        make_recipe(tmp_path, overrides=["recursion.rounds=2"]).fingerprint != without.fingerprint
+    )
+
+
+def test_a_preset_and_its_numbers_are_the_same_reward(tmp_path: Path) -> None:
+    preset, numbers = (
+        make_recipe(tmp_path, overrides=[written]).fingerprint
+        for written in ("reward.preset=released", "reward.right=1.5")
+    )
+    assert preset == numbers != make_recipe(tmp_path).fingerprint
 
 
 def test_the_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:

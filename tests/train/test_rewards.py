@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.errors import ConfigError
-from podium.run import Attempt, StepRecord
+from podium.run import StepRecord
 from podium.train.rewards import PAPER, RELEASED, Reward, combine_rounds
 from podium.usage import UNKNOWN_USAGE, Usage
 

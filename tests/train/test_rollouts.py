@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from podium.train.recipe import Recipe
 from podium.train.score import Score
 from podium.workflow import Step, Workflow
 from support.recipes import make_recipe
+from support.rounds import answered
 from support.stage import Actor
 
 pytest.importorskip("torch")
@@ -84,10 +86,16 @@ class Judge:
         return Score(self._reward(task.id, text), question=task.question, text=text)
 
 
-def made(tmp_path: Path, policy: Any, judge: Any, *settings: str) -> Rollouts:
+def made(
+    tmp_path: Path,
+    policy: Any,
+    judge: Any,
+    *settings: str,
+    exercises: Sequence[Exercise] = EXERCISES,
+) -> Rollouts:
     overrides = ["prompt.length=trained", "prompt.few_shot=false", "prompt.access=index"]
     recipe: Recipe = make_recipe(tmp_path, overrides=[*overrides, *settings])
-    return Rollouts(recipe, policy, judge, EXERCISES)
+    return Rollouts(recipe, policy, judge, exercises)
 
 
 async def test_every_plan_is_scored_for_the_question_that_it_was_written_for(
@@ -126,6 +134,23 @@ async def test_the_same_plan_for_the_same_question_is_carried_out_once(tmp_path:
     ]
     await rollouts.rewards()
     assert len(judge.asked) == 4  # nor is it carried out again when it is asked about again
+
+
+async def test_so_it_is_where_exercises_begin_with_a_round(tmp_path: Path) -> None:
+    behind = (answered(Workflow((Step("solver", "Guess"),))),)
+    begun = [Exercise(one.task, replace(one.situation, rounds=behind)) for one in EXERCISES]
+    policy = Reading(lambda question, copy: "same" if copy < 3 else "other")
+    judge = Judge(lambda task, text: 1.0)
+    rollouts = made(tmp_path, policy, judge, exercises=begun)
+    attempts = rollouts.sample([0] * 4 + [1] * 4, asyncio.get_running_loop())
+    await rollouts.rewards()
+    assert [attempt.round for attempt in attempts] == [1] * 8
+    assert sorted(judge.asked) == [
+        ("alpha", "other"),
+        ("alpha", "same"),
+        ("beta", "other"),
+        ("beta", "same"),
+    ]
 
 
 async def test_a_measurement_asks_once_and_leaves_the_batch_alone(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from support.stage import Actor
 
 torch = pytest.importorskip("torch")
 rollouts = pytest.importorskip("podium.train.rollouts")
-grpo = pytest.importorskip("podium.train.grpo")
+grpo_arguments = pytest.importorskip("podium.train.grpo_arguments")
 decoding = pytest.importorskip("podium.local.decoding")
 score = pytest.importorskip("podium.train.score")
 
@@ -92,6 +92,15 @@ def test_the_second_half_goes_on_from_the_first_and_shares_its_reward(tmp_path: 
     made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, [0] * 4)
     assert [attempt.round for attempt in made.batch] == [0, 0, 1, 1]
     assert made.earned == [0.625, 0.625, 1.0, 1.0]
+
+
+def test_the_same_plan_is_worth_what_it_goes_on_from(tmp_path: Path) -> None:
+    def say(prompt: str, place: int) -> str:
+        return ACCEPT if is_second(prompt) else (GUESS, AGAIN)[place % 2]
+
+    made = sampled(make_recipe(tmp_path, overrides=RECURSION), Saying(say), [0] * 4)
+    assert [attempt.text for attempt in made.batch[2:]] == [ACCEPT, ACCEPT]
+    assert made.earned == [0.5, 1.0, 0.5, 1.0]
 
 
 def test_what_is_no_plan_is_tried_again_from_the_beginning(tmp_path: Path) -> None:
@@ -185,5 +194,5 @@ def test_rounds_are_compared_apart_only_where_the_recipe_says_so(tmp_path: Path)
     assert sampled(together, Saying(say), [0] * 4).earned == [0.625, 0.5, 1.0, 0.5]
     earned = sampled(apart, Saying(say), [0] * 4).earned
     assert earned == pytest.approx([0.707, -0.707, 0.707, -0.707], abs=2e-3)
-    assert grpo._arguments(together).scale_rewards == "group"
-    assert grpo._arguments(apart).scale_rewards == "none"
+    assert grpo_arguments.trl_arguments(together).scale_rewards == "group"
+    assert grpo_arguments.trl_arguments(apart).scale_rewards == "none"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("cmaes")
 
-from podium.cli import main
-from podium.errors import ConfigError
+from podium.cli import main, train
+from podium.errors import ConfigError, installing
 from podium.routing import LearnedRouter
-from podium.train.router_recipe import read_router_recipe
+from podium.routing.embedding import QUICK_LAYERS
+from podium.train.router_recipe import RouterTable, read_router_recipe
 from support.recipes import RECIPES
 from support.routing import PLAYS, SUMS, pool_of
 
@@ -77,6 +79,58 @@ def test_an_empty_log_ends_with_what_to_do(
     assert main(["train", "router", str(recipe)]) == 2
     assert "there is no line to learn from" in capsys.readouterr().err
     assert not (tmp_path / "router.json").exists()
+
+
+async def never(*_: object) -> None:
+    raise AssertionError("nothing is fetched")
+
+
+def test_a_log_that_is_not_there_is_told_before_weights_are_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "fetch", never)
+    recipe = written(tmp_path)
+    (tmp_path / "log.jsonl").unlink()
+    assert main(["train", "router", str(recipe), "--set", "router.encoder=minilm"]) == 2
+    told = capsys.readouterr().err
+    assert f"cannot read {tmp_path / 'log.jsonl'}: No such file" in told
+    assert "podium train data --from-evaluation DIR" in told
+
+
+def test_a_log_that_teaches_too_little_is_told_before_weights_are_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "fetch", never)
+    recipe, log = written(tmp_path), tmp_path / "log.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:2]))
+    assert main(["train", "router", str(recipe), "--set", "router.encoder=minilm"]) == 2
+    assert "the questions to learn from are 1, and 10 are the least" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("package", ["tokenizers", "safetensors", "cmaes"])
+def test_a_package_that_is_missing_is_told_before_weights_are_fetched(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    package: str,
+) -> None:
+    monkeypatch.setattr(train, "fetch", never)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["train", "router", str(written(tmp_path)), "--set", "router.encoder=minilm"]) == 2
+    told = capsys.readouterr().err
+    assert f"training a router needs the package {package}" in told
+    assert installing("router") in told
+
+
+def test_a_router_over_words_that_does_not_evolve_needs_numpy_alone(tmp_path: Path) -> None:
+    recipe = read_router_recipe(written(tmp_path), ["evolution.generations=0"])
+    assert recipe.packages == ("numpy",)
+
+
+def test_the_recipe_says_by_how_many_layers_questions_are_read() -> None:
+    said = RouterTable.model_fields["encoder"].description or ""
+    assert QUICK_LAYERS == 3
+    assert "the first three of its six layers" in said
 
 
 def test_the_recipe_that_ships_can_be_read() -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("trl", reason="needs the extra train")
 
 from podium.errors import ConfigError  # noqa: E402
 from podium.local import pretrained  # noqa: E402
-from podium.train import grpo, processes, shared_prompts  # noqa: E402
+from podium.train import shared_prompts  # noqa: E402
 from podium.train.shared_prompts import (  # noqa: E402
     GRAIN,
     Row,
@@ -120,15 +120,6 @@ def test_plans_see_the_prompt_and_themselves_alone() -> None:
     seen = [row.nonzero()[:, 0].tolist() for row in visible(one.segments)[0, 0]]
     assert seen[:5] == [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4]]
     assert one.positions[0, :5].tolist() == [0, 1, 2, 3, 2]
-
-
-def test_several_processes_do_not_share_prompts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "count", lambda: 2)
-    recipe = make_recipe(tmp_path, overrides=["grpo.max_tokens=1000"])
-    with pytest.raises(ConfigError, match="grpo.max_tokens is for one process"):
-        grpo._arguments(recipe)
 
 
 def test_rows_and_tokens_of_a_pass_are_not_both_said(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.errors import UsageError
 from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, StepRecord, TurnRole
+from podium.run import Round, Run, StepRecord, TurnRole
 from podium.task import Task
 from podium.train.turns import Trial, seen_in
 from podium.usage import Usage

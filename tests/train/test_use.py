@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from podium.check import Check
 from podium.conductor.prompt import Prompt
 from podium.credit import Judged
 from podium.errors import ConfigError
 from podium.request import NO_TERMS, Tool, assistant, system, user
-from podium.run import Check, Run
+from podium.run import Run
 from podium.server.access.keys import make_key
 from podium.store import Feedback, RunStore, corrected, feedback_in, keys_in, open_store
 from podium.store.keys import Rules
@@ -159,6 +160,11 @@ def test_what_others_must_not_see_is_no_task_to_ask_them() -> None:
         ("42", 0.5, None),
         ("It depends on what you take for an answer, and on many other things.", 1.0, None),
         ("four\ntwo", 1.0, None),
+        ("The capital of Japan is Tokyo.", 1.0, None),
+        ("It is Tokyo.", 1.0, None),
+        ("the capital is Tokyo", 1.0, None),
+        ("Tokyo.", 1.0, "Tokyo."),
+        ("It is <answer>the city of Tokyo, Japan.</answer>", 1.0, "the city of Tokyo, Japan."),
     ],
 )
 def test_a_short_answer_that_was_thought_good_is_what_others_are_graded_by(
@@ -180,11 +186,22 @@ def test_a_graders_task_is_one_whether_or_not_the_run_was_right(tmp_path: Path) 
     assert read == replace(given, id=kept_run().id, kind=use.KIND)
 
 
+@pytest.mark.parametrize("kept", ["short", "contains"])
+async def test_a_person_who_names_the_answer_makes_a_task_that_their_run_fulfils(
+    kept: str,
+) -> None:
+    task = corrected("Question 0?", "Tokyo").replace("contains", kept)  # as it once was written
+    answer = "The capital of Japan is Tokyo."
+    (record,) = taken(judged(kept_run(answer=answer), task=task)).tasks
+    grader = record.to_task().grader
+    assert [await grader(each) for each in (answer, "Kyoto")] == [True, False]
+
+
 def test_a_judges_task_needs_an_answer_that_was_thought_good() -> None:
     task = json.dumps({"question": "Question 0?", "answer": "", "grader": "judge"})
     run, by = kept_run(answer="42"), "grader:judge sage"
     harvest = taken(judged(run, task=task, source=by))
-    assert [(each.grader, each.answer) for each in harvest.tasks] == [("short", "42")]
+    assert [(each.grader, each.answer) for each in harvest.tasks] == [("contains", "42")]
     assert not taken(judged(run, 0.0, task=task, source=by)).tasks
 
 

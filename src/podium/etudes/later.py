@@ -19,7 +19,7 @@ from podium import plan
 from podium.conductor.base import Situation
 from podium.engine.context import Pair, compose
 from podium.errors import UsageError
-from podium.etudes.etude import Etude, make_etude
+from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium.etudes.flaky import is_forgotten
 from podium.etudes.grader import grade
 from podium.etudes.openings import (
@@ -72,6 +72,7 @@ def later_situations(
     models: Mapping[str, str] = SAME_MODELS,
     *,
     shapes: Mapping[EtudeShape, float] = SHAPES,
+    nested_share: float = NESTED_SHARE,
     flaky_share: float = FLAKY,
     flaky_seed: int = 0,
     drop: float = DROP,
@@ -90,7 +91,7 @@ def later_situations(
         cause_is_worker = not wanted and rng.random() < WRONG_WORKER
         (shape,) = rng.choices(names, weights)
         for _ in range(TRIES):
-            etude = make_etude(rng, split, shape)
+            etude = make_etude(rng, split, shape, nested_share=nested_share)
             pool = pool_profiles(rng, models, split=split, keep=etude.families, drop=drop)
             workflow = etude.ideal({family: family for family in etude.families})
             if cause_is_worker:

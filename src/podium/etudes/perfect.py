@@ -15,6 +15,9 @@ from podium.request import Reply, Request
 from podium.usage import FREE, Usage
 from podium.worker import Worker
 
+ORACLE: Final = "oracle"
+"""Who provides them, as their profiles say."""
+
 MISLED: Final = "7"
 """What the misleading worker always says, with confidence and without reading."""
 
@@ -28,7 +31,7 @@ class OracleWorker(Worker):
     """
 
     def __init__(self, role: str) -> None:
-        self.profile = WorkerProfile(name=role, provider="oracle", model=role, price=FREE)
+        self.profile = WorkerProfile(name=role, provider=ORACLE, model=role, price=FREE)
 
     async def reply(self, request: Request) -> Reply:
         """Answer the last message."""

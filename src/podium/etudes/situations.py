@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from podium import plan
 from podium.conductor.base import Situation
-from podium.etudes.etude import Etude, make_etude
+from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium.etudes.everyday import everyday
 from podium.etudes.later import FLAKY, later_situations
 from podium.etudes.openings import DROP, ORDER, SAME_MODELS
@@ -36,6 +36,7 @@ def training_situations(
     *,
     everyday_share: float = EVERYDAY,
     later_share: float = 0.0,
+    nested_share: float = NESTED_SHARE,
     drop: float = DROP,
     keep_needed: bool = True,
     flaky_share: float = FLAKY,
@@ -56,6 +57,7 @@ def training_situations(
         "train",
         models,
         shapes=shapes,
+        nested_share=nested_share,
         flaky_share=flaky_share,
         flaky_seed=flaky_seed,
         drop=drop,
@@ -72,7 +74,8 @@ def training_situations(
             asked = question = rng.choice(everyday("train"))
             needed: tuple[str, ...] = (GENERALIST,)
         else:
-            asked = make_etude(rng, "train", rng.choices(names, weights)[0])
+            (shape,) = rng.choices(names, weights)
+            asked = make_etude(rng, "train", shape, nested_share=nested_share)
             question, needed = asked.question, asked.families
         pool = pool_profiles(rng, models, keep=needed if keep_needed else (), drop=drop)
         yield Practice(asked, Situation(question=question, pool=pool))

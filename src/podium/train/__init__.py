@@ -16,7 +16,7 @@ The trainings:
 
     sft, examples, recital     learning by example: adapters side by side, or a whole model
     grpo, policy, rollouts     learning from reward, on TRL's trainer and our own engine
-    evolve, evolution          learning from reward by evolution, and the search by itself
+    evolve, evolution, space   learning from reward by evolution; the search, and what it may choose
     candidates, turns          coordinators on trial, and what their runs showed
     cast, references           the workers, and what they reach without a conductor
     shared_prompts, precision  how a model is computed with
@@ -26,5 +26,6 @@ The trainings:
 And afterwards:
 
     course, curves             how trainings went, as a picture
+    evolved                    which coordinator a training by evolution left
     export                     an adapter as llama.cpp loads it
 """

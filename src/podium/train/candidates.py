@@ -45,6 +45,10 @@ class Readings:
             self._read[transcript] = reading
         return await reading
 
+    async def states(self) -> list[Vector]:
+        """Everything that was read, in the order in which it was asked for first."""
+        return await asyncio.gather(*self._read.values())
+
 
 class Candidates:
     """Tries coordinators out over one pool of workers."""

@@ -95,6 +95,8 @@ class StepDiagnostics:
     `shapes` are shares of the plans that have steps; `workers` are shares of the steps that
     were carried out, workers that nobody asked included. `regret` is how much better the best
     single worker would have done, `ceiling_gap` how much better ideal plans would have.
+    `later` tells of rounds after an answer that is known to be right or wrong: how many of the
+    right and of the wrong ones were accepted, and how many wrong ones were right in the end.
     """
 
     rollouts: int
@@ -116,6 +118,7 @@ class StepDiagnostics:
     mean_tokens: float
     most_tokens: int
     at_the_limit: float | None
+    later: Mapping[str, float]
     samples: tuple[Sample, ...] = ()
     references: References = NO_REFERENCES
 
@@ -155,6 +158,7 @@ class StepDiagnostics:
             "steps": {str(length): count / plans for length, count in self.steps.items()},
             "shape": self.shapes,
             "worker": self.workers,
+            "later": self.later,
         }
         metrics = {name: float(value) for name, value in known.items() if value is not None}
         for table, values in tables.items():
@@ -318,6 +322,7 @@ def diagnose(
         mean_tokens=sum(lengths) / len(lengths),
         most_tokens=max(lengths),
         at_the_limit=_mean(length >= limit for length in lengths) if limit else None,
+        later=_later(graded),
         samples=_samples(graded, samples),
         references=references,
     )
@@ -331,6 +336,17 @@ def _worker_shares(rollouts: Sequence[Rollout]) -> dict[str, float]:
                 asked[step.worker] += 1
     there = {name: 0.0 for rollout in rollouts for name in rollout.pool.names}
     return there | shares(asked)
+
+
+def _later(graded: Sequence[Rollout]) -> dict[str, float]:
+    right = [rollout.score for rollout in graded if rollout.score.was_right is True]
+    wrong = [rollout.score for rollout in graded if rollout.score.was_right is False]
+    told = {
+        "accepted_right": _mean(score.workflow is None for score in right),
+        "accepted_wrong": _mean(score.workflow is None for score in wrong),
+        "mended": _mean(score.right for score in wrong),
+    }
+    return {name: share for name, share in told.items() if share is not None}
 
 
 def _spread(graded: Sequence[Rollout]) -> float | None:

@@ -3,7 +3,8 @@ is.
 
 A step asks the search (`podium.train.evolution`) for candidates, has each of them lead the workers
 through the step's questions (`podium.train.candidates`), and tells it which share of the answers
-was right. There is no gradient, so nothing needs to know how an answer came about.
+was right. Which numbers are searched is `podium.train.space`. There is no gradient, so nothing
+needs to know how an answer came about.
 
 Every step leaves a checkpoint: the coordinator so far, and what each candidate of every step has
 earned, from which the search is brought to where it was. A training that was killed goes on so, and
@@ -17,15 +18,17 @@ import json
 import shutil
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from podium.conductor.evolved.coordinator import Coordinator
+from podium.conductor.evolved.coordinator import Coordinator, Vector
 from podium.conductor.evolved.description import ROLES, Description
 from podium.errors import ConfigError, Unavailable
 from podium.files import whole_directory, write_whole
 from podium.local.reading import HiddenReader
+from podium.pool import Pool
 from podium.providers import Http
 from podium.routing.separable import usual_population
 from podium.task import Task
@@ -39,14 +42,16 @@ from podium.train.checkpoints import (
     on_a_disk_that_may_be_full,
 )
 from podium.train.evolution import begin
+from podium.train.evolved import COORDINATOR
 from podium.train.exercises import exercises, held_out_exercises
 from podium.train.logbook import Logbook
 from podium.train.method import EvolveTable
 from podium.train.recipe import Recipe
+from podium.train.space import Space, principal_directions, read_space
 from podium.train.turns import Trial, seen_in
 
-COORDINATOR: Final = "coordinator"
-"""The directory below the output in which the coordinator lies that was found."""
+LOOKED_AT: Final = 256
+"""The questions by whose hidden states directions are found."""
 
 
 def train(recipe: Recipe, *, resume: bool = False) -> None:
@@ -67,19 +72,37 @@ async def _train(recipe: Recipe, logbook: Logbook, begun: Checkpoint | None) -> 
         assert evolve is not None, "checked as it was read"
         reader = HiddenReader(recipe.model.base, token=evolve.token)
         try:
-            blank = Coordinator.blank(await _described(recipe, evolve, cast, reader))
-            evolution = _Evolution(recipe, evolve, cast, reader, blank, logbook)
+            described = await _described(recipe, evolve, cast, reader)
+            tryouts = _Tryouts(evolve, cast, reader)
+            questions = _questions(recipe, cast.pool)
+            space = await _space(evolve, described, tryouts, questions.training, begun)
+            evolution = _Evolution(recipe, evolve, tryouts, questions, space, logbook)
             if begun is not None:
                 evolution.go_on_from(begun)
             if await evolution.all_steps():
                 evolution.coordinator.save(recipe.output / COORDINATOR)
-                logbook.finish({"parameters": blank.described.size, **_kept(cast)})
+                logbook.finish({"parameters": space.size, **_kept(cast)})
             else:
                 logbook.stopped(evolution.step)
         finally:
             await reader.close()
     finally:
         await cast.close()
+
+
+class _Questions(NamedTuple):
+    """What is trained on, in the order of the steps, and what progress is measured by."""
+
+    training: Sequence[Task]
+    held_out: Sequence[Task]
+
+
+def _questions(recipe: Recipe, pool: Pool) -> _Questions:
+    held_out = held_out_exercises(recipe, pool) if recipe.run.eval_every else ()
+    return _Questions(
+        [exercise.task for exercise in exercises(recipe, pool)],
+        [exercise.task for exercise in held_out],
+    )
 
 
 async def _described(
@@ -100,10 +123,59 @@ async def _described(
     )
 
 
+async def _space(
+    evolve: EvolveTable,
+    described: Description,
+    tryouts: _Tryouts,
+    tasks: Sequence[Task],
+    begun: Checkpoint | None,
+) -> Space:
+    """What is to be searched. Directions are those of the hidden states that a coordinator meets
+    which prefers nobody; a training that goes on has kept them."""
+    if evolve.directions is None:
+        return Space(described)
+    if begun is not None:
+        return read_space(described, evolve.directions, begun.path)
+    states = await tryouts.states_met(Coordinator.blank(described), tasks[:LOOKED_AT])
+    return Space(described, principal_directions(states, evolve.directions))
+
+
 def _kept(cast: Cast) -> dict[str, float]:
     if cast.cache is None:
         return {}
     return {"cache_hits": cast.cache.hits, "cache_misses": cast.cache.misses}
+
+
+class _Tryouts:
+    """Tries coordinators out over the recipe's workers, and reads what they read."""
+
+    def __init__(self, evolve: EvolveTable, cast: Cast, reader: HiddenReader) -> None:
+        self._matrices = evolve.matrices
+        self._reader = reader
+        self._candidates = Candidates(cast.workers, cast.pool, turns=evolve.turns)
+
+    async def try_out(
+        self,
+        coordinators: Sequence[Coordinator],
+        tasks: Sequence[Task],
+        seed: Sequence[int] | None = None,
+    ) -> list[list[Trial]]:
+        """The runs of each. Where no matrix is scaled, all share what was read."""
+        readings = Readings(self._reader)
+        readers = [
+            Readings(self._reader.with_scales(self._matrices, coordinator.scales))
+            if self._matrices
+            else readings
+            for coordinator in coordinators
+        ]
+        tried = list(zip(coordinators, readers, strict=True))
+        return await self._candidates.try_out(tried, tasks, seed=seed)
+
+    async def states_met(self, coordinator: Coordinator, tasks: Sequence[Task]) -> list[Vector]:
+        """The hidden states that a coordinator meets which draws its choices, each of them once."""
+        readings = Readings(self._reader)
+        await self._candidates.try_out([(coordinator, readings)], tasks, seed=(0,))
+        return await readings.states()
 
 
 class _Evolution:
@@ -113,29 +185,24 @@ class _Evolution:
         self,
         recipe: Recipe,
         evolve: EvolveTable,
-        cast: Cast,
-        reader: HiddenReader,
-        blank: Coordinator,
+        tryouts: _Tryouts,
+        questions: _Questions,
+        space: Space,
         logbook: Logbook,
     ) -> None:
         self._recipe = recipe
         self._evolve = evolve
         self._logbook = logbook
-        self._reader = reader
-        self._blank = blank
-        self._candidates = Candidates(cast.workers, cast.pool, turns=evolve.turns)
-        self._tasks = [exercise.task for exercise in exercises(recipe, cast.pool)]
-        self._held_out = (
-            [exercise.task for exercise in held_out_exercises(recipe, cast.pool)]
-            if recipe.run.eval_every
-            else []
-        )
+        self._tryouts = tryouts
+        self._questions = questions
+        self._space = space
+        self._blank = Coordinator.blank(space.described)
         self._seed = recipe.run.seed % 2**32
         self._search = begin(
             evolve.method,
-            blank.parameters.astype(np.float64),
+            np.zeros(space.size),
             sigma=evolve.sigma,
-            population=evolve.population or usual_population(blank.described.size),
+            population=evolve.population or usual_population(space.size),
             seed=self._seed,
         )
         self._rewards: list[list[float]] = []
@@ -148,7 +215,10 @@ class _Evolution:
     @property
     def coordinator(self) -> Coordinator:
         """The best that is known by now."""
-        return self._blank.with_parameters(self._search.found)
+        return self._made(self._search.found)
+
+    def _made(self, chosen: NDArray[np.float64]) -> Coordinator:
+        return self._blank.with_parameters(self._space.parameters(chosen))
 
     def go_on_from(self, begun: Checkpoint) -> None:
         """Bring the search to where it was, by telling it all that it was told before."""
@@ -176,9 +246,9 @@ class _Evolution:
 
     async def _one_step(self) -> None:
         number, questions = self.step + 1, self._evolve.questions
-        tasks = self._tasks[self.step * questions : number * questions]
-        candidates = [self._blank.with_parameters(vector) for vector in self._search.ask()]
-        trials = await self._try_out(candidates, tasks, seed=(self._seed, number))
+        tasks = self._questions.training[self.step * questions : number * questions]
+        candidates = [self._made(chosen) for chosen in self._search.ask()]
+        trials = await self._tryouts.try_out(candidates, tasks, seed=(self._seed, number))
         rewards = rewards_of(trials)
         self._logbook.tried(
             seen_in(
@@ -192,25 +262,8 @@ class _Evolution:
         self._logbook.updated(self.step)
         every = self._recipe.run.eval_every
         if every and self.step % every == 0:
-            (measured,) = await self._try_out([self.coordinator], self._held_out)
+            (measured,) = await self._tryouts.try_out([self.coordinator], self._questions.held_out)
             self._logbook.measured(self.step, seen_in(measured))
-
-    async def _try_out(
-        self,
-        coordinators: Sequence[Coordinator],
-        tasks: Sequence[Task],
-        seed: Sequence[int] | None = None,
-    ) -> list[list[Trial]]:
-        """The runs of each. Where no matrix is scaled, all share what was read."""
-        readings = Readings(self._reader)
-        readers = [
-            Readings(self._reader.with_scales(self._evolve.matrices, coordinator.scales))
-            if self._evolve.matrices
-            else readings
-            for coordinator in coordinators
-        ]
-        tried = list(zip(coordinators, readers, strict=True))
-        return await self._candidates.try_out(tried, tasks, seed=seed)
 
     def _tell(self, rewards: Sequence[float]) -> None:
         self._search.tell(rewards)
@@ -221,6 +274,7 @@ class _Evolution:
         place = self._recipe.output / DIRECTORY
         with whole_directory(place / f"checkpoint-{self.step}") as draft:
             self.coordinator.save(draft / COORDINATOR)
+            self._space.save(draft)
             state = {"step": self.step, "rewards": self._rewards}
             write_whole(draft / STATE_FILE, json.dumps(state) + "\n")
         too_old = self.step - self._recipe.run.keep

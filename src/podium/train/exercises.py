@@ -126,6 +126,7 @@ def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
         models=dict.fromkeys(recipe.pool.roles, ""),
         everyday_share=data.everyday_share if recipe.grpo is not None else 0.0,  # graded by plans
         later_share=data.later_round_share,
+        nested_share=data.nested_share,
         drop=recipe.pool.drop,
         keep_needed=recipe.pool.keep_needed,
         flaky_share=recipe.pool.flaky or 0.15,

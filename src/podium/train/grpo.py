@@ -34,7 +34,6 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
-from podium.errors import ConfigError
 from podium.pool import Pool
 from podium.providers import Http
 from podium.tasks.everyday import EVERYDAY
@@ -42,7 +41,7 @@ from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
 from podium.train.callbacks import StopInTime, silence
 from podium.train.cast import Cast, make_cast
-from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
+from podium.train.checkpoints import last_checkpoint, on_a_disk_that_may_be_full
 from podium.train.cluster import SpreadScorer, spread
 from podium.train.diagnostics import References, diagnose
 from podium.train.exercises import (
@@ -51,10 +50,10 @@ from podium.train.exercises import (
     exercises,
     held_out_exercises,
 )
+from podium.train.grpo_arguments import trl_arguments
 from podium.train.logbook import Logbook
 from podium.train.policy import ONLY_THE_ADAPTER, Policy
 from podium.train.pools import wants_references
-from podium.train.precision import mixed
 from podium.train.recipe import Recipe
 from podium.train.references import Measured
 from podium.train.rollouts import Asking, Rollouts
@@ -75,7 +74,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Train the recipe's conductor, from the beginning or from its last checkpoint."""
     assert recipe.grpo is not None, "checked as it was read"
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    arguments = _arguments(recipe)
+    arguments = trl_arguments(recipe)
     processes.wait_for_all()  # the first one has made sure of the output before anybody writes
     torch.manual_seed(recipe.run.seed)
     with nullcontext() if recipe.run.ray is None else spread(recipe) as cluster:
@@ -326,81 +325,3 @@ def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether no number in them is infinite or none at all."""
     sums = [tensor.sum() for tensor in tensors]
     return bool(torch.stack(sums).isfinite().all()) if sums else True
-
-
-def rows_of_this_process(questions: int, rollouts: int) -> int:
-    """How many rollouts of a step each process has: all those of some questions, or as many as
-    the others of one."""
-    rows, left = divmod(questions * rollouts, processes.count())
-    if left or not rows or (rows % rollouts and rollouts % rows):
-        raise ConfigError(
-            f"{questions} questions with {rollouts} rollouts each cannot be divided among "
-            f"{processes.count()} processes; give every process whole questions, or let several "
-            f"share one: change grpo.questions or grpo.rollouts"
-        )
-    return rows
-
-
-def _arguments(recipe: Recipe) -> GRPOConfig:
-    grpo, run = recipe.grpo, recipe.run
-    assert grpo is not None
-    rows = rows_of_this_process(grpo.questions, grpo.rollouts)
-    micro_batch = grpo.micro_batch or rows
-    if grpo.max_tokens is not None and processes.count() > 1:
-        raise ConfigError(
-            "grpo.max_tokens is for one process; with several, drop it and use grpo.micro_batch"
-        )
-    if rows % micro_batch:
-        raise ConfigError(
-            f"the {rows} rollouts of a step, on each of {processes.count()} processes, cannot be "
-            f"divided by {micro_batch}; change grpo.micro_batch"
-        )
-    recursion = recipe.recursion
-    are_compared_by_us = recursion is not None and recursion.normalise_per_round
-    if are_compared_by_us and rows % grpo.rollouts:
-        raise ConfigError(
-            f"recursion.normalise_per_round needs all {grpo.rollouts} rollouts of a question on "
-            f"one process; use at most {grpo.questions} of them"
-        )
-    return GRPOConfig(
-        output_dir=str(recipe.output / DIRECTORY),
-        max_steps=grpo.steps,
-        per_device_train_batch_size=micro_batch,
-        gradient_accumulation_steps=rows // micro_batch,
-        num_generations=grpo.rollouts,
-        max_completion_length=grpo.max_completion_tokens,
-        temperature=grpo.temperature,
-        top_p=grpo.top_p,
-        top_k=grpo.top_k,
-        learning_rate=grpo.learning_rate,
-        lr_scheduler_type=grpo.schedule,
-        warmup_steps=round(grpo.warmup_ratio * grpo.steps),
-        max_grad_norm=grpo.max_grad_norm,
-        adam_beta1=grpo.adam_beta1,
-        adam_beta2=grpo.adam_beta2,
-        adam_epsilon=grpo.adam_epsilon,
-        weight_decay=grpo.weight_decay,
-        epsilon=grpo.clip,
-        epsilon_high=grpo.clip_high,
-        beta=grpo.beta,
-        entropy_coef=grpo.entropy,
-        loss_type=grpo.loss_type,
-        scale_rewards="none" if are_compared_by_us else grpo.scale_rewards,
-        mask_truncated_completions=grpo.mask_truncated,
-        num_iterations=grpo.num_iterations,
-        gradient_checkpointing=recipe.model.gradient_checkpointing,
-        bf16=mixed(recipe) is torch.bfloat16,
-        fp16=mixed(recipe) is torch.float16,
-        use_cpu=not torch.cuda.is_available(),
-        shuffle_dataset=False,
-        seed=run.seed,
-        data_seed=run.seed,
-        save_steps=run.save_every,
-        save_total_limit=run.keep,
-        logging_steps=1,
-        logging_strategy="steps",
-        report_to=sorted(run.log - {"jsonl"}),
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        ddp_find_unused_parameters=False,
-    )

@@ -228,12 +228,13 @@ def _told(seen: StepDiagnostics) -> str:
         if seen.entropy_bits is not None
         else "nobody was asked"
     )
+    later = "".join(f"  {name.replace('_', ' ')} {share:.2f}" for name, share in seen.later.items())
     return (
         f"reward {seen.reward or 0.0:.3f}  accuracy {seen.accuracy or 0.0:.3f}  "
         f"valid {seen.valid_rate:.2f}  steps {seen.mean_steps or 0.0:.2f}  "
         f"spread {seen.groups_with_spread or 0.0:.2f}  "
         f"{asked}  "
-        f"tokens {seen.mean_tokens:.0f}"
+        f"tokens {seen.mean_tokens:.0f}{later}"
     )
 
 

@@ -129,6 +129,12 @@ class EvolveTable(Table):
         description="`cma-es`: separable CMA-ES; `random`: as many candidates around the start, of "
         "which the best is kept",
     )
+    directions: Count | None = Field(
+        default=None,
+        description="rows of the head are sums of so many principal directions of the hidden "
+        "states that the first questions give, and only these shares are searched; left out: "
+        "every number by itself, as in the paper",
+    )
     turns: Count = Field(default=TURNS, description="the most turns of a run")
     roles: bool = Field(
         default=True,

@@ -45,10 +45,11 @@ ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
 ETUDE_KEYS: Final = {
     "lessons": ("unsure_share",),
     "openings": ("assigned_share", "true_clauses", "true_access", "accepted_share"),
+    "reward": ("nested_share",),
     "both": ("stage", "everyday_share", "later_round_share"),
 }
-"""The keys of `[data.etudes]` that are for lessons alone, for openings alone, and for openings
-and learning from reward."""
+"""The keys of `[data.etudes]` that are for lessons alone, for openings alone, for learning from
+reward alone, and for both of these."""
 
 
 NOT_FOR_EVOLUTION: Final = (
@@ -100,7 +101,7 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
         if kind != data.kind:
             yield f"data.{kind}", f'with data.kind = "{data.kind}"'
     teach = sft.teach if sft is not None else "reward"
-    used = {"lessons": ("lessons",), "openings": ("openings", "both"), "reward": ("both",)}
+    used = {"lessons": ("lessons",), "openings": ("openings", "both"), "reward": ("reward", "both")}
     for group, keys in ETUDE_KEYS.items():
         if group not in used.get(teach, ()):
             yield from ((f"data.etudes.{key}", f"where {teach} teach") for key in keys)

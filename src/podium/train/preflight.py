@@ -15,6 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+
+from podium.config.problems import form_problem
 from podium.errors import ConfigError, installing
 from podium.files import full, write_whole, writing
 from podium.local.adapter_files import read_config
@@ -38,6 +41,9 @@ TRACKERS: Final[dict[str, tuple[str, ...]]] = {
 
 BYTES_A_PARAMETER: Final = 14
 """Of a checkpoint: the weights in 16 bits, and what AdamW keeps in 32."""
+
+BYTES_A_WEIGHT: Final = 2
+"""Of a model's files, at least."""
 
 ADAPTED_A_RANK: Final = 0.0025
 """The share of a model's parameters that an adapter has for each of its rank, at most."""
@@ -122,15 +128,11 @@ def check_output(recipe: Recipe, *, resume: bool) -> None:
         raise ConfigError(f"{output} is a file; name another directory with --output")
     if not any(output.iterdir()):
         return
-    claim = _claim(output)
-    if claim is None:
-        raise ConfigError(
-            f"{output} holds something that is no training; name another directory with --output"
-        )
-    if claim.get("fingerprint") != recipe.fingerprint:
+    begun = _begun(output)
+    if begun.fingerprint != recipe.fingerprint:
         raise ConfigError(
             f"{output} holds the training of another recipe, which differs in "
-            f"{_differences(recipe, claim)}; name another directory with --output"
+            f"{_differences(recipe, begun)}; name another directory with --output"
         )
     if has_checkpoint(output) and not resume:
         raise ConfigError(
@@ -169,7 +171,10 @@ def disk_bytes(recipe: Recipe) -> int:
 
 
 def _parameters(base: str) -> int:
-    """How large a model is by its name; a guess where the name does not say."""
+    """How large a model is by its files, else by its name; a guess where neither says."""
+    weights = sum(file.stat().st_size for file in Path(base).glob("*.safetensors"))
+    if weights:
+        return weights // BYTES_A_WEIGHT
     sizes = _SIZE.findall(Path(base).name) or _SIZE.findall(base)
     if not sizes:
         return UNKNOWN_PARAMETERS
@@ -177,12 +182,26 @@ def _parameters(base: str) -> int:
     return int(float(number) * (1e9 if unit in "Bb" else 1e6))
 
 
-def _claim(output: Path) -> Mapping[str, Any] | None:
+def _begun(output: Path) -> Recipe:
+    """The recipe that the training in that directory began with. It is read anew, for what it was
+    called then does not count: a Podium with other keys makes another fingerprint of the same."""
     try:
         claim = json.loads((output / RECIPE_FILE).read_text("utf-8"))
     except (OSError, ValueError):
-        return None
-    return claim if isinstance(claim, dict) else None
+        claim = None
+    kept = claim.get("recipe") if isinstance(claim, dict) else None
+    if not isinstance(kept, dict):
+        raise ConfigError(
+            f"{output} holds something that is no training; name another directory with --output"
+        )
+    try:
+        return Recipe.model_validate(kept)
+    except ValidationError as error:
+        problem = form_problem(output / RECIPE_FILE, error, Recipe)
+        raise ConfigError(
+            f"{problem}; this Podium cannot go on with that training: use the one that it began "
+            f"with, or name another directory with --output"
+        ) from error
 
 
 def resolved(recipe: Recipe) -> dict[str, Any]:
@@ -198,9 +217,9 @@ def resolved(recipe: Recipe) -> dict[str, Any]:
     return values
 
 
-def _differences(recipe: Recipe, claim: Mapping[str, Any]) -> str:
+def _differences(recipe: Recipe, begun: Recipe) -> str:
     """The keys in which the two recipes differ."""
-    theirs, ours = flat(claim.get("recipe") or {}), flat(resolved(recipe))
+    theirs, ours = flat(resolved(begun)), flat(resolved(recipe))
     keys = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
     keys = [key for key in keys if key == "run.seed" or key.split(".")[0] not in NOT_THE_RECIPE]
     return ", ".join(keys[:5]) or "its form"

@@ -13,6 +13,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from os.path import normpath
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from podium.config.problems import form_problem
 from podium.errors import ConfigError
 from podium.train.method import EstimateTable, EvolveTable, GrpoTable, RunTable, SftTable
 from podium.train.misfits import Kind, misfits, unknown_names
+from podium.train.rewards import PAPER
 from podium.train.schema import (
     DataTable,
     ModelTable,
@@ -87,11 +89,18 @@ class Recipe(Table):
 
     @property
     def fingerprint(self) -> str:
-        """The same for two recipes that teach the same in the same way, on whatever machine."""
+        """The same for two recipes that teach the same in the same way, on whatever machine. A key
+        at its default counts as not written: what began before there was such a key goes on."""
         elsewhere = self._with_paths(lambda path: Path(path).name)
-        values = elsewhere.model_dump(exclude=NOT_THE_RECIPE)  # type: ignore[arg-type]
-        if self.evolve is None:
-            del values["evolve"]  # what began before there was such a table still goes on
+        values = elsewhere.model_dump(
+            exclude=NOT_THE_RECIPE,  # type: ignore[arg-type]
+            exclude_defaults=True,
+        )
+        values["reward"] = {
+            name: value
+            for name, value in asdict(self.reward.reward()).items()
+            if value != getattr(PAPER, name)
+        }  # a preset and its numbers written out are the same reward
         text = json.dumps(values, sort_keys=True, default=sorted)  # sets have no order
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from podium import plan
-from podium.conductor.prompt import all_or_nothing
+from podium.conductor.examples import all_or_nothing
 from podium.etudes import Etude
 from podium.files import write_whole
 from podium.pool import Pool

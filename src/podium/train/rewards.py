@@ -17,7 +17,13 @@ from podium.errors import ConfigError
 from podium.run import StepRecord
 from podium.usage import add
 
-_COSTS: Final = ("per_usd", "per_1000_worker_tokens", "per_completion_token", "per_extra_step")
+_COSTS: Final = (
+    "per_usd",
+    "per_1000_worker_tokens",
+    "per_completion_token",
+    "per_extra_step",
+    "needless",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +35,11 @@ class Reward:
     wrong answer worth as much as a right one.
     `per_usd` and `per_1000_worker_tokens` are taken off for what the workers used,
     `per_completion_token` for the length of what the conductor wrote, and `per_extra_step` for
-    every step beyond the first. All of these are 0 in the paper. What is taken off never makes
-    a well-formed plan worth less than a malformed one: otherwise a dear plan would teach the
-    conductor to write none.
+    every step beyond the first. `needless` is taken off for a plan that follows a right answer:
+    where workers answer the same request alike, the same plan once more comes to the same answer,
+    and nothing else tells it from accepting. All of these are 0 in the paper. What is taken off
+    never makes a well-formed plan worth less than a malformed one: otherwise a dear plan would
+    teach the conductor to write none.
     """
 
     malformed: float = 0.0
@@ -42,6 +50,7 @@ class Reward:
     per_1000_worker_tokens: float = 0.0
     per_completion_token: float = 0.0
     per_extra_step: float = 0.0
+    needless: float = 0.0
 
     def __post_init__(self) -> None:
         values = (self.malformed, self.wrong, self.right)
@@ -83,19 +92,22 @@ class Reward:
         cost: float = 0.0,
         completion_tokens: int = 0,
         reached: float = 0.0,
+        is_needless: bool = False,
     ) -> Mapping[str, float]:
-        """What a well-formed plan earns, part by part; `cost` is what `cost_of` made of it, and
-        `reached` the share of the milestones that it came by.
+        """What a well-formed plan earns, part by part; `cost` is what `cost_of` made of it,
+        `reached` the share of the milestones that it came by, and `is_needless` says that the
+        answer there was is right and the plan does not accept it.
 
         `format` is for being a plan at all, `answer` for being right, `milestones` for coming
-        near, `cost` and `length` are
-        what is taken off, and `floor` gives back what would be too much of that.
+        near, `cost`, `length` and `needless` are what is taken off, and `floor` gives back what
+        would be too much of that.
         """
         length = self.per_completion_token * completion_tokens
         length += self.per_extra_step * max(0, steps - 1)
         answer = self.right - self.wrong if right else 0.0
         near = 0.0 if right else self.milestones * reached
-        total = self.wrong + answer + near - cost - length
+        needless = self.needless if is_needless else 0.0
+        total = self.wrong + answer + near - cost - length - needless
         return _nonzero(
             {
                 "format": self.wrong,
@@ -103,6 +115,7 @@ class Reward:
                 "milestones": near,
                 "cost": -cost,
                 "length": -length,
+                "needless": -needless,
                 "floor": max(0.0, self.malformed - total),
             },
             "format",

@@ -59,11 +59,6 @@ class Attempt:
         """Which round it plans; 0 is the first."""
         return len(self.exercise.situation.rounds)
 
-    @property
-    def is_later(self) -> bool:
-        """Whether it is a second round."""
-        return self.round > 0
-
 
 class Asking:
     """How the policy is asked for a plan: the recipe's prompt, in the policy's tokens."""
@@ -290,10 +285,7 @@ class Rollouts:
     async def _score_all(self, attempts: Sequence[Attempt]) -> None:
         """Score those that are not scored yet; the same plan for the same exercise only once."""
         waiting = [attempt for attempt in attempts if attempt.score is None]
-        different = {
-            (attempt.number, attempt.is_later and id(attempt), attempt.text, attempt.ended): attempt
-            for attempt in waiting
-        }
+        different = {_plan_for(attempt): attempt for attempt in waiting}
         scores = dict(
             zip(
                 different,
@@ -302,8 +294,7 @@ class Rollouts:
             )
         )
         for attempt in waiting:
-            key = (attempt.number, attempt.is_later and id(attempt), attempt.text, attempt.ended)
-            attempt.score = scores[key]
+            attempt.score = scores[_plan_for(attempt)]
 
     async def _score(self, attempt: Attempt) -> Score:
         task, situation = attempt.exercise
@@ -323,6 +314,12 @@ class Rollouts:
             return earned
         assert attempt.later.score is not None
         return combine_rounds(earned, attempt.later.score.reward, self._recipe.recursion.discount)
+
+
+def _plan_for(attempt: Attempt) -> Hashable:
+    """The same for attempts that come to the same: of one plan, for one exercise. Attempts that
+    were sampled for a question share their exercise, and each that goes on has one of its own."""
+    return (attempt.number, id(attempt.exercise), attempt.text, attempt.ended)
 
 
 def _is_wrong(attempt: Attempt) -> bool:

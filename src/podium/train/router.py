@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium.routing.embedding import QUICK, Embedder
+from podium.routing.embedding import Embedder
 from podium.routing.encoders import Encoder, HashedEncoder
 from podium.routing.evidence import Evidence
 from podium.routing.evolution import Evolution
-from podium.routing.learning import Taught, Teaching, taught
+from podium.routing.learning import LEAST_QUESTIONS, Taught, Teaching, taught
 from podium.routing.log import read_log
 from podium.train.router_recipe import RouterRecipe
 
@@ -35,7 +35,7 @@ class Trained:
             for worker, mean in zip(found.workers, means, strict=True)
         ]
         evolved = (
-            f"evolved for {learned.generations} generations"
+            f"evolved for {learned.generations} generation{'s' * (learned.generations != 1)}"
             if learned.generations
             else "evolution brought nothing that chance would not, so it was left out"
         )
@@ -43,17 +43,22 @@ class Trained:
             f"{len(found.questions)} questions, {len(found.workers)} workers; figures are of the "
             f"{int(found.whole.sum())} questions that every worker was asked",
             *rows,
-            f"on questions left out, routing earned {learned.areas[learned.strength]:.3f} over the "
-            f"whole dial, by a head held back by {learned.strength:g}; {evolved}",
+            f"on questions left out, routing earned {learned.areas[learned.hold]:.3f} over the "
+            f"whole dial, by a head held back {learned.hold}; {evolved}",
             str(self.path),
         ]
 
 
-def train_router(recipe: RouterRecipe) -> Trained:
-    """Learn from the recipe's logs, and write the router."""
+def learned_from(recipe: RouterRecipe) -> Evidence:
+    """What the recipe's logs tell; refused where it is too little to learn from."""
+    evidence = read_log([Path(path) for path in recipe.router.logs]).evidence(recipe.costs.usd)
+    evidence.check(LEAST_QUESTIONS)
+    return evidence
+
+
+def train_router(recipe: RouterRecipe, evidence: Evidence) -> Trained:
+    """Learn from that evidence as the recipe says, and write the router."""
     table = recipe.router
-    log = read_log([Path(path) for path in table.logs])
-    evidence = log.evidence(recipe.costs.usd)
     evolution = Evolution(
         generations=recipe.evolution.generations,
         population=recipe.evolution.population,
@@ -75,5 +80,5 @@ def train_router(recipe: RouterRecipe) -> Trained:
 
 def _encoder(recipe: RouterRecipe, evidence: Evidence) -> Encoder:
     if recipe.router.encoder == "minilm":
-        return Embedder.load(tokens=QUICK)
+        return Embedder.quick()
     return HashedEncoder.fitted(evidence.questions)

@@ -31,8 +31,9 @@ class RouterTable(Table):
     output: Name = Field(default="router.json", description="the file to write")
     encoder: Literal["minilm", "hashed"] = Field(
         default="minilm",
-        description="what questions are read by: `minilm` by meaning, with the weights that "
-        "`podium models pull all-minilm-l6-v2` fetches; `hashed` by words alone",
+        description="what questions are read by: `minilm` by meaning, by the first three of its "
+        "six layers, with the weights that `podium models pull all-minilm-l6-v2` fetches; `hashed` "
+        "by words alone",
     )
     temperature: Positive = Field(
         default=0.5,
@@ -74,6 +75,12 @@ class RouterRecipe(Table):
     router: RouterTable
     evolution: EvolutionTable = EvolutionTable()
     costs: CostsTable = CostsTable()
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What its training computes with, all of the extra `router`."""
+        reading = ("tokenizers", "safetensors") if self.router.encoder == "minilm" else ()
+        return ("numpy", *reading, *(("cmaes",) if self.evolution.generations else ()))
 
     def anchored(self, directory: Path) -> RouterRecipe:
         """This recipe with every path in it counted from the directory it lies in."""

@@ -16,6 +16,7 @@ from podium.catalogue.entries import Table
 from podium.config.schema import PromptLength
 from podium.config.values import Count, Name
 from podium.etudes import ROLES
+from podium.etudes.etude import NESTED_SHARE
 from podium.etudes.later import ACCEPTED
 from podium.etudes.lessons import UNSURE_SHARE
 from podium.etudes.openings import ASSIGNED, DROP, EVERYDAY, TRUE_ACCESS, TRUE_CLAUSES
@@ -88,6 +89,10 @@ class EtudesTable(Table):
     )
     later_round_share: Share = Field(
         default=0.0, description="how many have a round behind them, to accept or to mend"
+    )
+    nested_share: Share = Field(
+        default=NESTED_SHARE,
+        description="reward: how many of several steps are one phrase inside another",
     )
     accepted_share: Share = Field(
         default=ACCEPTED, description="openings: how many of these accept the answer"
@@ -241,6 +246,9 @@ class RewardTable(Table):
     )
     per_extra_step: Weight = Field(
         default=0.0, description="taken off for each step beyond the first"
+    )
+    needless: Weight = Field(
+        default=0.0, description="taken off for another plan where the answer there is is right"
     )
 
     def reward(self) -> Reward:

@@ -45,7 +45,9 @@ class Score:
     `reward` is None where the rollout is to be dropped, else the sum of `parts`. `run` is None
     where nothing was carried out; `workflow` is None for a text that is no plan, and for one
     that accepts the answer there is. `valid` says whether the text is a plan, `right` whether
-    its answer was. `problem` tells in words what went wrong, where something did.
+    its answer was. `problem` tells in words what went wrong, where something did. `was_right` says
+    whether the answer was right that this plan followed; None where there was none, or where the
+    reward takes nothing off for a needless plan.
     """
 
     reward: float | None
@@ -57,6 +59,7 @@ class Score:
     problem: str = ""
     question: str = ""
     text: str = ""
+    was_right: bool | None = None
 
     @property
     def dropped(self) -> bool:
@@ -194,15 +197,23 @@ class Scorer:
             return Score(None, {}, run, workflow, True, False, problem, task.question, text)
         right = run.answer is not None and await task.grader(run.answer)
         reached = 0.0 if right else await self._reached(task, done)
+        was_right = await self._was_right(task, rounds)
         parts = self.reward.of_plan(
             right=right,
             steps=_length(workflow),
             cost=cost,
             completion_tokens=tokens,
             reached=reached,
+            is_needless=workflow is not None and was_right is True,
         )
         earned, told = sum(parts.values()), run.error or ""
-        return Score(earned, parts, run, workflow, True, right, told, task.question, text)
+        asked = task.question
+        return Score(earned, parts, run, workflow, True, right, told, asked, text, was_right)
+
+    async def _was_right(self, task: Task, rounds: tuple[Round, ...]) -> bool | None:
+        """Whether the answer that could have been accepted is right, where it counts."""
+        before = best_so_far(rounds) if self.reward.needless else None
+        return None if before is None else await task.grader(before.reply)
 
     async def _reached(self, task: Task, round_: Round) -> float:
         """The share of the task's milestones that some step's reply was, where it counts."""

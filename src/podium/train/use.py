@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from podium import plan
@@ -23,18 +23,24 @@ from podium.conductor.base import Situation
 from podium.conductor.prompt import Prompt
 from podium.credit import Judged, Outcome, outcome_of
 from podium.errors import ConfigError, NotFound, UnreadableRun
+from podium.etudes.perfect import ORACLE
 from podium.run import Run
 from podium.store import RunStore, feedback_in, keys_in
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord
 from podium.tasks.answers import final_answer
+from podium.tasks.graders import CONTAINS
 from podium.tasks.judge import JUDGE
 
 GOOD: Final = 0.75
 """From this reward on an answer is taken for right, and its plan for one to learn from."""
 
 LONGEST_REFERENCE: Final = 40
-"""Characters of an answer that others can be compared with word for word."""
+"""Characters of a right answer that can be looked for in others."""
+
+MOST_WORDS: Final = 3
+"""Of an answer that is taken for right as it stands: more are a sentence, which another that says
+the same would not repeat."""
 
 FEEDBACK: Final = "feedback"
 """Who judged a run that a person judged."""
@@ -48,6 +54,7 @@ UNANSWERED: Final = "that did not end with an answer as it was planned"
 REDACTED: Final = "of which a guardrail took something away"
 UNREADABLE: Final = "that cannot be read"
 SEVERAL_STEPS: Final = "that took several steps, whose reward is no single worker's"
+NOT_SERVED: Final = "answered by the perfect workers of --oracle, whom no pool has"
 NOT_BY_ITSELF: Final = "whose question does not stand by itself: a conversation, images or tools"
 NO_REFERENCE: Final = "of which no right answer is known that others could be compared with"
 EXCLUDING: Final = "excluding workers or providers to whom training would show the question"
@@ -142,6 +149,8 @@ class Harvest:
         outcome = outcome_of(judged)
         if outcome is None:
             self.without["outcomes"][SEVERAL_STEPS] += 1
+        elif any(worker.provider == ORACLE for worker in judged.run.pool):
+            self.without["outcomes"][NOT_SERVED] += 1
         elif is_in_conversation(judged.run):
             self.without["outcomes"][NOT_BY_ITSELF] += 1
         else:
@@ -200,8 +209,9 @@ def _named_task(judged: Judged) -> TaskRecord | None:
     record = _read(judged.task, judged.run)
     if record.grader == JUDGE:
         return None
-    is_correction = judged.source == FEEDBACK
-    return None if is_correction and not _is_reference(record.answer) else record
+    if judged.source != FEEDBACK:
+        return record
+    return replace(record, grader=CONTAINS) if _is_reference(record.answer) else None
 
 
 def _task_of_answer(judged: Judged) -> TaskRecord | None:
@@ -210,15 +220,22 @@ def _task_of_answer(judged: Judged) -> TaskRecord | None:
     is_corrected = judged.source == FEEDBACK and bool(judged.task)
     if judged.reward < GOOD or run.answer is None or is_corrected:
         return None
-    answer = final_answer(run.answer, tagged=True) or run.answer.strip()
-    if not _is_reference(answer):
+    tagged = final_answer(run.answer, tagged=True)
+    answer = tagged or run.answer.strip()
+    if not _is_reference(answer) or (not tagged and _is_sentence(answer)):
         return None
-    return TaskRecord(id=run.id, question=run.question, answer=answer, grader="short", kind=KIND)
+    return TaskRecord(id=run.id, question=run.question, answer=answer, grader=CONTAINS, kind=KIND)
 
 
 def _is_reference(answer: str) -> bool:
-    """Whether a right answer can be told by it, word for word."""
+    """Whether a right answer can be told by it, for it is short enough to stand in others."""
     return 0 < len(answer) <= LONGEST_REFERENCE and "\n" not in answer
+
+
+def _is_sentence(answer: str) -> bool:
+    """Whether it says more than the answer alone."""
+    words = answer.split()
+    return len(words) > MOST_WORDS or (len(words) > 1 and answer.endswith((".", "!")))
 
 
 def _read(task: str, run: Run) -> TaskRecord:

@@ -23,7 +23,10 @@ from podium.server.operation.startup import Chosen, application, is_public
 from podium.store import audit_in, keys_in, open_store
 from podium.store.keys import Rules
 from podium.workflow import Step, Workflow
+from support.routed_pool import WORKERS, routed
 from support.serve_process import SlowUpstream, podium_serve_over
+
+__all__ = ["routed"]
 
 POOL = """
 [conductor]
@@ -98,7 +101,7 @@ async def is_answering(address: str) -> bool:
     async with httpx.AsyncClient() as client:
         try:
             return (await client.get(f"{address}/healthz")).status_code == 200
-        except httpx.ConnectError:
+        except httpx.TransportError:  # refused, or cut off as it closed
             return False
 
 
@@ -242,20 +245,17 @@ async def test_a_server_goes_on_with_what_was_cut_off_unless_it_is_told_not_to(
     assert ended.answer == ("forty two" if recover else None)
 
 
-ROUTED = POOL.replace('name = "echo"', 'name = "cheap"\nmodel = "cheap-model"') + (
-    '\n[[worker]]\nname = "dear"\nprovider = "scripted"\nmodel = "dear-model"\n'
-    'options = { reply = "better" }\n\n[mini]\nrouter = "router.json"\nconfidence = 0\n'
-)
+ROUTED = f"""
+[mini]
+router = "router.json"
+confidence = 0
 
+[conductor]
+kind = "router"
 
-@pytest.fixture
-def routed(tmp_path: Path) -> Path:
-    """A directory with a learned router for the workers `cheap` and `dear`."""
-    pytest.importorskip("numpy")
-    from support.routing import small_router
-
-    small_router().save(tmp_path / "router.json")
-    return tmp_path
+[store]
+path = "runs.db"
+{WORKERS}"""
 
 
 async def test_a_router_has_decided_before_the_first_question(

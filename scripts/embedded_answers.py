@@ -1,0 +1,76 @@
+"""How often podium-mini is right on the embedded pool, with its router and without, beside
+podium-ultra, where the trained conductor plans every question: the table of right answers in
+docs/routing.md, under "The embedded pool", and how many questions went to the conductor.
+
+    python scripts/embedded_answers.py 60
+
+Études of the test split, in the usual mixture of one step and several, are put to each and graded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from podium import AsyncPodium
+from podium.config import Settings, load
+from podium.config.current import EMBEDDED_POOL
+from podium.etudes import Etudes
+from podium.run import Run, Tier
+from podium.task import Task
+from podium.tasks import etude_task
+
+SEED: Final = 7
+AT_ONCE: Final = 4
+
+
+def main() -> None:
+    """Print the table, a line for each way to answer as many études as the command line says."""
+    for line in asyncio.run(_lines(_tasks(int(sys.argv[1])))):
+        print(line)  # noqa: T201 - it is a script
+
+
+def _tasks(count: int) -> list[Task]:
+    return [etude_task(etude) for etude in Etudes(SEED, "test").sample(count)]
+
+
+async def _lines(tasks: Sequence[Task]) -> list[str]:
+    settings = load(EMBEDDED_POOL)
+    ways: dict[str, tuple[Settings, Tier]] = {
+        "podium-mini, with its router": (settings, "mini"),
+        "podium-mini, without it": (replace(settings, mini=None), "mini"),
+        "podium-ultra": (settings, "ultra"),
+    }
+    return [f"{name}: {await _measured(*way, tasks)}" for name, way in ways.items()]
+
+
+async def _measured(settings: Settings, tier: Tier, tasks: Sequence[Task]) -> str:
+    """How many of the answers are right, and what they took on the average."""
+    places = asyncio.Semaphore(AT_ONCE)
+    async with AsyncPodium(settings=settings) as podium:
+
+        async def answered(task: Task) -> tuple[Run, bool]:
+            async with places:
+                run = await podium.ask(task.question, tier=tier)
+            return run, bool(await task.grader(run.answer or ""))
+
+        found = await asyncio.gather(*map(answered, tasks))
+    right = sum(is_right for _, is_right in found)
+    steps = sum(len(run.steps) for run, _ in found) / len(found)
+    tokens = sum(run.usage.output_tokens or 0 for run, _ in found) / len(found)
+    took = f"{steps:.2f} steps and {tokens:.0f} output tokens"
+    passed_on = sum(_is_passed_on(run) for run, _ in found)
+    return f"{right} of {len(found)} right, {took} a question, {passed_on} passed on by a router"
+
+
+def _is_passed_on(run: Run) -> bool:
+    """Whether a router left the question to the conductor."""
+    routed = run.rounds[0].routed if run.rounds else None
+    return routed is not None and routed.passed_on
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What TRL is told of a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from podium.errors import ConfigError
+from support.recipes import make_recipe
+from support.trainings import REWARD, base, tiny_recipe
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from podium.train.grpo_arguments import rows_of_this_process, trl_arguments
+
+pytestmark = pytest.mark.torch
+
+__all__ = ["base"]
+
+
+def test_rollouts_are_divided_among_processes_by_whole_questions_or_parts_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for processes, rows in ((1, 256), (2, 128), (4, 64), (8, 32)):
+        monkeypatch.setenv("WORLD_SIZE", str(processes))
+        assert rows_of_this_process(4, 64) == rows
+    for processes, questions, rollouts in ((2, 3, 4), (3, 4, 4), (8, 1, 4)):
+        monkeypatch.setenv("WORLD_SIZE", str(processes))
+        with pytest.raises(ConfigError, match=f"cannot be divided among {processes} processes"):
+            rows_of_this_process(questions, rollouts)
+
+
+def test_a_step_may_go_through_the_model_in_several_passes(base: Path, tmp_path: Path) -> None:
+    arguments = trl_arguments(tiny_recipe(REWARD, base, tmp_path, "grpo.micro_batch=2"))
+    assert arguments.per_device_train_batch_size == 2
+    assert arguments.gradient_accumulation_steps == 4
+    assert arguments.generation_batch_size == 8
+
+
+def test_several_processes_do_not_share_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    recipe = make_recipe(tmp_path, overrides=["grpo.max_tokens=1000"])
+    with pytest.raises(ConfigError, match="grpo.max_tokens is for one process"):
+        trl_arguments(recipe)
