@@ -24,8 +24,10 @@ from podium.bench.fuzz.server import campaign
 from podium.errors import MalformedPlan
 from podium.plan import ParsedPlan, parse
 from podium.server.dialects.base import Asked
+from podium.server.dialects.responses.input import conversation
 from podium.server.logs import LOGGER
 from podium.server.operation.startup import DIALECTS
+from podium.server.refusal import Refusal
 from podium.workflow import Step, Workflow
 
 ENOUGH_SECONDS = 60.0
@@ -254,3 +256,11 @@ def test_requests_are_repeatable_and_bounded() -> None:
     assert some(1) == some(1)
     assert some(1) != some(2)
     assert max(len(b"".join(each.pieces)) for each in some(1)) <= MOST_BYTES
+
+
+def test_the_server_is_sent_every_kind_of_item_that_it_reads() -> None:
+    with pytest.raises(Refusal) as refused:
+        conversation([{"type": "another"}], "input", goes_on=False)
+    read = str(refused.value).partition("expected one of ")[2].partition(";")[0].split(", ")
+    sent = [item for body in BODIES["/v1/responses"] for item in body["input"]]
+    assert {item.get("type", "message") for item in sent} == set(read)

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from podium.attempt import Attempt
+from podium.check import Check
 from podium.cli.account import account
 from podium.document import run_document
 from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Check, Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord
 from podium.usage import UNKNOWN_USAGE, Usage
 from podium.workflow import Step, Workflow
 

@@ -43,6 +43,16 @@ def test_evaluations_become_a_page_and_pictures(
     assert all(path.is_file() for path in paths)
 
 
+def test_a_report_lies_in_its_evaluation_and_replaces_no_other(
+    podium: Podium, measured: tuple[Path, Path]
+) -> None:
+    pytest.importorskip("matplotlib")
+    for directory in measured:
+        assert podium("eval", "report", directory).out.startswith(f"{directory / 'report'}")
+    assert all((directory / "report" / "report.html").is_file() for directory in measured)
+    assert podium("eval", "report", *measured).out.splitlines()[0] == "report/report.html"
+
+
 def test_what_flipped_is_named_and_can_be_read_on_a_page(
     podium: Podium, measured: tuple[Path, Path], tmp_path: Path
 ) -> None:

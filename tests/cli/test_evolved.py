@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 
 from cli.support import RULES, MakePool, Podium
 from podium.cli import fetching
-from podium.conductor.evolved.description import Description
+from podium.cli.settings import Choice, check_leading, settings_for
+from podium.conductor.evolved.description import Description, read_description
 from podium.config import Settings, load
+from podium.errors import ConfigError
 from podium.local.reading import HiddenReader
+from podium.run import Run
 from podium.server.operation.startup import application
 from support.serving import serving
 from support.tiny_model import one_thread, tiny_model
@@ -95,6 +99,57 @@ def test_what_cannot_be_led_is_refused(podium: Podium, make_pool: MakePool, trai
     assert podium("ask", "--pool", pool, "-q", QUESTION).out.strip() == "41"
     ended = podium("ask", "--conductor", "evolved", "--pool", make_pool(REPLIES), QUESTION)
     assert (ended.code, "needs a coordinator" in ended.complaint) == (2, True)
+
+
+def test_a_run_goes_on_only_by_the_coordinator_that_led_it(
+    podium: Podium, make_pool: MakePool, trained: Path, tmp_path: Path
+) -> None:
+    pool = make_pool(REPLIES, head=RULES)
+    led = ("--conductor", f"evolved:{trained}", "--pool", pool)
+    stopped = podium("ask", *led, "--budget-calls", "0", QUESTION)
+    assert stopped.code == 3
+    assert f"--conductor evolved:{trained}" in stopped.complaint  # as it is to be gone on with
+    resume = ("runs", "resume", "last", "--budget-calls", "2", "--json")
+    refused = podium(*resume, "--pool", pool)
+    assert refused.code == 2
+    assert "was led by evolved(" in refused.complaint
+    assert "and here rules leads; configure in [conductor]" in refused.complaint
+    Coordinator.blank(read_description(trained)).save(tmp_path / "other")
+    head = '[conductor]\nkind = "evolved"\ncoordinator = "{}"\n'
+    other = podium(*resume, "--pool", make_pool(REPLIES, head=head.format(tmp_path / "other")))
+    assert other.code == 2
+    assert "and here evolved(" in other.complaint
+    configured = podium(*resume, "--pool", make_pool(REPLIES, head=head.format(trained)))
+    assert (configured.code, configured.json["answer"]) == (0, "42")
+
+
+@pytest.mark.parametrize(("led", "refused"), [("model(gone)", True), ("fixed", False)])
+def test_a_coordinator_does_not_go_on_with_what_it_did_not_lead(
+    make_pool: MakePool, trained: Path, led: str, refused: bool
+) -> None:
+    head = f'[conductor]\nkind = "evolved"\ncoordinator = "{trained}"\n'
+    settings = asyncio.run(settings_for(Choice(pool=make_pool(REPLIES, head=head)), {}))
+    run = Run(
+        id="run_1",
+        question=QUESTION,
+        status="running",
+        pool=settings.pool,
+        conductor=led,
+        created_at="2026-11-15T00:00:00.000+00:00",
+    )
+    with pytest.raises(ConfigError, match="led by model.gone.") if refused else nullcontext():
+        check_leading(run, settings)
+
+
+def test_who_names_a_conductor_has_it_go_on_with_a_run(
+    podium: Podium, make_pool: MakePool, trained: Path
+) -> None:
+    pool = make_pool(REPLIES, head=RULES)
+    led = ("--conductor", f"evolved:{trained}", "--pool", pool)
+    for conductor in (f"evolved:{trained}", "rules"):
+        podium("ask", *led, "--budget-calls", "0", QUESTION)
+        again = ("--conductor", conductor, "--pool", pool, "--budget-calls", "5")
+        assert podium("runs", "resume", "last", *again, "--json").code == 0
 
 
 def test_a_coordinator_is_measured_by_its_directory(

@@ -7,41 +7,30 @@ from pathlib import Path
 import pytest
 
 from cli.support import Podium
+from podium.cli import session
+from podium.config import Settings
 from podium.plan import schema
 from podium.structure import misfit
+from support.routed_pool import WORKERS, routed
 
-POOL = """
+__all__ = ["routed"]
+
+POOL = f"""
 [mini]
 router = "router.json"
 confidence = 0.0
 
 [conductor]
 kind = "rules"
-
-[[worker]]
-name = "cheap"
-provider = "scripted"
-model = "cheap-model"
-options = { reply = "I am cheap." }
-
-[[worker]]
-name = "dear"
-provider = "scripted"
-model = "dear-model"
-options = { reply = "I am dear." }
-"""
+{WORKERS}"""
 
 PLAY = "Who wrote the play Hamlet?"
 
 
 @pytest.fixture
-def pool(tmp_path: Path) -> Path:
+def pool(routed: Path) -> Path:
     """A pool whose router knows that `cheap` cannot tell who wrote a play."""
-    pytest.importorskip("numpy")
-    from support.routing import small_router
-
-    small_router().save(tmp_path / "router.json")
-    file = tmp_path / "pool.toml"
+    file = routed / "pool.toml"
     file.write_text(POOL, "utf-8")
     return file
 
@@ -76,6 +65,26 @@ def test_a_dial_that_nobody_would_heed_is_refused(podium: Podium, pool: Path) ->
     assert "expected a number from 0 to 1, got 1.5" in too_far.complaint
     assert "for the tiers that route" in ultra.complaint
     assert "needs a learned router" in without.complaint
+
+
+def test_a_dial_is_refused_before_anything_is_fetched(
+    podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched = []
+
+    async def fetch_weights(settings: Settings, *, offline: bool) -> None:
+        fetched.append(settings.source)
+
+    monkeypatch.setattr(session, "fetch_weights", fetch_weights)
+    pool = tmp_path / "pool.toml"
+    pool.write_text(POOL[POOL.index("[conductor]") :], "utf-8")
+    for command in ("ask", "plan"):
+        ended = podium(command, "--pool", pool, "--tier", "mini", "--dial", "0.5", PLAY)
+        assert (ended.code, fetched) == (2, [])
+        assert "this pool has none" in ended.complaint
+        assert podium(command, "--pool", pool, "--tier", "mini", PLAY).code == 0
+        assert len(fetched) == 1
+        fetched.clear()
 
 
 def test_the_doctor_and_the_check_of_the_pool_say_how_the_mini_tier_is_served(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.support import RULES, Podium
+from cli.support import RULES, MakePool, Podium
 from podium.cluster import Replies
 from podium.etudes import ROLES
 from podium.evals import cluster
@@ -34,6 +34,25 @@ def test_a_fresh_evaluation_leaves_nothing_at_all(
     for _ in range(2):
         assert "calls to workers: 2\n" in podium(*command).err
     assert not [path for path in home.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        ("none.jsonl", "--strategy", "best-single"),
+        ("etudes", "--oracle", "--strategy", "bestsingle"),
+    ],
+)
+def test_an_evaluation_that_is_refused_leaves_no_directory(
+    podium: Podium, refused: tuple[str, ...], make_pool: MakePool
+) -> None:
+    Path("measured").mkdir()
+    pool = () if "--oracle" in refused else ("--pool", make_pool())
+    for output in ("new/mine", "measured"):
+        ended = podium("eval", "run", *refused, *pool, "--output", output)
+        assert ended.code == 2, ended.err
+    assert not Path("new").exists()
+    assert not list(Path("measured").iterdir())
 
 
 def test_the_same_command_again_asks_no_worker_anything(podium: Podium) -> None:

@@ -45,7 +45,7 @@ def test_one_command_makes_data_for_router_and_conductor_of_judged_runs(
         *("question", "worker", "model", "reward", "cost", "output_tokens", "source"),
     }
     assert lines("tasks.jsonl") == [
-        {"id": judged, "kind": "use", "question": "How many?", "answer": "42", "grader": "short"}
+        {"id": judged, "kind": "use", "question": "How many?", "answer": "42", "grader": "contains"}
     ]
     (plan,) = lines("plans.jsonl")
     assert plan["reply"].startswith("model_id = [0]")
@@ -107,10 +107,24 @@ def test_an_evaluation_whose_answers_compare_with_nothing_says_where_tasks_are(
     assert "samples of an evaluation do not hold what is right" in ended.complaint
 
 
+def test_perfect_workers_teach_a_router_nothing_for_no_pool_has_them(podium: Podium) -> None:
+    podium(
+        *("eval", "run", "etudes", "--oracle", "--limit", "1", "--output", "measured"),
+        *("--strategy", "ideal,single:arithmetic"),
+    )
+    ended = podium("train", "data", "--from-evaluation", "measured", "-o", "log.jsonl")
+    assert ended.code == 2
+    assert "1 run answered by the perfect workers of --oracle" in ended.complaint
+    assert "podium eval run TASKS.jsonl --strategy best-single" in ended.complaint
+    assert not Path("log.jsonl").exists()
+
+
 def test_a_person_who_knows_better_makes_a_task(podium: Podium, judged: str) -> None:
     podium("runs", "feedback", judged, "0", "--answer", "43")
     podium("train", "data", "--from-runs", "--tasks", "tasks.jsonl")
-    assert [(each["answer"], each["grader"]) for each in lines("tasks.jsonl")] == [("43", "short")]
+    assert [(each["answer"], each["grader"]) for each in lines("tasks.jsonl")] == [
+        ("43", "contains")
+    ]
 
 
 def test_a_line_is_a_line_whatever_is_asked(podium: Podium, make_pool: MakePool) -> None:
@@ -139,6 +153,7 @@ def test_a_file_that_would_be_empty_says_why_and_none_is_written(
     ended = podium("train", "data", "--from-runs", "-o", "log.jsonl", "--tasks", "tasks.jsonl")
     assert ended.code == 2
     assert "there are no tasks: left out were 1 run of which no right answer" in ended.complaint
+    assert "podium runs feedback ID SCORE --answer TEXT, or leave out --tasks" in ended.complaint
     assert not Path("log.jsonl").exists()
 
 

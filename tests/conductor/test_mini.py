@@ -67,6 +67,14 @@ async def test_only_workers_that_can_take_the_question_are_chosen_among(nobody: 
     assert [plan.routed.worker for plan in chosen if plan.routed] == ["strong", "seeing"]
 
 
+async def test_a_confidence_that_is_no_number_is_not_sure(nobody: Caller) -> None:
+    router = ScriptedRouter(dict.fromkeys(SCORES, float("nan")))
+    plan = await conductor(router).plan(QUESTION, nobody)
+    assert plan.workflow == PLANNED
+    assert plan.routed is not None
+    assert plan.routed.passed_on
+
+
 async def test_what_the_router_is_not_sure_of_goes_to_the_conductor(nobody: Caller) -> None:
     router = ScriptedRouter(SCORES)
     plan = await conductor(router, confidence=0.91).plan(QUESTION, nobody)

@@ -8,14 +8,16 @@ import pytest
 from podium import plan
 from podium.conductor import Situation
 from podium.conductor.evolved.turns import TEXTS
-from podium.conductor.prompt import Form, Length, Prompt, examples
+from podium.conductor.examples import examples
+from podium.conductor.prompt import Form, Length, Prompt
+from podium.conductor.prompt_files import prompt_text
 from podium.conductor.roster import model_list
 from podium.errors import MalformedPlan
 from podium.pool import Pool, WorkerProfile
 from podium.request import Image, assistant, system, user
 from podium.run import Round, StepRecord
 from podium.usage import Price
-from podium.workflow import Shape, Step, Workflow
+from podium.workflow import Step, Workflow
 
 POOL = Pool(
     (
@@ -330,18 +332,6 @@ def test_later_rounds_open_differently() -> None:
     assert first == first.strip()
 
 
-def test_there_are_four_examples_each_of_the_shape_it_states() -> None:
-    assert [example.shape for example in examples()] == [
-        Shape.ONE_SHOT,
-        Shape.CHAIN,
-        Shape.JOIN,
-        Shape.TREE,
-    ]
-    for example in examples():
-        example.workflow.check(example.pool.names)
-        assert example.workflow.shape is example.shape
-
-
 @pytest.mark.parametrize("form", ["lists", "json", "grammar"])
 def test_every_example_reply_parses_to_its_own_workflow(form: Form) -> None:
     text = asked(SITUATION, Prompt(form=form))
@@ -416,11 +406,9 @@ def test_the_hash_tells_prompts_apart_and_changes_with_a_file_in_use(
     hashes = [prompt.hash for prompt in prompts]
     assert len(set(hashes)) == len(prompts)
     assert all(len(found) == 16 and int(found, 16) >= 0 for found in hashes)
-    from podium.conductor import prompt as module
-
-    genuine = module._text
     monkeypatch.setattr(
-        module, "_text", lambda name: genuine(name) + ("!" if name == "compact.txt" else "")
+        "podium.conductor.prompt.prompt_text",
+        lambda name: prompt_text(name) + ("!" if name == "compact.txt" else ""),
     )
     changed = [prompt.hash for prompt in prompts]
     assert changed[:-1] == hashes[:-1]

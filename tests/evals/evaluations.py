@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from podium.attempt import Attempt
 from podium.evals.case import Case
 from podium.evals.sample import Sample, graded
 from podium.evals.written import SUMMARY, SampleFiles, write_json
 from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord
 from podium.task import Task
 from podium.usage import Price, Usage
 from podium.workflow import Access, Step, Workflow

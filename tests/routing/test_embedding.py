@@ -11,7 +11,8 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
 
-from podium.routing.embedding import MODEL, QUICK, Embedder  # noqa: E402
+from podium.routing.arrays import unit  # noqa: E402
+from podium.routing.embedding import MODEL, QUICK, QUICK_LAYERS, Embedder, Linear  # noqa: E402
 
 TEXTS = [
     "What is six times seven?",
@@ -68,21 +69,50 @@ def test_questions_that_mean_the_same_are_near_without_a_word_in_common(minilm: 
     assert one @ other > 0.4 > one @ apart
 
 
-def test_of_a_long_text_only_so_many_tokens_are_read(minilm: Embedder) -> None:
+def test_of_a_long_text_so_many_tokens_are_read_at_both_ends(minilm: Embedder) -> None:
     brief = Embedder(minilm.network, minilm.tokenizer, tokens=8)
     ids = brief.ids("one two three four five six seven eight nine ten")
-    assert ids == [*minilm.ids("one two three four five six seven eight nine ten")[:7], ids[-1]]
+    whole = minilm.ids("one two three four five six seven eight nine ten")
+    assert ids == [*whole[:4], *whole[-4:]]
     assert len(minilm.ids("word " * 10_000)) == 256
 
 
 def test_the_page_says_how_much_routers_read_of_a_long_question() -> None:
     page = (Path(__file__).parents[2] / "docs" / "routing.md").read_text("utf-8")
-    assert f"reads the first {QUICK} tokens" in " ".join(page.split())
+    assert f"the first opinion reads {QUICK} tokens" in " ".join(page.split())
 
 
 def test_an_embedder_that_was_written_down_reads_as_much(minilm: Embedder) -> None:
-    brief = Embedder(minilm.network, minilm.tokenizer, tokens=8)
-    assert Embedder.read(brief.document()).tokens == 8
+    brief = Embedder.load(tokens=8, layers=2)
+    again = Embedder.read(brief.document())
+    assert (again.tokens, len(again.network.layers)) == (8, 2)
+    assert (again.encode(TEXTS) == brief.encode(TEXTS)).all()
+    with pytest.raises(ConfigError, match="tokens and layers to read by, not 8 and None"):
+        Embedder.read({"tokens": 8})
+
+
+def test_a_router_reads_by_the_first_layers_alone(minilm: Embedder) -> None:
+    quick = Embedder.quick()
+    assert (quick.tokens, len(quick.network.layers)) == (QUICK, QUICK_LAYERS)
+    whole, ids = minilm.network, minilm.ids(TEXTS[0])
+    rows = whole.norm(whole.words[ids] + whole.positions[: len(ids)])
+    for layer in whole.layers[:QUICK_LAYERS]:
+        rows = layer(rows)
+    assert quick.encode([TEXTS[0]])[0] == pytest.approx(unit(rows.mean(axis=0)), abs=1e-6)
+
+
+@pytest.mark.parametrize("layers", [0, 7])
+def test_a_number_of_layers_that_cannot_be_is_refused(minilm: Embedder, layers: int) -> None:
+    with pytest.raises(ConfigError, match=f"between 1 and 6 layers to read by, not {layers}"):
+        Embedder.load(layers=layers)
+
+
+@pytest.mark.parametrize(("depth", "width"), [(32, 64), (384, 1152), (1000, 32)])
+def test_a_product_in_blocks_is_the_product(depth: int, width: int) -> None:
+    rng = np.random.default_rng(0)
+    rows, weight = rng.normal(size=(5, depth)), rng.normal(size=(depth, width))
+    bias = rng.normal(size=width)
+    assert Linear.of(weight, bias)(rows) == pytest.approx(rows @ weight + bias)
 
 
 def test_weights_that_are_not_here_are_named_with_the_command(

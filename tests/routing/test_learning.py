@@ -16,6 +16,7 @@ from podium.routing.encoders import HashedEncoder  # noqa: E402
 from podium.routing.evidence import Evidence  # noqa: E402
 from podium.routing.evolution import Evolution, evolved  # noqa: E402
 from podium.routing.learning import (  # noqa: E402
+    Hold,
     Taught,
     Teaching,
     area,
@@ -42,7 +43,7 @@ def evidence(count: int = 240, seed: int = 0) -> Evidence:
 
 def learned(found: Evidence) -> Array:
     """What is expected of the workers on each subject, on the average over new questions."""
-    teaching = Teaching(evolution=None, strengths=(0.1,))
+    teaching = Teaching(evolution=None, holds=(Hold(0.1, heeding=False),))
     router = taught(found, HashedEncoder.fitted(found.questions), teaching).router
     expected = router.expected(router.encoder.encode(evidence(300).questions))
     averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
@@ -56,7 +57,7 @@ def test_the_head_expects_what_was_earned() -> None:
 def test_the_head_is_where_the_divergence_from_the_soft_targets_is_least() -> None:
     rng = np.random.default_rng(0)
     vectors, rewards = unit(rng.normal(size=(60, 5))), rng.random((60, 3))
-    temperature, strength = 0.5, 2.0
+    temperature, strength, plain = 0.5, 2.0, 0.1 * rng.normal(size=(5, 3))
 
     def loss(head: Array) -> float:
         raw = (expected_by(head, vectors) - 0.5) / temperature
@@ -64,10 +65,10 @@ def test_the_head_is_where_the_divergence_from_the_soft_targets_is_least() -> No
         said = said - np.log(np.exp(said).sum(axis=1, keepdims=True))
         wanted = np.hstack([np.zeros((60, 1)), (rewards - 0.5) / temperature])
         target = np.exp(wanted) / np.exp(wanted).sum(axis=1, keepdims=True)
-        held = strength / 2 * np.square(head[:-1] / temperature).sum()
+        held = strength / 2 * np.square((head[:-1] - plain) / temperature).sum()
         return float(held - (target * said).sum())
 
-    head = fitted_head(vectors, rewards, temperature, strength).astype(np.float64)
+    head = fitted_head(vectors, rewards, temperature, strength, plain).astype(np.float64)
     for _ in range(20):
         assert loss(head) < loss(head + 0.05 * rng.normal(size=head.shape))
 
@@ -139,7 +140,7 @@ def test_evolution_finds_what_soft_targets_leave() -> None:
 def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
     found = evidence(60)
     vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
-    head = fitted_head(vectors, found.rewards, 0.5, 3.0)
+    head = fitted_head(vectors, found.rewards, 0.5, 3.0, np.zeros((vectors.shape[1], 2)))
     dial = Dial.learned(expected_by(head, vectors), found.rewards, found.costs)
     runs = [
         list(evolved(head, vectors, found.rewards, found.costs, dial, Evolution(generations=2)))
@@ -187,7 +188,9 @@ def test_after_evolution_the_dial_and_the_confidence_are_of_heads_that_had_not_m
 ) -> None:
     monkeypatch.setattr(learning, "_reading", stands_still)
     found = steep(400)
-    teaching = Teaching(strengths=(1000.0,), evolution=Evolution(generations=10, spread=3.0))
+    teaching = Teaching(
+        holds=(Hold(1e3, heeding=False),), evolution=Evolution(generations=10, spread=3.0)
+    )
     done = taught(found, Signs(), teaching)
     assert done.generations > 0
     heads: list[Array] = []
@@ -245,7 +248,7 @@ def test_what_is_told_of_a_router_holds_though_not_everybody_was_asked_everythin
     expected = router.expected(router.encoder.encode(found.questions))
     chosen = [router.dial.choose(row, router.costs, 1.0, range(2)) for row in expected]
     assert truth[np.arange(600), chosen].mean() >= truth.mean(axis=0).max() - 0.03
-    assert done.areas[done.strength] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
+    assert done.areas[done.hold] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
 
 
 def test_confidence_is_the_share_that_was_right() -> None:
@@ -259,5 +262,5 @@ def test_confidence_is_the_share_that_was_right() -> None:
 
 def test_too_few_questions_are_refused() -> None:
     few = evidence(9)
-    with pytest.raises(ConfigError, match="9 questions to learn from, and 10 are the least"):
+    with pytest.raises(ConfigError, match="questions to learn from are 9, and 10 are the least"):
         taught(few, HashedEncoder.fitted(few.questions), Teaching())

@@ -112,11 +112,24 @@ def test_an_empty_log_is_refused(tmp_path: Path) -> None:
 def test_a_log_of_one_worker_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="all 2 lines are of small"):
         read_log([written(tmp_path, line("one", "small", 1), line("two", "small", 0))])
+    with pytest.raises(ConfigError, match="its only line is of small"):
+        read_log([written(tmp_path, line("one", "small", 1))])
 
 
 def test_a_log_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*log\.jsonl"):
         read_log([tmp_path / "log.jsonl"])
+
+
+def test_a_line_that_was_cut_off_is_told_with_its_number(tmp_path: Path) -> None:
+    path = written(tmp_path, *LINES)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    with pytest.raises(ConfigError, match=rf"{path}, line 4: expected a whole JSON .*cut off"):
+        read_log([path])
+    path.write_bytes(whole + '{"question": "é'.encode()[:-1])
+    with pytest.raises(ConfigError, match=rf"{path}, line 5: not UTF-8 .*cut off"):
+        read_log([path])
 
 
 @pytest.mark.parametrize(

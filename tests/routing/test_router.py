@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 np = pytest.importorskip("numpy")
 
 from podium.routing import LearnedRouter  # noqa: E402
-from podium.routing.arrays import Array, packed  # noqa: E402
+from podium.routing.arrays import Array, packed, unpacked  # noqa: E402
 from podium.routing.dial import MARKS, Dial  # noqa: E402
-from podium.routing.encoders import HashedEncoder  # noqa: E402
+from podium.routing.encoders import HashedEncoder, ScoringEncoder  # noqa: E402
+from podium.routing.nearness import NearScores  # noqa: E402
+from podium.routing.words import Counted, WordScores  # noqa: E402
 from support.routing import PLAYS, SUMS, pool_of, small_router  # noqa: E402
 
 POOL = pool_of("cheap", "dear")
@@ -41,6 +43,20 @@ def test_a_decision_says_what_is_expected_of_each_and_how_sure_it_is() -> None:
     easy, hard = (router.decide(question, POOL, 0.0) for question in (SUMS[0], PLAYS[0]))
     assert easy.scores == pytest.approx({"cheap": 0.9, "dear": 0.95}, abs=0.02)
     assert hard.confidence < 0.5 < easy.confidence
+
+
+def test_what_is_expected_is_told_as_a_reward_and_still_tells_workers_apart() -> None:
+    """A line goes on beyond 1, where all would look alike."""
+    router = small_router()
+    everywhere = np.zeros_like(router.head)
+    everywhere[-1] = 1.0
+    decision = replace(router, head=router.head + everywhere).decide(SUMS[0], POOL, 1.0)
+    assert decision.scores == {"cheap": 1.0, "dear": 1.0}
+    assert decision.worker == "dear"
+    assert 0.5 < decision.confidence < 1
+    doubtful = replace(router, head=router.head - 2 * everywhere).decide(SUMS[0], POOL, 1.0)
+    assert (doubtful.scores, doubtful.worker) == ({"cheap": 0.0, "dear": 0.0}, "dear")
+    assert 0 < doubtful.confidence < 0.5
 
 
 def test_the_dial_chooses_among_those_whose_own_chance_is_high_enough() -> None:
@@ -139,19 +155,21 @@ def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
     ("changed", "told"),
     [
         ({"format": "other"}, "nothing that `podium train router` wrote"),
-        ({"version": 2}, "version 2 cannot be read"),
+        ({"version": 1}, "version 1 cannot be read, only 2, .*`podium train router RECIPE`"),
         ({"workers": [{"name": "cheap"}]}, "expected workers, a dial and a certainty"),
         ({"workers": []}, "its 0 workers make"),
         ({"dial": {"prices": [1.0]}}, "expected 21 prices, not 1"),
         ({"dial": {"prices": [float("nan")] * 21}}, "expected prices from 0 up"),
-        ({"head": None}, "expected an array"),
+        ({"head": None}, "expected an array .*`podium train router RECIPE`"),
         ({"head": packed(np.zeros((3, 2)))}, r"shape \(3, 2\), and .* make \(9, 2\)"),
         ({"head": packed(np.full((9, 2), np.nan))}, "what is no number"),
         ({"workers": [dict(CHEAP, cost=float("nan")), DEAR]}, "expected a cost, not nan"),
         ({"workers": [dict(CHEAP, cost=-1.0), DEAR]}, "expected a cost, not -1.0"),
         ({"workers": [CHEAP, dict(DEAR, name="cheap")]}, "workers have the same name"),
         ({"certainty": {"slope": float("inf"), "middle": 0.5}}, "expected a slope, not inf"),
-        ({"encoder": {"name": "os:system"}}, "none that Podium knows"),
+        ({"encoder": {"name": "os:system"}}, "none that Podium knows; .*`podium train router"),
+        ({"workers": [dict(CHEAP, cost=10**400), DEAR]}, r"expected a cost, not 10{39}; train"),
+        ({"dial": {"prices": [10**400] * 21}}, r"expected prices from 0 up, not 10{39}; train"),
     ],
 )
 def test_a_file_that_is_damaged_is_named_with_the_reason(
@@ -160,6 +178,106 @@ def test_a_file_that_is_damaged_is_named_with_the_reason(
     path = tmp_path / "router.json"
     path.write_text(json.dumps({**small_router().document(), **changed}))
     with pytest.raises(ConfigError, match=f"{path}: .*{told}"):
+        LearnedRouter.load(path)
+
+
+def by_opinions() -> dict[str, Any]:
+    """A router of two opinions as it is written down."""
+    small = small_router()
+    texts = (*SUMS, *PLAYS) * 4
+    rewards = np.array(([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4) * 4)
+    near = NearScores.fitted(small.encoder.encode(texts), rewards)
+    encoder = ScoringEncoder(small.encoder, near, WordScores.fitted(Counted.of(texts), rewards))
+    written: dict[str, Any] = replace(small, encoder=encoder, head=np.zeros((5, 2))).document()
+    return written
+
+
+def spoilt(document: dict[str, Any], place: str, change: Callable[[Any], Any]) -> None:
+    """Change what stands in the document at a place such as `encoder.near.level`."""
+    *path, last = place.split(".")
+    for name in path:
+        document = document[name]
+    document[last] = change(document[last])
+
+
+def with_a_hole(written: dict[str, Any]) -> dict[str, Any]:
+    numbers = np.zeros(written["shape"])
+    numbers.flat[0] = np.nan
+    return packed(numbers)
+
+
+def test_a_router_of_two_opinions_that_is_whole_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "router.json"
+    path.write_text(json.dumps(by_opinions()))
+    assert LearnedRouter.load(path).decide(SUMS[0], POOL, 1.0).confidence > 0
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "head",
+        "encoder.encoder.weights",
+        "encoder.encoder.basis",
+        "encoder.near.centres",
+        "encoder.near.table",
+        "encoder.near.level",
+        "encoder.words.rarity",
+        "encoder.words.table",
+    ],
+)
+def test_what_is_no_number_is_refused_wherever_it_stands(tmp_path: Path, place: str) -> None:
+    """One such number, and every question went to the first worker as if that were sure."""
+    path, document = tmp_path / "router.json", by_opinions()
+    spoilt(document, place, with_a_hole)
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=f"{path}: an array of .* has what is no number"):
+        LearnedRouter.load(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "other", "told"),
+    [
+        ("encoder.near", [], "expected an object in 'near', not list"),
+        ("encoder.words", "none", "expected an object in 'words', not str"),
+        ("encoder.encoder", {"name": "scoring"}, "opinions are made over opinions"),
+        ("encoder.near.sharpness", np.nan, "expected a sharpness, not nan"),
+        ("encoder.near.sharpness", 10**400, r"expected a sharpness, not 10{39};"),
+        ("encoder.near.sharpness", 1e308, "makes what is no number of a question"),
+        ("encoder.near.centres", packed(np.zeros(())), r"sets of centres.*arrays of \(\), "),
+        ("encoder.near.level", packed(np.zeros(3)), r"sets of centres.* \(3,\);"),
+        ("encoder.words.unmet", np.nan, "how rare words are that were not met, not nan"),
+        ("encoder.words.buckets", packed(np.zeros(())), r"same buckets.*arrays of \(\), "),
+        ("encoder.encoder.basis", packed(np.zeros((3, 2048, 8))), "cannot read a question"),
+    ],
+)
+def test_opinions_that_are_damaged_are_refused_with_the_files_name(
+    tmp_path: Path, place: str, other: object, told: str
+) -> None:
+    path, document = tmp_path / "router.json", by_opinions()
+    spoilt(document, place, lambda _: other)
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=f"{path}: .*{told}.*`podium train router"):
+        LearnedRouter.load(path)
+
+
+@pytest.mark.parametrize(
+    "other", [lambda found: found[::-1], lambda found: found * 0, lambda found: found - 1e6]
+)
+def test_buckets_that_are_not_in_their_order_are_refused(
+    tmp_path: Path, other: Callable[[Array], Array]
+) -> None:
+    """Words were then looked up at the places of others."""
+    path, document = tmp_path / "router.json", by_opinions()
+    spoilt(document, "encoder.words.buckets", lambda kept: packed(other(unpacked(kept))))
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=f"{path}: expected the buckets of words in their order"):
+        LearnedRouter.load(path)
+
+
+def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "router.json"
+    path.write_text("[" * 200_000)
+    with pytest.raises(ConfigError, match=f"{path}: nested deeper than can be read"):
         LearnedRouter.load(path)
 
 

@@ -34,7 +34,7 @@ def test_the_embedded_pool_has_the_router_that_was_trained_with_it() -> None:
     document = json.loads(shipped_router(settings.mini.shipped).read_text("utf-8"))
     trained = {(worker["name"], worker["model"]) for worker in document["workers"]}
     assert trained == {(worker.name, worker.model) for worker in settings.pool}
-    assert document["encoder"]["name"] == MINILM
+    assert document["encoder"]["encoder"]["name"] == MINILM
     assert document["source"] == "embedded-log.jsonl"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any, Final
 
 import openai
@@ -53,3 +54,9 @@ def results_of(request: Request) -> list[str]:
     """What tools answered, as a worker was told."""
     parts = [part for message in request.messages for part in message.parts]
     return [part.text for part in parts if isinstance(part, ToolResult)]
+
+
+def run_of(id_: str) -> str:
+    """The run behind an answer, by the id that the answer has in a dialect."""
+    stem = re.sub(r"^(chatcmpl-|msg_|resp_)", "", id_)
+    return f"run_{stem.partition('_')[0]}"

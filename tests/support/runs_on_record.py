@@ -7,8 +7,9 @@ import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from podium.attempt import Attempt
 from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, StepRecord, StepStatus, timestamp
+from podium.run import Round, Run, StepRecord, StepStatus, timestamp
 from podium.usage import Usage
 from podium.workflow import Access, Step, Workflow
 

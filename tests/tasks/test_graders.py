@@ -25,7 +25,7 @@ async def test_exact_ignores_case_spaces_and_wrapping_and_nothing_else() -> None
     assert not await is_right("The Seine river", "exact", "The Seine")
 
 
-@pytest.mark.parametrize("name", ["exact", "number", "short", "math", "letter"])
+@pytest.mark.parametrize("name", ["exact", "number", "short", "contains", "math", "letter"])
 async def test_a_tagged_grader_wants_the_tags_and_a_plain_one_does_not(name: str) -> None:
     answer = "C" if name == "letter" else "7"
     assert await is_right(answer, name, answer)
@@ -33,7 +33,7 @@ async def test_a_tagged_grader_wants_the_tags_and_a_plain_one_does_not(name: str
     assert await is_right(f"<idea>…</idea><answer>{answer}</answer>", name, answer, tagged=True)
 
 
-@pytest.mark.parametrize("name", ["exact", "number", "short", "math", "letter"])
+@pytest.mark.parametrize("name", ["exact", "number", "short", "contains", "math", "letter"])
 @pytest.mark.parametrize("reply", ["", "<answer></answer>", "<answer> \n</answer>", "7" * 100_000])
 async def test_an_empty_or_endless_reply_is_wrong_and_no_error(name: str, reply: str) -> None:
     assert not await is_right(reply, name, "C" if name == "letter" else "7")
@@ -54,6 +54,43 @@ async def test_short_takes_words_percentages_and_numbers_within_a_thousandth() -
 
 async def test_short_does_not_take_a_number_out_of_words() -> None:
     assert not await is_right("London 1900", "short", "Paris 1900")
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("The capital of Japan is Tokyo.", "Tokyo"),
+        ("It is **tokyo**, of course.", "Tokyo"),
+        ("It is _Tokyo_.", "Tokyo"),
+        ("Twice 21 is 42.", "42"),
+        ("That is 70,000 dollars.", "70000"),
+        ("0.03", "3%"),
+        ("No, it is not.", "no"),
+        ("The answer is B.", "B"),
+        ("I thought of Kyoto. <answer>It is Tokyo.</answer>", "Tokyo"),
+    ],
+)
+async def test_contains_finds_the_answer_within_sentences(reply: str, answer: str) -> None:
+    assert await is_right(reply, "contains", answer)
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("The capital is Kyoto.", "Tokyo"),
+        ("The Tokyoites live there.", "Tokyo"),
+        ("Between 40 and 42.5 of 1,042.", "42"),
+        ("From 1 to -42.", "42"),
+        ("From 1/42 to 3.", "42"),
+        ("Yes, there is no doubt of it.", "no"),
+        ("A rose is a rose.", "A"),
+        ("Tokyo? <answer>Kyoto</answer>", "Tokyo"),
+        (f"Tokyo, and so on{' and on' * 500}", "Tokyo"),
+        ("...", "..."),
+    ],
+)
+async def test_contains_takes_no_part_of_a_word_or_number(reply: str, answer: str) -> None:
+    assert await is_right(reply, "contains", answer) == (reply == answer)
 
 
 @pytest.mark.parametrize(

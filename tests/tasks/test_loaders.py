@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from podium.errors import ConfigError
+from podium.tasks import hub
 from podium.tasks.benchmarks import BENCHMARKS
 from podium.tasks.loaders import load_records, read_benchmark
 from podium.tasks.readers import boxed
@@ -353,6 +354,11 @@ def test_what_is_not_there_is_named(data: Path, tmp_path: Path) -> None:
         load_records("math", "prm800k")
 
 
+@pytest.fixture(autouse=True)
+def hub_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "answers", lambda: True)
+
+
 class Shelf(ModuleType):
     """Stands for the package `datasets`: hands out rows, and remembers what was asked for."""
 
@@ -419,6 +425,13 @@ def test_a_hub_that_does_not_answer_is_a_clear_error(
     with pytest.raises(
         ConfigError, match="cannot fetch openai/gsm8k.*nobody there; with its files"
     ):
+        load_records("gsm8k")
+
+
+def test_a_hub_that_is_out_of_reach_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    monkeypatch.setattr(hub, "answers", lambda: False)
+    with pytest.raises(ConfigError, match=r"it does not answer, and nothing.* --data DIR"):
         load_records("gsm8k")
 
 

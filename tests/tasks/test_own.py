@@ -44,7 +44,7 @@ async def test_a_table_becomes_tasks(tmp_path: Path) -> None:
         ('{"question": "?", "grader": "exact"}', "the answer is missing"),
         ('{"question": "?", "answer": "", "grader": "exact"}', "the answer is missing"),
         ('{"question": "?", "answer": null, "grader": "short"}', "the answer is missing"),
-        ('{"question": "?", "answer": "a"}', "the grader is missing"),
+        ('{"question": "?", "answer": "a"}', "parameters; there are exact, letter"),
         ('{"question": "?", "answer": "a", "grader": "exactly"}', "did you mean `exact`"),
         ('{"question": "?", "answer": "a", "grader": {"tagged": true}}', "the grader is missing"),
         ('{"question": "", "answer": "a", "grader": "exact"}', "the question is missing"),

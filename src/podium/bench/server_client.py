@@ -33,11 +33,13 @@ class Call:
 
     port: int
     model: str
+    question: str = QUESTION
 
     def request(self, *, stream: bool) -> bytes:
         """The request as it goes over the wire."""
-        document = {"model": self.model, "messages": [{"role": "user", "content": QUESTION}]}
-        body = json.dumps({**document, "stream": stream}).encode()
+        messages = [{"role": "user", "content": self.question}]
+        document = {"model": self.model, "messages": messages, "stream": stream}
+        body = json.dumps(document).encode()
         head = (
             "POST /v1/chat/completions HTTP/1.1\r\n"
             f"host: 127.0.0.1:{self.port}\r\n"

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from podium.attempt import Attempt
+from podium.check import Check
 from podium.cli.text import clean, local_time, money, one_line, seconds, tokens_of
 from podium.cli.wording import check_line, ending, plan_line, step_line, total
-from podium.run import Attempt, Check, Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord
 
 INDENT: Final = "  "
 

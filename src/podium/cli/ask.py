@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
 from podium.cli import options
 from podium.cli.options import question_from
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice
+from podium.cli.settings import Caps, Choice, check_dial
 from podium.cli.showing import deliver, onlooker
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -57,7 +59,8 @@ def ask(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    with Session(choice, keep=not no_store, quiet=quiet) as session:
+    heeded = partial(check_dial, tier=tier, dial=dial)
+    with Session(choice, keep=not no_store, quiet=quiet, check=heeded) as session:
         wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds, dial)
         run = session.perform(
             lambda podium, watched: podium.ask(asked, **watched),

@@ -5,21 +5,23 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import typer
 
+from podium.attempt import total_cost, total_usage
 from podium.cli import options
 from podium.cli.output import complain, say
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice
+from podium.cli.settings import Caps, Choice, check_dial
 from podium.cli.showing import deliver, onlooker
 from podium.cli.text import counted, money, one_line, tokens_of
 from podium.cli.wording import plan_line, step_line
 from podium.errors import PodiumError
 from podium.house import Wishes
 from podium.request import Message, assistant, user
-from podium.run import Run, total_cost, total_usage
+from podium.run import Run
 
 with suppress(ImportError):  # not everywhere
     import readline  # noqa: F401 - gives `input` line editing and a memory
@@ -69,7 +71,8 @@ def chat(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    with Session(choice, keep=not no_store) as session:
+    heeded = partial(check_dial, tier=tier, dial=dial)
+    with Session(choice, keep=not no_store, check=heeded) as session:
         wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, rounds, dial)
         _Conversation(session, wishes).hold()
 

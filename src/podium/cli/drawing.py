@@ -13,11 +13,11 @@ from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
+from podium.check import Check
 from podium.cli.scene import RoundView, RunView, Scene, State, StepView
 from podium.cli.text import clean, one_line, reads, seconds
 from podium.cli.wording import check_line, ending, plan_line, took, total
 from podium.events import Event
-from podium.run import Check
 
 REDRAWS_A_SECOND: Final = 10
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

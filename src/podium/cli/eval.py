@@ -1,7 +1,7 @@
 """`podium eval`: strategies measured over suites of tasks, with the same workers and budget.
 
 The larger commands have modules of their own: `measure`, `fitting`, `compare`, `report`,
-`graders`.
+`graders`, `evolved_table`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import typer
 
-from podium._version import __version__
 from podium.cli import eval_options as given
 from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.compare import compare
+from podium.cli.evolved_table import evolved_table
 from podium.cli.fitting import fit, folds
 from podium.cli.graders import graders
 from podium.cli.measure import run
@@ -60,8 +60,6 @@ def etudes_table(
     from podium.evals.tables.etudes import MAIN, measure_etudes
     from podium.evals.tables.text_table import bars_table, notes, rows_table
     from podium.evals.tables.training import read_trainings
-    from podium.evals.written import write_json
-    from podium.run import timestamp
     from podium.tasks.suites import ETUDES, USUAL_ETUDES
 
     figures = read_trainings(training or ())
@@ -87,19 +85,12 @@ def etudes_table(
             keep=held.files.keep if held.files is not None else None,
         )
     )
-    document = {
-        **table.document(),
-        "seed": chance,
-        "pool": pool.name if pool is not None else "embedded",
-        "date": timestamp()[:10],
-        "podium": __version__,
-    }
-    sitting.summarise(document)
-    write_json(file, document)
+    sitting.write_table(file, table.document(), seed=chance)
     rows = list(table.all_rows())
     say("\n".join([rows_table(rows), *notes(rows), "", bars_table(table.bars()), "", str(file)]))
 
 
+app.command()(evolved_table)
 app.command()(graders)
 
 

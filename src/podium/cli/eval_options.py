@@ -77,7 +77,7 @@ Strategies = Annotated[
         metavar="A,B,…",
         help="conductor, recursion, rules, best-single, single:WORKER, majority, majority-N, "
         "best-of-N, moa, moa-3, reflection, ideal, random, untrained; what podium eval fit wrote, "
-        "as routerdc:FILE; what podium train evolve wrote, as evolved:DIR; a "
+        "as routerdc:FILE, or router:FILE@DIAL; what podium train evolve wrote, as evolved:DIR; a "
         "function of yours, as module:function. Several with commas; when "
         "left out, conductor.",
     ),
@@ -150,6 +150,14 @@ Flaky = Annotated[
 ]
 TableFile = Annotated[
     Path, typer.Option("--file", "-o", metavar="FILE", help="Where the figures go.")
+]
+Evolved = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DIR...",
+        help="Trainings by podium train evolve, finished or not; the one that the others depart "
+        "from first.",
+    ),
 ]
 Trainings = Annotated[
     list[Path] | None,

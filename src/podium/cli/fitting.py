@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -162,52 +163,28 @@ def folds(
 
     The tasks are dealt into parts; each part is measured by what was learned on the others.
     """
-    names = tuple(dict.fromkeys(filter(None, strategy.split(","))))
-
-    def folded(suite: str) -> Folded:
-        from podium.evals.report import Wanted
-        from podium.evals.strategies.folds import cross_validated
-
-        wanted = Wanted(
-            suite=suite,
-            data=data,
-            strategies=names or ("",),
-            limit=limit or usual_tasks(suite),
-            seed=seed or 0,
-        )
-        sitting = Sitting(
-            choice=Choice(pool=pool, config=config, offline=offline),
-            suite=suite,
-            data=data,
-            strategies=names,
-            untrained=None,
-            oracle=oracle,
-            concurrency=concurrency,
-            cache=cache,
-            output=None,
-            keeps_replies=not fresh,
-        )
-
-        async def measured(held: Held) -> Folded:
-            cases, left_out = wanted.posed(held.ensemble)
-            tell_left_out(left_out)
-            return await cross_validated(
-                held.ensemble,
-                cases,
-                names,
-                count=count,
-                seed=wanted.seed,
-                concurrency=held.at_once,
-                repeats=repeats or held.tries,
-                encoder=encoder,
-                watch=held.watch,
-            )
-
-        return sitting.hold(measured)
-
+    common = Sitting(
+        choice=Choice(pool=pool, config=config, offline=offline),
+        suite="",
+        data=data,
+        strategies=tuple(dict.fromkeys(filter(None, strategy.split(",")))),
+        untrained=None,
+        oracle=oracle,
+        concurrency=concurrency,
+        cache=cache,
+        output=None,
+        keeps_replies=not fresh,
+    )
     documents = []
     for suite in suites:
-        found = folded(suite)
+        found = _folded(
+            replace(common, suite=suite),
+            limit=limit,
+            seed=seed or 0,
+            count=count,
+            repeats=repeats,
+            encoder=encoder,
+        )
         documents.append({"suite": suite, "seed": seed or 0, **found.document()})
         if not json:
             say("\n".join(["\n\n".join(found.tables()), *found.notes()]))
@@ -218,3 +195,42 @@ def folds(
         from podium.evals.written import write_json
 
         write_json(file, document)
+
+
+def _folded(
+    sitting: Sitting,
+    *,
+    limit: int | None,
+    seed: int,
+    count: int,
+    repeats: int | None,
+    encoder: str | None,
+) -> Folded:
+    """What the sitting's strategies learn of some parts of its suite, measured on the others."""
+    from podium.evals.report import Wanted
+    from podium.evals.strategies.folds import cross_validated
+
+    wanted = Wanted(
+        suite=sitting.suite,
+        data=sitting.data,
+        strategies=tuple(sitting.strategies) or ("",),
+        limit=limit or usual_tasks(sitting.suite),
+        seed=seed,
+    )
+
+    async def measured(held: Held) -> Folded:
+        cases, left_out = wanted.posed(held.ensemble)
+        tell_left_out(left_out)
+        return await cross_validated(
+            held.ensemble,
+            cases,
+            sitting.strategies,
+            count=count,
+            seed=seed,
+            concurrency=held.at_once,
+            repeats=repeats or held.tries,
+            encoder=encoder,
+            watch=held.watch,
+        )
+
+    return sitting.hold(measured)

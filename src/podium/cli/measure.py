@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import typer
 
@@ -22,7 +22,7 @@ from podium.errors import UsageError
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.case import Variant
-    from podium.evals.report import Report
+    from podium.evals.report import Report, Wanted
     from podium.evals.suite_file import VariantTable
     from podium.tasks.reading import LeftOut
 
@@ -66,17 +66,10 @@ def run(
     Name their workers by --pool, or take perfect ones by --oracle; else they are the embedded
     pool's. Runs are not kept in the store.
     """
-    from podium.evals.recorded import is_recorded
     from podium.evals.report import Wanted, reported
-    from podium.evals.suite_file import VariantTable, file_for
+    from podium.evals.suite_file import file_for
 
     file = file_for(suite)
-    chosen = VariantTable(
-        shapes=tuple(shapes.split(",")) if shapes else file.etudes.shapes,
-        pool_order=_first(pool_order, file.etudes.pool_order, "drawn"),
-        drop_one=drop_one or bool(file.etudes.drop_one),
-        flaky=_first(flaky, file.etudes.flaky, 0.0),
-    )
     named = tuple(filter(None, strategy.split(","))) if strategy is not None else file.strategies
     wanted = Wanted(
         suite=file.suite,
@@ -84,16 +77,14 @@ def run(
         strategies=tuple(dict.fromkeys(("conductor",) if named is None else named)),
         limit=_first(limit, file.limit, usual_tasks(file.suite)),
         seed=_first(seed, file.seed, 0),
-        variant=_variant(chosen),
+        variant=_variant(file.etudes, shapes, pool_order, drop_one=drop_one, flaky=flaky),
         repeats=repeats or file.repeats,
         cap_usd=_first(budget_usd, file.budget_usd, None),
         retry_faults=retry_faults,
         judge=judge or file.judge,
     )
-    if ray is not None and (wanted.judge is not None or is_recorded(wanted.suite)):
-        raise UsageError(
-            "judges and recorded workers are on this machine alone; leave out --ray for these"
-        )
+    if ray is not None:
+        _check_spreadable(wanted)
     sitting = Sitting(
         choice=Choice(
             pool=pool or _path(file.pool),
@@ -146,16 +137,35 @@ def usual_tasks(suite: str) -> int | None:
     return None if whole else USUAL_TASKS
 
 
-def _variant(chosen: VariantTable) -> Variant:
+def _check_spreadable(wanted: Wanted) -> None:
+    """Refuse to spread what other machines cannot do."""
+    from podium.evals.recorded import is_recorded
+
+    if wanted.judge is not None or is_recorded(wanted.suite):
+        raise UsageError(
+            "judges and recorded workers are on this machine alone; leave out --ray for these"
+        )
+
+
+def _variant(
+    in_file: VariantTable,
+    shapes: str | None,
+    pool_order: Literal["drawn", "shuffled"] | None,
+    *,
+    drop_one: bool,
+    flaky: float | None,
+) -> Variant:
+    """What is changed about the études, on the command line or else in the suite file."""
     from podium.evals.case import Variant
     from podium.evals.report import shapes_of
 
     variant = Variant(
-        shuffled=chosen.pool_order == "shuffled",
-        drop_one=bool(chosen.drop_one),
-        flaky=chosen.flaky or 0.0,
+        shuffled=_first(pool_order, in_file.pool_order, "drawn") == "shuffled",
+        drop_one=drop_one or bool(in_file.drop_one),
+        flaky=_first(flaky, in_file.flaky, 0.0),
     )
-    return replace(variant, shapes=shapes_of(chosen.shapes)) if chosen.shapes else variant
+    chosen = tuple(shapes.split(",")) if shapes else in_file.shapes
+    return replace(variant, shapes=shapes_of(chosen)) if chosen else variant
 
 
 def tell_left_out(lines: Iterable[LeftOut]) -> None:

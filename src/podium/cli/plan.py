@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
+from podium.attempt import total_cost, total_usage
 from podium.cli import options
 from podium.cli.options import question_from
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice
+from podium.cli.settings import Caps, Choice, check_dial
 from podium.cli.text import counted, money, one_line, tokens_of
 from podium.cli.wording import step_line
 from podium.document import plan_document
-from podium.run import Round, total_cost, total_usage
+from podium.run import Round
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -54,7 +57,8 @@ def plan(
         tokens=budget_tokens,
         allow_unpriced=allow_unpriced,
     )
-    with Session(choice, keep=False) as session:
+    heeded = partial(check_dial, tier=tier, dial=dial)
+    with Session(choice, keep=False, check=heeded) as session:
         wishes = options.wishes(caps.over(session.settings.budget), tier, max_steps, None, dial)
         planned = session.wait_for(session.podium.plan(asked, **wishes))
     for warning in planned.warnings:

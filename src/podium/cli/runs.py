@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
 
-from podium.cli import options
+from podium.cli import options, run_options
 from podium.cli.account import account
 from podium.cli.app import NounGroup
 from podium.cli.comparison import compare, say_differences
@@ -24,13 +23,13 @@ from podium.cli.kept import Result, with_store
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
-from podium.cli.settings import Caps, Choice, conductor_of, settings_for
+from podium.cli.settings import Caps, Choice, check_leading, conductor_of, settings_for
 from podium.cli.showing import deliver, onlooker
 from podium.cli.text import local_time, money, one_line, seconds, shortened, tokens
 from podium.cli.wording import CUT_OFF, thought
 from podium.document import feedback_document, run_document, summary_document
 from podium.errors import StoreError, UnreadableRun, UsageError
-from podium.run import Run, RunStatus, Tier
+from podium.run import Run
 from podium.store import (
     EVERY_RUN,
     Feedback,
@@ -50,42 +49,15 @@ MOST_RESUMED: Final = 1000
 
 @app.command("list")
 def list_(
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="The most runs to list.")
-    ] = 20,
-    status: Annotated[
-        RunStatus | None,
-        typer.Option(
-            metavar="STATUS",
-            help="Only runs that are running, answered, partial, failed, exhausted, interrupted or "
-            "waiting.",
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Only runs whose question or answer contains this."),
-    ] = None,
-    tier: Annotated[
-        Tier | None,
-        typer.Option(metavar="TIER", help="Only runs of this tier: mini, podium or ultra."),
-    ] = None,
-    worker: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only runs of which a step used this worker.")
-    ] = None,
-    cost_from: Annotated[
-        float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or more.")
-    ] = None,
-    cost_to: Annotated[
-        float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or less.")
-    ] = None,
-    since: Annotated[
-        datetime | None,
-        typer.Option(metavar="DATE", help="Only runs begun then or later, by the local clock."),
-    ] = None,
-    until: Annotated[
-        datetime | None,
-        typer.Option(metavar="DATE", help="Only runs begun then or earlier, by the local clock."),
-    ] = None,
+    limit: run_options.Limit = 20,
+    status: run_options.Status = None,
+    text: run_options.Text = None,
+    tier: run_options.InTier = None,
+    worker: run_options.UsedWorker = None,
+    cost_from: run_options.CostFrom = None,
+    cost_to: run_options.CostTo = None,
+    since: run_options.Since = None,
+    until: run_options.Until = None,
     json: options.JsonList = False,
     config: options.Config = None,
 ) -> None:
@@ -110,18 +82,11 @@ def list_(
         say_json(
             [{**summary_document(each), "is_performed": each.id in performed} for each in found]
         )
-        return
-    cut_off = [each.id for each in found if each.status == "running" and each.id not in performed]
-    for summary in found:
-        say(_summary_line(summary, CUT_OFF if summary.id in cut_off else summary.status))
-    if cut_off:
-        complain(
-            f"of what was cut off, the process is gone; the next server goes on with it, or "
-            f"{_resuming('ID', config)}"
-        )
-    if not found and wanted != EVERY_RUN:
+    elif found:
+        _say_list(found, performed, config)
+    elif wanted != EVERY_RUN:
         complain("no run matches; see all that there are with: podium runs list")
-    elif not found:
+    else:
         complain("no runs; ask something with: podium ask QUESTION")
 
 
@@ -271,7 +236,7 @@ def _resume(run_id: str, choice: Choice, caps: Caps, *, json: bool, quiet: bool)
     """Go on with one run and show what comes of it."""
     found = with_store(choice.config, lambda store: store.load(run_id), choice.pool)
     if found.status != "answered":
-        _check_pool(found, replace(choice, conductor=None))
+        _check_settings(found, choice)
     planned = replace(choice, conductor=choice.conductor or conductor_of(found))
     with Session(planned, keep=True, quiet=quiet) as session:
         run = session.perform(
@@ -288,15 +253,18 @@ async def _cut_off(store: RunStore) -> list[str]:
     return [each.id for each in await store.abandoned(MOST_RESUMED)]
 
 
-def _check_pool(run: Run, choice: Choice) -> None:
-    """Refuse a pool in which the run cannot go on, before anything is fetched for it."""
-    settings = asyncio.run(settings_for(choice, os.environ))
+def _check_settings(run: Run, choice: Choice) -> None:
+    """Refuse a pool or a conductor with which the run cannot go on, before anything is fetched for
+    it. Who names a conductor wants just that one."""
+    settings = asyncio.run(settings_for(replace(choice, conductor=None), os.environ))
     for name in run.pool.names:
         if name not in settings.pool.names:
             raise UsageError(
                 f"{run.id} needs the pool that it had, and there is no worker named {name!r} in "
                 f"{settings.source}; give that pool again with --pool FILE or --config FILE"
             )
+    if choice.conductor is None and conductor_of(run) is None:
+        check_leading(run, settings)
 
 
 async def _delete(store: RunStore, named: str) -> str:
@@ -315,6 +283,18 @@ async def _delete(store: RunStore, named: str) -> str:
     await audit_in(store).add(of_this_machine("run deleted", run.id, {"owner": run.owner}))
     await store.delete(run.id)
     return run.id
+
+
+def _say_list(found: Sequence[RunSummary], performed: set[str], config: Path | None) -> None:
+    """A line for each run, and how to go on with those whose process is gone."""
+    cut_off = [each.id for each in found if each.status == "running" and each.id not in performed]
+    for summary in found:
+        say(_summary_line(summary, CUT_OFF if summary.id in cut_off else summary.status))
+    if cut_off:
+        complain(
+            f"of what was cut off, the process is gone; the next server goes on with it, or "
+            f"{_resuming('ID', config)}"
+        )
 
 
 async def _listed(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from podium.check import Check
 from podium.events import (
     Event,
     GuardrailActed,
@@ -22,7 +23,7 @@ from podium.events import (
     StepRetried,
     StepStarted,
 )
-from podium.run import Check, Round, Run, StepRecord, StepStatus
+from podium.run import Round, Run, StepRecord, StepStatus
 from podium.workflow import Step
 
 State = StepStatus | Literal["waiting", "running"]

@@ -21,7 +21,7 @@ from podium.api import AsyncPodium
 from podium.assembly import usual_options
 from podium.cli.fetching import fetch_weights
 from podium.cli.output import complain
-from podium.cli.settings import Choice, settings_for
+from podium.cli.settings import COORDINATOR, Choice, settings_for
 from podium.config import Settings
 from podium.errors import StoreError
 from podium.events import Event, RunDone
@@ -33,6 +33,9 @@ from podium.store import NullStore, RunStore, open_store
 Result = TypeVar("Result")
 Work = Callable[[AsyncPodium, Wishes], Awaitable[Run]]
 """Performs a run as wished for: it must be watched by `wishes["emit"]`, and stream."""
+
+Check = Callable[[Settings], None]
+"""Raises where settings do not do for what was asked."""
 
 NO_KEY: Final = (
     "no vendor's key is set: a very small model answers, often wrongly; podium doctor helps"
@@ -50,14 +53,18 @@ class Show(AbstractContextManager[Any], Protocol):
 
 class Session:
     """What the commands that need workers share. Without `keep`, runs are not stored; with
-    `quiet`, nobody is told that the pool is a small one."""
+    `quiet`, nobody is told that the pool is a small one. `check` may refuse the settings, before
+    anything is fetched for them."""
 
     settings: Settings
     store: RunStore
     podium: AsyncPodium
 
-    def __init__(self, choice: Choice, *, keep: bool, quiet: bool = False) -> None:
+    def __init__(
+        self, choice: Choice, *, keep: bool, quiet: bool = False, check: Check | None = None
+    ) -> None:
         self._choice = choice
+        self._check = check
         self._keep = keep
         self._quiet = quiet
         self._loop = asyncio.Runner()
@@ -97,12 +104,17 @@ class Session:
         """The command that goes on with a run; None where runs are not stored."""
         if isinstance(self.store, NullStore):
             return None
-        files = {"--pool": self._choice.pool, "--config": self._choice.config}
-        given = [f" {option} {shlex.quote(str(file))}" for option, file in files.items() if file]
+        choice = self._choice
+        again: dict[str, object] = {"--pool": choice.pool, "--config": choice.config}
+        if choice.conductor and choice.conductor.startswith(COORDINATOR):  # a run has no directory
+            again["--conductor"] = choice.conductor
+        given = [f" {option} {shlex.quote(str(value))}" for option, value in again.items() if value]
         return f"podium runs resume {run.id}{''.join(given)}"
 
     async def _open(self) -> None:
         self.settings = await settings_for(self._choice, os.environ)
+        if self._check is not None:
+            self._check(self.settings)
         for warning in self.settings.warnings:
             complain(warning)
         offline = self._choice.offline

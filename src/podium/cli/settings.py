@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from podium import assembly
 from podium.budget import Budget
 from podium.catalogue import Catalogue
 from podium.conductor import KINDS
 from podium.conductor.evolved.description import read_description
+from podium.conductor.names import (
+    ROUTER,
+    RULES,
+    configured_in,
+    model_in,
+    of_coordinator,
+    of_model,
+    of_tier,
+    unfit_to_lead,
+)
 from podium.config import ConductorSettings, Settings, WorkerSettings, current_settings
 from podium.config.evolved import led_by_coordinator
 from podium.config.files import CONFIG_VARIABLE, find
@@ -24,7 +35,7 @@ from podium.local.addresses import is_loopback
 from podium.local.sources import is_repository
 from podium.pool import CONDUCTOR_PROVIDER
 from podium.providers.base import KNOWN_ENDPOINTS
-from podium.run import Run
+from podium.run import Run, Tier
 
 ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
 """Providers that reach nothing outside this machine, whatever their settings."""
@@ -143,15 +154,43 @@ def conducted_by(settings: Settings, wanted: str) -> Settings:
 
 def conductor_of(run: Run) -> str | None:
     """The conductor that a run had, as `--conductor` names it; None where that cannot."""
-    name = run.conductor
-    if tier := re.fullmatch(r"(?:podium|mini)\((.*)\)", name):
-        name = tier[1]
-    if name in ("rules", "router"):
+    name = configured_in(run.conductor)
+    if name in (RULES, ROUTER):
         return name
-    asked = re.fullmatch(r"model\((.*)\)", name)
-    if asked and (asked[1] in run.pool.names or asked[1].partition("/")[0] in PROVIDERS):
-        return asked[1]
+    asked = model_in(name)
+    if asked and (asked in run.pool.names or asked.partition("/")[0] in PROVIDERS):
+        return asked
     return None
+
+
+def check_dial(settings: Settings, tier: Tier | None, dial: float | None) -> None:
+    """Refuse a dial, where one is given, that nobody would heed with these settings."""
+    if dial is not None:
+        assembly.check_dial(
+            tier or assembly.usual_options(settings).tier,
+            partial(assembly.mini_of, settings),
+            partial(assembly.lacking_router, settings.mini),
+        )
+
+
+def check_leading(run: Run, settings: Settings) -> None:
+    """Refuse settings whose conductor must not go on with the run by itself: a run says which
+    coordinator led it, and not where that lies."""
+    routed = run.tier == "mini" and assembly.mini_of(settings) is not None
+    leading = of_tier(run.tier, _name_of(settings.conductor), routed=routed)
+    if unfit := unfit_to_lead(run, leading):
+        raise ConfigError(unfit)
+
+
+def _name_of(conductor: ConductorSettings) -> str:
+    """What the conductor will be called, without setting it up."""
+    if conductor.kind == "model" and conductor.worker is not None:
+        return of_model(conductor.worker.profile.name)
+    if conductor.kind == "evolved" and conductor.coordinator is not None:
+        from podium.conductor.evolved.coordinator import Coordinator  # it loads numpy
+
+        return of_coordinator(Coordinator.load(conductor.coordinator).fingerprint)
+    return conductor.kind
 
 
 def _on_this_machine(settings: Settings, environment: Mapping[str, str]) -> Settings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
+from podium._version import __version__
 from podium.cli.fetching import fetch_weights
 from podium.cli.outcome import Exit
 from podium.cli.output import complain, is_drawable
@@ -93,6 +94,7 @@ class Sitting:
                 if self.output is not None:
                     files = stack.enter_context(SampleFiles(self.output))
                     await self._alone_in(self.output, stack)
+                    stack.callback(files.forget_unless_begun)
                 held = await self._held(stack)
                 result = await measure(replace(held, files=files))
             asked = held.perform.asked if held.perform is not None else held.ensemble.asked
@@ -141,6 +143,21 @@ class Sitting:
 
         if self.output is not None:
             write_json(self.output / SUMMARY, document)
+
+    def write_table(self, file: Path, found: Mapping[str, Any], *, seed: int) -> None:
+        """Write a table with what it was measured by, to its file and beside the samples."""
+        from podium.evals.written import write_json
+        from podium.run import timestamp
+
+        document = {
+            **found,
+            "seed": seed,
+            "pool": "embedded" if self.choice.pool is None else self.choice.pool.name,
+            "date": timestamp()[:10],
+            "podium": __version__,
+        }
+        self.summarise(document)
+        write_json(file, document)
 
     async def _settings(self) -> Settings:
         """The settings; what is asked of the études' own workers is asked of the embedded ones,

@@ -1,8 +1,8 @@
 """`podium train`: a recipe in, a trained conductor or specialists out.
 
 Everything is checked before anything heavy is imported: the recipe, the machine, the workers,
-the tasks. The trainers themselves are `podium.train.sft`, `podium.train.grpo` and
-`podium.train.evolve`.
+the tasks. What a training would take is told by `dry_run`; the trainers themselves are
+`podium.train.sft`, `podium.train.grpo` and `podium.train.evolve`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import asyncio
 import importlib
 import json as json_format
 import os
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from podium.cli import options, use
 from podium.cli.app import NounGroup
+from podium.cli.dry_run import show
 from podium.cli.fetching import fetch
 from podium.cli.outcome import Exit
-from podium.cli.output import complain, say, say_json
-from podium.cli.text import counted, money, one_line
+from podium.cli.output import complain, say
+from podium.cli.text import counted
 from podium.config.schema import PromptLength
 from podium.errors import ConfigError, UsageError
 from podium.local.adapter_files import read_config
@@ -31,7 +31,6 @@ from podium.train import pools, preflight, processes
 from podium.train.checkpoints import last_checkpoint
 from podium.train.curves import write_curves
 from podium.train.data import problems
-from podium.train.estimate import Estimate, calls_a_run, estimate
 from podium.train.misfits import Kind
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.router_recipe import read_router_recipe
@@ -89,7 +88,7 @@ def sft(
 ) -> None:
     """Teach by example: the études' specialists, a conductor's first plans, or your own."""
     read = _read("sft", recipe, output, steps, seed, set_)
-    _show(read, json=json) if dry_run else _train(read, resume=resume)
+    show(read, json=json) if dry_run else _train(read, resume=resume)
 
 
 @app.command()
@@ -107,7 +106,7 @@ def grpo(
     """Teach a conductor by whether the answers of its plans were right."""
     said = [*(set_ or ()), *([] if ray is None else [f"run.ray={json_format.dumps(ray)}"])]
     read = _read("grpo", recipe, output, steps, seed, said)
-    _show(read, json=json) if dry_run else _train(read, resume=resume)
+    show(read, json=json) if dry_run else _train(read, resume=resume)
 
 
 @app.command()
@@ -123,7 +122,7 @@ def evolve(
 ) -> None:
     """Evolve a coordinator, which picks a worker and a role turn by turn, by its answers."""
     read = _read("evolve", recipe, output, steps, seed, set_)
-    _show(read, json=json) if dry_run else _train(read, resume=resume)
+    show(read, json=json) if dry_run else _train(read, resume=resume)
 
 
 @app.command()
@@ -140,14 +139,16 @@ def router(
     read = read_router_recipe(recipe, said)
     from podium.tasks.sources import optional  # it loads the graders
 
-    optional("numpy", "training a router", extra="router")
+    for package in read.packages:
+        optional(package, "training a router", extra="router")
+    from podium.train.router import learned_from, train_router
+
+    evidence = learned_from(read)  # nothing is fetched for a log that teaches nothing
     if read.router.encoder == "minilm":
         from podium.routing.embedding import MODEL
 
         asyncio.run(fetch(MODEL))
-    from podium.train.router import train_router
-
-    say("\n".join(train_router(read).lines()))
+    say("\n".join(train_router(read, evidence).lines()))
 
 
 @app.command()
@@ -308,93 +309,6 @@ def _how_to_go_on(recipe: Recipe) -> str:
     if kept is None:
         return "there is no checkpoint yet, and the same command begins anew"
     return f"the same command goes on from step {kept.step} with --resume"
-
-
-# ---- the dry run
-
-
-def _show(recipe: Recipe, *, json: bool) -> None:
-    pool = pools.recipe_pool(recipe) if recipe.kind != "sft" and _has_pool(recipe) else None
-    missing = list(preflight.missing_files(recipe))
-    taken = estimate(recipe, pool) if pool is not None or recipe.kind == "sft" else None
-    disk = preflight.disk_bytes(recipe)
-    if json:
-        say_json(
-            {
-                "kind": recipe.kind,
-                "fingerprint": recipe.fingerprint,
-                "recipe": preflight.resolved(recipe),
-                "estimate": asdict(taken) if taken is not None else None,
-                "disk_bytes": disk,
-                "missing": missing,
-            }
-        )
-        return
-    _say_rows(f"the plan: podium train {recipe.kind}", _plan_rows(recipe))
-    if taken is not None:
-        _say_rows("what it would take, about", [*_rows(recipe, taken), ("disk", _bytes(disk))])
-    for problem in missing:
-        complain(f"not here yet: {problem}")
-
-
-def _has_pool(recipe: Recipe) -> bool:
-    """Whether the workers can be known; the file of a pool may still be missing."""
-    return recipe.pool.file is None or Path(recipe.pool.file).exists()
-
-
-def _plan_rows(recipe: Recipe) -> list[tuple[str, str]]:
-    values = preflight.flat(preflight.resolved(recipe))
-    return [(key, _told(value)) for key, value in values.items() if value not in (None, {}, [])]
-
-
-def _told(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value or '""'
-    return json_format.dumps(value) if isinstance(value, list) else f"{value}"
-
-
-def _rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
-    if recipe.kind == "sft":
-        return [("steps", f"{taken.steps:,}"), ("examples", f"{taken.examples:,}")]
-    assumed = recipe.estimate
-    plan, own = "plan", ("conductor output", f"at most {taken.conductor_tokens:,} tokens")
-    if recipe.kind == "evolve":
-        plan, own = "run", ("candidates", f"{taken.candidates:,} a step")
-    return [
-        ("steps", f"{taken.steps:,}"),
-        ("questions", f"{taken.questions:,}"),
-        ("rollouts", f"{taken.rollouts:,}"),
-        ("measurements", f"{taken.measured:,} {plan}s"),
-        ("worker calls", f"{taken.worker_calls:,}, at {calls_a_run(recipe):g} a {plan}"),
-        ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
-        ("worker output", f"{taken.worker_output_tokens:,} tokens, at {assumed.output_tokens:,}"),
-        own,
-        ("cost", _cost(taken)),
-    ]
-
-
-def _cost(taken: Estimate) -> str:
-    """The money, or why nobody knows it."""
-    if taken.usd == 0 and taken.usd_most == 0:
-        return "$0: every worker is free"
-    most = f"{money(taken.usd_most)} if the dearest of them got every call"
-    if taken.usd is not None:
-        return f"{money(taken.usd)} if workers are called equally often, {most}"
-    unpriced = ", ".join(taken.unpriced)
-    return f"unknown, as no price is known of {unpriced}; the others: {money(taken.usd_known)}"
-
-
-def _bytes(count: int) -> str:
-    return f"{count / 1_000_000_000:,.1f} GB at most, checkpoints and kept replies"
-
-
-def _say_rows(heading: str, rows: list[tuple[str, str]]) -> None:
-    say(heading)
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        say(f"  {name:<{width}}  {one_line(value)}")
 
 
 # ---- export

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from podium.cli.kept import with_store
@@ -27,6 +28,15 @@ if TYPE_CHECKING:  # it loads the graders, and help must be quick
 
 _UNFIT: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
 """What JSON allows as it is, and some readers take for the end of a line or no file can hold."""
+
+_WHAT_TO_DO: Final = MappingProxyType(
+    {
+        "outcomes": "judge a run of one step, as podium ask --tier mini makes them",
+        "tasks": "say what is right with podium runs feedback ID SCORE --answer TEXT",
+        "plans": "judge a run by 0.75 or more that was planned once",
+    }
+)
+_OPTIONS: Final = MappingProxyType({"outcomes": "-o", "tasks": "--tasks", "plans": "--plans"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +79,8 @@ def write_use(sources: Sources, files: Files, length: Length, *, json: bool) -> 
     }
     for kind in wanted:
         if not lines[kind]:
-            raise UsageError(_nothing(kind, harvest, left_out, sources))
+            less = f", or leave out {_OPTIONS[kind]}" if len(wanted) > 1 else ""
+            raise UsageError(f"{_nothing(kind, harvest, left_out, sources)}{less}")
     counts = {kind: len(lines[kind]) for kind in wanted}
     if sources.runs:  # first: what cannot be entered is not done
         with_store(sources.config, lambda store: _note(store, counts))
@@ -102,13 +113,20 @@ async def _note(store: RunStore, written: Mapping[str, int]) -> None:
 
 def _nothing(kind: str, harvest: Harvest, left_out: Counter[str], sources: Sources) -> str:
     """Why there is nothing of that kind to write, and what to do."""
+    from podium.train.use import NOT_SERVED
+
     reasons = [*_reasons(left_out), *_reasons(harvest.without[kind])]
     if reasons:
-        hint = ""
+        hint = _WHAT_TO_DO[kind]
         if kind == "tasks" and sources.evaluations and not sources.runs:
-            hint = "; samples of an evaluation do not hold what is right: train on its own tasks"
+            hint = "samples of an evaluation do not hold what is right: train on its own tasks"
+        elif harvest.without[kind][NOT_SERVED]:
+            hint = (
+                "measure workers that are served: podium eval run TASKS.jsonl --strategy "
+                "best-single --output DIR, without --oracle"
+            )
         left = "; ".join(reasons)
-        return f"nothing was written, for there are no {kind}: left out were {left}{hint}"
+        return f"nothing was written, for there are no {kind}: left out were {left}; {hint}"
     if sources.evaluations:
         return f"nothing was written, for there are no {kind}: the evaluation has no samples yet"
     return (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from podium.attempt import total_usage
+from podium.check import Check
 from podium.cli.text import counted, money, reads, seconds, tokens_of
-from podium.run import Check, Round, Run, StepRecord, total_usage
+from podium.run import Round, Run, StepRecord
 from podium.store import Feedback
 from podium.workflow import Step
 

@@ -6,6 +6,7 @@ Whether the workflow fits the pool is checked by the runner, as for every other 
 from __future__ import annotations
 
 from podium.conductor.base import Plan, Situation
+from podium.conductor.names import FIXED
 from podium.worker import Caller
 from podium.workflow import Workflow
 
@@ -13,7 +14,7 @@ from podium.workflow import Workflow
 class FixedConductor:
     """Plans the given workflow, whatever the question, and accepts what comes of it."""
 
-    def __init__(self, workflow: Workflow, *, name: str = "fixed") -> None:
+    def __init__(self, workflow: Workflow, *, name: str = FIXED) -> None:
         self.workflow = workflow
         self.name = name
 

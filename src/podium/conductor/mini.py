@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from podium.conductor.base import Conductor, Plan, Situation
+from podium.conductor.names import of_tier
 from podium.conductor.router import able_to_take, cheapest_capable
 from podium.errors import ConfigError
 from podium.pool import Pool, WorkerProfile
@@ -142,7 +143,8 @@ class Mini:
             dial=dial,
             router=self.named,
             needed=self.confidence if dial > 0 else 0.0,
-            passed_on=dial > 0 and decision.confidence < self.confidence,
+            # Not "less than": a confidence that is no number is none.
+            passed_on=dial > 0 and not decision.confidence >= self.confidence,
         )
 
 
@@ -153,7 +155,7 @@ class MiniConductor:
     def __init__(self, mini: Mini, configured: Conductor) -> None:
         self._mini = mini
         self._configured = configured
-        self.name = f"mini({configured.name})"
+        self.name = of_tier("mini", configured.name, routed=True)
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
         """One step for whom the router chose; once there is an answer of that one, acceptance."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from podium import plan
 from podium.conductor.base import Plan, Situation
+from podium.conductor.names import of_model
 from podium.conductor.prompt import Form, Length, Prompt
 from podium.errors import MalformedPlan, WorkerError
 from podium.pool import WorkerProfile
@@ -58,7 +59,7 @@ class ModelConductor:
         name: str | None = None,
     ) -> None:
         self.worker = worker
-        self.name = name or f"model({worker.profile.name})"
+        self.name = name or of_model(worker.profile.name)
         self._prompt = Prompt(prompt, structured or form_for(worker.profile, prompt), few_shot)
         self._temperature = temperature
         self._max_tokens = max_tokens

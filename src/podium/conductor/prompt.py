@@ -1,10 +1,10 @@
 """The words with which a model is asked to conduct.
 
-The words themselves are the text files in `prompts/`; this module fills them in, and asks
-nobody. Texts that users and workers wrote are put between tags that no text inside can close,
-and each file is filled in one pass, so that nothing inside such a text is ever taken for a part
-of the prompt. Every prompt is a pure function of the situation: the same question gives the
-same words, which is what replay and caches need.
+The words themselves are text files (`prompt_files`); this module fills them in, with worked
+examples (`examples`) where they are wanted, and asks nobody. Texts that users and workers wrote
+are put between tags that no text inside can close, and each file is filled in one pass, so that
+nothing inside such a text is ever taken for a part of the prompt. Every prompt is a pure function
+of the situation: the same question gives the same words, which is what replay and caches need.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import resources
-from string import Template
 from typing import Any, Final, Literal, NamedTuple
 
 from podium import plan
 from podium.conductor.base import Situation
+from podium.conductor.examples import Example, all_or_nothing, compact_examples, examples
+from podium.conductor.prompt_files import filled, prompt_text
 from podium.conductor.roster import model_list, on_one_line, short_model_list
 from podium.demands import can
 from podium.errors import MalformedPlan, UsageError
-from podium.pool import Pool, WorkerProfile
+from podium.pool import Pool
 from podium.request import Message, assistant, system, user
 from podium.run import Round, StepRecord
 from podium.tags import unused_mark
-from podium.workflow import Shape, Step, Workflow
+from podium.workflow import Workflow
 
 Length = Literal["full", "compact", "trained"]
 """`full` is the paper's structure; `compact` is for models so small that they follow examples
@@ -66,17 +65,6 @@ LIMITS: Final[dict[Length, Limits]] = {
     "compact": Limits(answer=1_500, conversation=600),
     "trained": Limits(answer=1_500, conversation=600),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A question and the plan that answers it well, over a pool of its own."""
-
-    shape: Shape
-    question: str
-    reasoning: str
-    pool: Pool
-    workflow: Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +113,14 @@ class Prompt:
         written = _end_of(text, LIMITS[self.length].answer)
         return (
             assistant(written if written.strip() else EMPTY_REPLY),
-            user(_fill("reask.txt", problem=str(problem), output=self._output)),
+            user(filled("reask.txt", problem=str(problem), output=self._output)),
         )
 
     def opener(self, situation: Situation) -> str:
         """How a reply should begin, for models that continue a reply which was begun."""
         if self.length == "trained":
             return ""
-        return _text("opener_again.txt" if situation.rounds else "opener.txt")
+        return prompt_text("opener_again.txt" if situation.rounds else "opener.txt")
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -163,7 +151,7 @@ class Prompt:
         """A fingerprint of the words: any change in a file that is used changes it."""
         digest = hashlib.sha256()
         for name in self.files:
-            digest.update(f"{name}\0{_text(name)}\0".encode())
+            digest.update(f"{name}\0{prompt_text(name)}\0".encode())
         return digest.hexdigest()[:16]
 
     @property
@@ -174,7 +162,9 @@ class Prompt:
     def _output(self) -> str:
         """What the reply must look like."""
         entries = self._access_words["entries"]
-        return _fill(self._output_file, entries=entries["json" if self.form == "json" else "lists"])
+        return filled(
+            self._output_file, entries=entries["json" if self.form == "json" else "lists"]
+        )
 
     @property
     def _access_file(self) -> str:
@@ -182,7 +172,7 @@ class Prompt:
 
     @property
     def _access_words(self) -> dict[str, Any]:
-        return tomllib.loads(_text(self._access_file))
+        return tomllib.loads(prompt_text(self._access_file))
 
     @property
     def _acceptance_file(self) -> str:
@@ -193,17 +183,17 @@ class Prompt:
             return self._compact(situation, mark)
         if self.length == "trained":
             return self._trained(situation, mark)
-        return (system(_text("system.txt")), user(self._question(situation, mark)))
+        return (system(prompt_text("system.txt")), user(self._question(situation, mark)))
 
     def _question(self, situation: Situation, mark: str) -> str:
-        asked = _fill(
+        asked = filled(
             "full.txt",
             question=situation.question,
             mark=mark,
             models=model_list(situation.pool),
             max_steps=str(situation.max_steps),
             conversation=self._conversation(situation.history, mark),
-            visibility=_text(f"question_{_seen(situation.pool)}.txt"),
+            visibility=prompt_text(f"question_{_seen(situation.pool)}.txt"),
             access=self._access_words["rule"],
             output=self._output,
             examples=self._examples(situation),
@@ -212,9 +202,9 @@ class Prompt:
 
     def _compact(self, situation: Situation, mark: str) -> tuple[Message, ...]:
         """The whole task as a conversation that the model only has to go on with."""
-        turns = [system(_fill("compact.txt", models=model_list(situation.pool)))]
+        turns = [system(filled("compact.txt", models=model_list(situation.pool)))]
         if self.few_shot:
-            for question, workflow in _compact_examples(situation):
+            for question, workflow in compact_examples(situation):
                 said = self._written(self._taught(workflow), situation.pool, "")
                 turns += (user(question), assistant(said))
         conversation = self._conversation(situation.history, mark)
@@ -223,13 +213,13 @@ class Prompt:
     def _trained(self, situation: Situation, mark: str) -> tuple[Message, ...]:
         conversation = self._conversation(situation.history, mark)
         return (
-            system(_fill("trained.txt", models=short_model_list(situation.pool))),
+            system(filled("trained.txt", models=short_model_list(situation.pool))),
             user(conversation + situation.question + _images(situation)),
         )
 
     def _conversation(self, history: tuple[Message, ...], mark: str) -> str:
         turns = _last_turns(history, LIMITS[self.length].conversation)
-        return _fill("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
+        return filled("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
 
     def _examples(self, situation: Situation) -> str:
         fitting = [e for e in examples() if len(e.workflow) <= situation.max_steps]
@@ -240,12 +230,11 @@ class Prompt:
             self._example(number, example, replace(example.pool, mask_names=masked))
             for number, example in enumerate(fitting, start=1)
         ]
-        visibility = _text(f"examples_{_seen(situation.pool)}.txt")
-        filled = _fill("examples.txt", visibility=visibility, examples="\n\n".join(shown))
-        return filled + "\n\n"
+        visibility = prompt_text(f"examples_{_seen(situation.pool)}.txt")
+        return filled("examples.txt", visibility=visibility, examples="\n\n".join(shown)) + "\n\n"
 
     def _example(self, number: int, example: Example, pool: Pool) -> str:
-        return _fill(
+        return filled(
             "example.txt",
             number=str(number),
             models=model_list(pool),
@@ -285,14 +274,14 @@ class Prompt:
     ) -> str:
         if self.length == "trained":
             file = "trained_unanswered.txt" if situation.answer is None else "trained_answered.txt"
-            return _fill(file, steps="\n".join(_replies(previous, len(workflow))))
+            return filled(file, steps="\n".join(_replies(previous, len(workflow))))
         shared = {
             "result": self._result(situation, mark),
-            "acceptance": _text(self._acceptance_file),
+            "acceptance": prompt_text(self._acceptance_file),
         }
         if self.length == "compact":
-            return _fill("compact_revise.txt", **shared)
-        return _fill(
+            return filled("compact_revise.txt", **shared)
+        return filled(
             "revise.txt",
             steps="\n".join(_fate(step, situation.pool) for step in previous.steps),
             max_steps=str(situation.max_steps),
@@ -302,25 +291,9 @@ class Prompt:
 
     def _result(self, situation: Situation, mark: str) -> str:
         if situation.answer is None:
-            return _text("no_answer.txt")
+            return prompt_text("no_answer.txt")
         answer = _end_of(situation.answer, LIMITS[self.length].answer)
-        return _fill("answer.txt", answer=answer, mark=mark)
-
-
-def all_or_nothing(workflow: Workflow) -> Workflow:
-    """The workflow with binary access: whoever reads something reads everything before it."""
-    return Workflow(
-        tuple(replace(step, access="all" if step.access else ()) for step in workflow.steps)
-    )
-
-
-def _compact_examples(situation: Situation) -> Iterator[tuple[str, Workflow]]:
-    """An answer that is checked, and one that stands alone; the last of them weighs most."""
-    checked, alone = _text("compact_examples.txt").splitlines()
-    first, last = situation.pool.names[0], situation.pool.names[-1]
-    if situation.max_steps > 1 and first != last:
-        yield checked, Workflow((Step(first, checked), Step(last, checked, (0,))))
-    yield alone, Workflow((Step(first, alone),))
+        return filled("answer.txt", answer=answer, mark=mark)
 
 
 def _images(situation: Situation) -> str:
@@ -333,7 +306,9 @@ def _images(situation: Situation) -> str:
         for index, worker in enumerate(situation.pool)
         if can(worker, frozenset({"vision"}), situation.pool)
     ]
-    told = _fill("images.txt", count=str(len(situation.images)), models=", ".join(seeing) or "none")
+    told = filled(
+        "images.txt", count=str(len(situation.images)), models=", ".join(seeing) or "none"
+    )
     return f"\n\n{told}"
 
 
@@ -343,37 +318,11 @@ def _objection(situation: Situation, mark: str) -> str:
     if not situation.objection:
         return ""
     reason = on_one_line(situation.objection)
-    return "\n\n" + _fill("objection.txt", reason=reason, mark=mark)
+    return "\n\n" + filled("objection.txt", reason=reason, mark=mark)
 
 
 def _seen(pool: Pool) -> Literal["shared", "withheld"]:
     return "shared" if pool.share_question else "withheld"
-
-
-@cache
-def examples() -> tuple[Example, ...]:
-    """The worked examples of the full prompt."""
-    document = tomllib.loads(_text("examples.toml"))
-    return tuple(_example(entry) for entry in document["example"])
-
-
-def _example(entry: dict[str, Any]) -> Example:
-    return Example(
-        shape=Shape(entry["shape"]),
-        question=entry["question"],
-        reasoning=entry["reasoning"],
-        pool=Pool(tuple(WorkerProfile(**worker) for worker in entry["workers"])),
-        workflow=Workflow(
-            tuple(
-                Step(
-                    step["worker"],
-                    step["subtask"],
-                    "all" if step["access"] == "all" else tuple(step["access"]),
-                )
-                for step in entry["steps"]
-            )
-        ),
-    )
 
 
 def _previous_round(situation: Situation) -> Round | None:
@@ -392,7 +341,7 @@ def _replies(round_: Round, length: int) -> Iterator[str]:
         if index in replies:
             line = _end_of(on_one_line(replies[index]), LONGEST_LINE) or EMPTY_REPLY
         else:
-            line = _text("trained_failed.txt")
+            line = prompt_text("trained_failed.txt")
         yield f"{index}: {line}"
 
 
@@ -417,13 +366,3 @@ def _mark(situation: Situation) -> str:
     turns = [turn.text for turn in situation.history]
     replies = [step.reply for round_ in situation.rounds for step in round_.steps]
     return unused_mark(TAGS, [situation.question, *turns, *replies, situation.objection])
-
-
-def _fill(name: str, **values: str) -> str:
-    """The named prompt file with its placeholders filled in, in one pass."""
-    return Template(_text(name)).substitute(values)
-
-
-@cache
-def _text(name: str) -> str:
-    return resources.files(__package__).joinpath("prompts", name).read_text("utf-8").strip()

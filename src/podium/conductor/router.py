@@ -12,6 +12,7 @@ from typing import Final
 
 from podium.budget import estimated_input_tokens
 from podium.conductor.base import Plan, Situation
+from podium.conductor.names import ROUTER
 from podium.demands import Needs, needs_of_one
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.request import Message, Request, Text, pictures_in
@@ -28,7 +29,7 @@ ROOM_FOR_AN_ANSWER: Final = 1024
 class RouterConductor:
     """Hands the unaltered question to one worker, without a planning call."""
 
-    def __init__(self, choose: Choose | None = None, *, name: str = "router") -> None:
+    def __init__(self, choose: Choose | None = None, *, name: str = ROUTER) -> None:
         self._choose = choose or cheapest_capable
         self.name = name
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from podium.conductor.base import Plan, Situation
+from podium.conductor.names import RULES
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.worker import Caller
 from podium.workflow import Step, Workflow
@@ -55,7 +56,7 @@ PROOF_OF_CONCEPT: Final = Cast(
 class RulesConductor:
     """Chooses one of three workflows by the words of the question."""
 
-    def __init__(self, *, name: str = "rules") -> None:
+    def __init__(self, *, name: str = RULES) -> None:
         self.name = name
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:

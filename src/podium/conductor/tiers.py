@@ -13,6 +13,7 @@ from typing import Final
 from podium.conductor.base import Conductor, Plan, Situation
 from podium.conductor.fixed import FixedConductor
 from podium.conductor.mini import Mini, MiniConductor
+from podium.conductor.names import of_tier
 from podium.conductor.router import RouterConductor
 from podium.conductor.rules import RulesConductor, verdict
 from podium.run import Tier
@@ -63,7 +64,7 @@ class ByQuestion:
         self._configured = configured
         self.always_conducts = bool(getattr(configured, "is_trained", False))
         self._router = _least_latency(configured, mini)
-        self.name = f"podium({configured.name})"
+        self.name = of_tier("podium", configured.name)
 
     async def plan(self, situation: Situation, call: Caller) -> Plan:
         """Leave the question to the router or to the configured conductor. A dial that is not

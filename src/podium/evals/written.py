@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TextIO
@@ -56,6 +57,7 @@ class SampleFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._files: dict[str, TextIO] = {}
+        self._made = [path for path in (directory, *directory.parents) if not path.exists()]
         is_begun = (directory / MANIFEST).is_file()
         if not is_begun and directory.exists() and not _is_empty(directory):
             raise UsageError(
@@ -66,6 +68,19 @@ class SampleFiles:
     def __enter__(self) -> Self:
         with writing(self._directory, NEEDED_BYTES):
             return self
+
+    def forget_unless_begun(self) -> None:
+        """Leave nothing behind of an evaluation that was refused before it began. It is for whoever
+        holds the directory's lock: another one may be about to begin there."""
+        if not _is_empty(self._directory):
+            return
+        with suppress(PermissionError):  # some systems keep the lock's file while it is open
+            for path in self._directory.iterdir():
+                path.unlink()
+            for path in self._made:
+                if any(path.iterdir()):
+                    break
+                path.rmdir()
 
     def resume(self, manifest: Mapping[str, Any], made_of: Mapping[str, str] | None = None) -> None:
         """Begin the evaluation that the manifest tells of, or go on with it where it was begun

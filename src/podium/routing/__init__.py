@@ -5,6 +5,7 @@
     embedding     all-MiniLM-L6-v2 in numpy: vectors of questions without torch
     shipped       routers that come with Podium
     encoders      vectors of questions in general, by meaning and by words
+    ends          what of a long question is read
     separable     separable CMA-ES, for routers and coordinators
     arrays, adam  what all of them compute with
 

@@ -1,11 +1,15 @@
-"""Arrays as JSON, so that what was learned is kept in text and never in a pickle."""
+"""Arrays and numbers as JSON, so that what was learned is kept in text and never in a pickle.
+
+What is read can be computed with: no number of a file is infinite, or none at all.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,28 +19,62 @@ from podium.errors import ConfigError
 Array = NDArray[np.floating[Any]]
 """What routers compute with."""
 
-_STORED: Final = np.dtype("<f4")
+Stored = Literal["float32", "float16", "uint16"]
+"""What numbers are kept as: a half is enough where the third digit says nothing any more."""
+
+AGAIN: Final = (
+    "train it again by `podium train router RECIPE`, or, if that wrote it, by `podium eval fit "
+    "STRATEGY SUITE`"
+)
+"""What helps where a file cannot be read."""
+
+_STORED: Final = MappingProxyType(
+    {name: np.dtype(name).newbyteorder("<") for name in ("float32", "float16", "uint16")}
+)
 
 
-def packed(array: Array) -> dict[str, Any]:
+def packed(array: NDArray[Any], stored: Stored = "float32") -> dict[str, Any]:
     """The array as JSON: its shape, and its numbers in base64."""
-    numbers = np.ascontiguousarray(array, dtype=_STORED)
-    return {"shape": list(array.shape), "float32": base64.b64encode(numbers.tobytes()).decode()}
+    numbers = np.ascontiguousarray(array, dtype=_STORED[stored])
+    return {"shape": list(array.shape), stored: base64.b64encode(numbers.tobytes()).decode()}
 
 
 def unpacked(document: object) -> Array:
-    """The array that was packed."""
+    """The array that was packed, in float32, which has room for all that is kept."""
     try:
         if not isinstance(document, Mapping):
             raise TypeError("not an object")
-        raw = base64.b64decode(document["float32"], validate=True)
-        numbers = np.frombuffer(raw, dtype=_STORED).reshape(document["shape"])
+        stored = next((name for name in _STORED if name in document), "float32")
+        raw = base64.b64decode(document[stored], validate=True)
+        numbers = np.frombuffer(raw, dtype=_STORED[stored]).reshape(document["shape"])
     except (KeyError, TypeError, ValueError, binascii.Error) as error:
         raise ConfigError(
-            f"expected an array as its shape and its numbers in base64, and found another thing: "
-            f"{error}; fit the router again"
+            f"expected an array as its shape and its numbers in base64, and found another thing "
+            f"({type(error).__name__}: {error}); {AGAIN}"
         ) from error
+    # One that is no number makes all that it is added to none, and a router sure of nothing.
+    if not np.isfinite(numbers).all():
+        raise ConfigError(
+            f"an array of the shape {numbers.shape} has what is no number, or infinite; {AGAIN}"
+        )
     return numbers.astype(np.float32)
+
+
+def amount(value: object, what: str, least: float = -np.inf) -> float:
+    """The number that was written down, if it is one that can be computed with."""
+    try:
+        found = float(value) if isinstance(value, int | float) else np.nan
+    except OverflowError:  # JSON has whole numbers of any length
+        found = np.inf
+    if not np.isfinite(found) or found < least:
+        raise ConfigError(f"expected {what}, not {value!r:.40}; {AGAIN}")
+    return found
+
+
+def halved(array: Array) -> Array:
+    """The array with as many digits as are kept of it in a half, so that it is the same before it
+    was written down and after."""
+    return array.astype(np.float16).astype(np.float32)
 
 
 def unit(rows: Array) -> Array:

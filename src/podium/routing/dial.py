@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from podium.errors import UsageError
-from podium.routing.arrays import Array
+from podium.routing.arrays import Array, amount
 
 MARKS: Final = tuple(mark / 20 for mark in range(21))
 """Where the dial has prices of its own; between them it is interpolated."""
@@ -55,11 +55,9 @@ class Dial:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Dial:
         """The dial that was written down."""
-        prices = tuple(float(price) for price in document["prices"])
+        prices = tuple(amount(price, "prices from 0 up", 0.0) for price in document["prices"])
         if len(prices) != len(MARKS):
             raise ValueError(f"expected {len(MARKS)} prices, not {len(prices)}")
-        if not all(0 <= price < float("inf") for price in prices):
-            raise ValueError("expected prices from 0 up")
         return cls(prices)
 
     @classmethod

@@ -20,18 +20,23 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from podium.errors import ConfigError
-from podium.routing.arrays import Array, packed, unit, unpacked
+from podium.routing.arrays import AGAIN, Array, packed, unit, unpacked
 from podium.routing.embedding import Embedder
+from podium.routing.ends import both_ends
 from podium.routing.nearness import NearScores
-from podium.routing.words import WordScores
+from podium.routing.words import Counted, WordScores
 
 HASHED: Final = "hashed"
 MINILM: Final = "minilm"
 SCORING: Final = "scoring"
 LOUDNESS: Final = 30.0
+"""What opinions are multiplied by."""
 
 BUCKETS: Final = 2048
 """How many counters the words of a text are hashed into."""
+
+MOST_CHARACTERS: Final = 16_384
+"""Of a longer text both ends are read, so that no decision takes longer than some milliseconds."""
 
 DIMENSIONS: Final = 128
 """How many directions of those counters are kept."""
@@ -87,19 +92,27 @@ class HashedEncoder:
 def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
     """The encoder that was written down; `inner` reads one that stands inside another."""
     if not isinstance(document, Mapping) or not isinstance(document.get("name"), str):
-        raise ConfigError("expected an encoder with a name; fit the router again")
+        raise ConfigError("expected an encoder with a name; " + AGAIN)
     name = document["name"]
     if name == HASHED:
         return HashedEncoder(unpacked(document.get("weights")), unpacked(document.get("basis")))
     if name == MINILM:
         return Embedder.read(document)
     if name == SCORING:
+        within, near, words = (_part(document, part) for part in ("encoder", "near", "words"))
+        if within.get("name") == SCORING:
+            raise ConfigError("its opinions are made over opinions; " + AGAIN)
         return ScoringEncoder(
-            (inner or read_encoder)(document.get("encoder")),
-            NearScores.read(document.get("near") or {}),
-            WordScores.read(document.get("words") or {}),
+            (inner or read_encoder)(within), NearScores.read(near), WordScores.read(words)
         )
-    raise ConfigError(f"the encoder {name!r} is none that Podium knows; fit the router again")
+    raise ConfigError(f"the encoder {name!r:.40} is none that Podium knows; {AGAIN}")
+
+
+def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = document.get(name)
+    if not isinstance(part, Mapping):
+        raise ConfigError(f"expected an object in {name!r}, not {type(part).__name__}; {AGAIN}")
+    return part
 
 
 def _counts(texts: Sequence[str]) -> Array:
@@ -115,7 +128,7 @@ def _counts(texts: Sequence[str]) -> Array:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    words = _TOKEN.findall(text.casefold())
+    words = _TOKEN.findall(both_ends(text, MOST_CHARACTERS).casefold())
     yield from words
     yield from (f"{one} {other}" for one, other in pairwise(words))
 
@@ -152,7 +165,8 @@ class ScoringEncoder:
 
     def encode(self, texts: Sequence[str]) -> Array:
         """The texts as rows: a number for each worker by each opinion."""
-        return joined(self.near.score(self.encoder.encode(texts)), self.words.score(texts))
+        near = self.near.score(self.encoder.encode(texts))
+        return joined(near, self.words.score(Counted.of(texts)))
 
     def document(self) -> dict[str, Any]:
         """The encoder as JSON."""
@@ -162,6 +176,12 @@ class ScoringEncoder:
             "near": self.near.document(),
             "words": self.words.document(),
         }
+
+
+def averaged(workers: int) -> Array:
+    """The head, but for its last row, by which what is expected is the average of both opinions."""
+    own = np.eye(workers) / (2 * LOUDNESS)
+    return np.vstack([own, own])
 
 
 def joined(near: Array, words: Array) -> Array:

@@ -51,8 +51,8 @@ class Evidence:
         """Refuse what is too little to learn from."""
         if len(self.questions) < least:
             raise ConfigError(
-                f"there are {len(self.questions)} questions to learn from, and {least} are the "
-                f"least that a router is held against; ask more"
+                f"the questions to learn from are {len(self.questions)}, and {least} are the least "
+                f"that a router is held against; ask more"
             )
         whole = int(self.whole.sum())
         if whole < least:

@@ -7,8 +7,8 @@
     were not asked a question are left out of its distribution.
 2.  Evolution (`podium.routing.evolution`), from there on, for what routing earns in the end.
 
-How strongly the head is held back, and for how long it evolves, is decided by questions that it did
-not learn from: parts of the evidence that are left out in turn. By the same parts the dial gets its
+How the head is held back, and for how long it evolves, is decided by questions that it did not
+learn from: parts of the evidence that are left out in turn. By the same parts the dial gets its
 prices, and the confidence its curve. The head learns from all questions; all that is decided is
 decided by those that every worker was asked (`Evidence.whole`).
 """
@@ -18,19 +18,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from podium.routing.arrays import Array
 from podium.routing.dial import Dial, price_within, routed
-from podium.routing.encoders import Encoder, ScoringEncoder, joined
+from podium.routing.encoders import Encoder, ScoringEncoder, averaged, joined
 from podium.routing.evidence import Evidence
 from podium.routing.evolution import Evolution, evolved
 from podium.routing.nearness import NearScores
 from podium.routing.router import Certainty, LearnedRouter
-from podium.routing.words import WordScores
+from podium.routing.words import Counted, WordScores
 
 MIDDLE: Final = 0.5
 """The reward that is a worker of its own in every distribution."""
@@ -47,14 +47,28 @@ SURE: Final = 1.64
 """How many standard errors a gain must reach: chance alone gets there once in twenty times."""
 
 
+class Hold(NamedTuple):
+    """How strongly a head is held back, and to what: to the average of both opinions on a question
+    (`heeding` them), or to what holds for all questions alike."""
+
+    strength: float
+    heeding: bool
+
+    def __str__(self) -> str:
+        return f"by {self.strength:g} to {'both opinions' if self.heeding else 'the average'}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teaching:
-    """How a router is taught. `strengths` are how strongly the head may be held back, of which the
-    best in `parts` parts is taken, three at the least: evolution needs one to choose by and one to
-    prove itself; `evolution` is the second stage, None to leave it out."""
+    """How a router is taught. `holds` are how the head may be held back, of which the best in
+    `parts` parts is taken, three at the least: evolution needs one to choose by and one to prove
+    itself; `evolution` is the second stage, None to leave it out."""
 
     temperature: float = 0.5
-    strengths: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
+    holds: tuple[Hold, ...] = (
+        *(Hold(strength, heeding=True) for strength in (1e3, 1e4, 1e5, 1e6)),
+        *(Hold(strength, heeding=False) for strength in (1.0, 10.0, 100.0, 1e3)),
+    )
     parts: int = 5
     evolution: Evolution | None = field(default_factory=Evolution)
     seed: int = 0
@@ -62,12 +76,12 @@ class Teaching:
 
 @dataclass(frozen=True, slots=True)
 class Taught:
-    """The router, and how it came about: the strength that was best, what routing earned with each
-    on questions left out, and for how many generations it evolved."""
+    """The router, and how it came about: the hold that was best, what routing earned with each on
+    questions left out, and for how many generations it evolved."""
 
     router: LearnedRouter
-    strength: float
-    areas: dict[float, float]
+    hold: Hold
+    areas: dict[Hold, float]
     generations: int
 
 
@@ -84,20 +98,15 @@ def taught(
     reading, vectors = _reading(evidence, encoder, parts)
     lesson = _Lesson(evidence, vectors, teaching, parts)
     whole, rewards, costs = evidence.whole, evidence.rewards[evidence.whole], evidence.costs
-    foreseen = {
-        strength: lesson.foreseen(partial(lesson.head, strength=strength))
-        for strength in teaching.strengths
-    }
-    areas = {
-        strength: area(expected[whole], rewards, costs) for strength, expected in foreseen.items()
-    }
-    strength = max(areas, key=lambda each: (areas[each], each))
-    head = lesson.head(lesson.everything, strength)
-    expected = foreseen[strength]
+    foreseen = {hold: lesson.foreseen(partial(lesson.head, hold=hold)) for hold in teaching.holds}
+    areas = {hold: area(expected[whole], rewards, costs) for hold, expected in foreseen.items()}
+    hold = max(areas, key=areas.__getitem__)
+    head = lesson.head(lesson.everything, hold)
+    expected = foreseen[hold]
     dial = Dial.learned(expected[whole], rewards, costs)
     generations = 0
     if teaching.evolution is not None:
-        stage = _Stage(lesson, strength, dial, teaching.evolution)
+        stage = _Stage(lesson, hold, dial, teaching.evolution)
         generations = stage.generations()
         if generations:
             head = stage.head(lesson.everything, generations)
@@ -105,7 +114,7 @@ def taught(
             dial = Dial.learned(expected[whole], rewards, costs)
     chances = certainty(expected[whole], rewards)
     router = LearnedRouter(evidence.workers, reading, head, dial, chances, source)
-    return Taught(router, strength, areas, generations)
+    return Taught(router, hold, areas, generations)
 
 
 def _dealt(whole: NDArray[np.bool_], teaching: Teaching) -> NDArray[np.int64]:
@@ -123,17 +132,15 @@ def _reading(
     """What the router will read questions by, and how it reads these. Opinions on a question are
     formed on the other parts, for of its own they would tell more than is true."""
     questions, rewards = evidence.questions, evidence.rewards
-    vectors = encoder.encode(questions)
+    vectors, counted = encoder.encode(questions), Counted.of(questions)
     found = np.zeros((len(questions), 2 * rewards.shape[1]))
     for part in range(int(parts.max()) + 1):
         own, others = np.flatnonzero(parts == part), np.flatnonzero(parts != part)
         near = NearScores.fitted(vectors[others], rewards[others])
-        words = WordScores.fitted([questions[place] for place in others], rewards[others])
-        found[own] = joined(
-            near.score(vectors[own]), words.score([questions[place] for place in own])
-        )
+        words = WordScores.fitted(counted.some(others), rewards[others])
+        found[own] = joined(near.score(vectors[own]), words.score(counted.some(own)))
     whole = ScoringEncoder(
-        encoder, NearScores.fitted(vectors, rewards), WordScores.fitted(questions, rewards)
+        encoder, NearScores.fitted(vectors, rewards), WordScores.fitted(counted, rewards)
     )
     return whole, found
 
@@ -151,10 +158,12 @@ class _Lesson:
     def everything(self) -> NDArray[np.bool_]:
         return np.ones(len(self.vectors), dtype=bool)
 
-    def head(self, rows: NDArray[np.bool_], strength: float) -> Array:
+    def head(self, rows: NDArray[np.bool_], hold: Hold) -> Array:
         """The head that is fitted to those rows."""
-        temperature = self.teaching.temperature
-        return fitted_head(self.vectors[rows], self.evidence.rewards[rows], temperature, strength)
+        vectors, rewards = self.vectors[rows], self.evidence.rewards[rows]
+        shape = vectors.shape[1], rewards.shape[1]
+        plain = averaged(shape[1]) if hold.heeding else np.zeros(shape)
+        return fitted_head(vectors, rewards, self.teaching.temperature, hold.strength, plain)
 
     def foreseen(self, taught: Callable[[NDArray[np.bool_]], Array]) -> Array:
         """What is expected on each question by a head that was taught by the other parts."""
@@ -167,10 +176,10 @@ class _Lesson:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stage:
-    """The second stage of a lesson, from heads of that strength on."""
+    """The second stage of a lesson, from heads that are held back so."""
 
     lesson: _Lesson
-    strength: float
+    hold: Hold
     dial: Dial
     evolution: Evolution
 
@@ -193,7 +202,7 @@ class _Stage:
     def _states(self, rows: NDArray[np.bool_], generations: int | None = None) -> Iterator[Array]:
         evidence, whole = self.lesson.evidence, rows & self.lesson.evidence.whole
         return evolved(
-            self.lesson.head(rows, self.strength),
+            self.lesson.head(rows, self.hold),
             self.lesson.vectors[whole],
             evidence.rewards[whole],
             evidence.costs,
@@ -214,9 +223,12 @@ def expected_by(head: Array, vectors: Array) -> Array:
     return found
 
 
-def fitted_head(vectors: Array, rewards: Array, temperature: float, strength: float) -> Array:
-    """The head whose distribution over the workers is nearest to the rewards'. Moved by a bound of
-    the curvature that holds everywhere (Böhning and Lindsay 1988), so no step is too long."""
+def fitted_head(
+    vectors: Array, rewards: Array, temperature: float, strength: float, plain: Array
+) -> Array:
+    """The head whose distribution over the workers is nearest to the rewards', held back to the
+    `plain` one, which has no last row. Moved by a bound of the curvature that holds everywhere
+    (Böhning and Lindsay 1988), so no step is too long."""
     inputs = np.hstack([vectors, np.ones((len(vectors), 1), dtype=vectors.dtype)])
     asked = ~np.isnan(rewards)
     logits = np.where(asked, (np.nan_to_num(rewards) - MIDDLE) / temperature, -np.inf)
@@ -225,10 +237,11 @@ def fitted_head(vectors: Array, rewards: Array, temperature: float, strength: fl
     held[-1] = 1e-6  # what is the same for all questions is not held back
     curvature = 0.5 * (inputs.T @ inputs).astype(np.float64) + np.diag(held)
     inverse = np.linalg.inv(curvature)
-    head = np.zeros((inputs.shape[1], rewards.shape[1]))
+    towards = np.vstack([plain / temperature, np.zeros((1, rewards.shape[1]))])
+    head = towards.copy()
     for _ in range(ROUNDS):
         said = _distribution(np.where(asked, inputs @ head, -np.inf))
-        head -= inverse @ (inputs.T @ (said - targets) + held[:, None] * head)
+        head -= inverse @ (inputs.T @ (said - targets) + held[:, None] * (head - towards))
     head *= temperature
     head[-1] += MIDDLE
     return head.astype(np.float32)

@@ -86,8 +86,9 @@ def read_log(paths: Sequence[Path]) -> Log:
     workers = {outcome.worker for outcome in found}
     if len(workers) < 2:
         raise ConfigError(
-            f"{', '.join(map(str, paths))}: all {len(found)} lines are of {found[0].worker}; a "
-            f"router chooses between workers, so add what others answered"
+            f"{', '.join(map(str, paths))}: "
+            f"{f'all {len(found)} lines are' if len(found) > 1 else 'its only line is'} of "
+            f"{found[0].worker}; a router chooses between workers, so add what others answered"
         )
     return Log(found)
 
@@ -96,15 +97,32 @@ def _outcomes(path: Path) -> Iterable[Outcome]:
     try:
         lines = path.read_text("utf-8-sig").split("\n")
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror or error}; write it by `podium train data "
+            f"--from-evaluation DIR --from-runs -o FILE`"
+        ) from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8: {error.reason}") from error
+        number = 1 + error.object.count(b"\n", 0, error.start)
+        raise ConfigError(
+            f"{path}, line {number}: not UTF-8 ({error.reason}), as where a file was cut off; "
+            f"remove the line"
+        ) from error
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                yield _outcome(json.loads(line))
+                yield _outcome(_parsed(line))
             except ValueError as error:
                 raise ConfigError(f"{path}, line {number}: {error}") from error
+
+
+def _parsed(line: str) -> object:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"expected a whole JSON object, and at character {error.pos + 1} of {len(line)} it is "
+            f"none ({error.msg}), as where a file was cut off; remove the line"
+        ) from error
 
 
 def _outcome(data: object) -> Outcome:

@@ -4,9 +4,10 @@
     near.score(vectors)                                # a number for each worker
 
 Vectors of questions are gathered around centres (k-means). A question is as near to each of them as
-a softmax over cosines says, and a ridge regression over that says what is earned near each centre:
-what nearest neighbours know, without keeping them all. Several sets of centres are drawn, and what
-they say is averaged, for where a centre comes to stand is chance.
+a softmax over cosines says, and a ridge regression over that, and over the vector itself, says what
+is earned near each centre and along each direction: what nearest neighbours know, without keeping
+them all. Several sets of centres are drawn, and what they say is averaged, for where a centre comes
+to stand is chance.
 """
 
 from __future__ import annotations
@@ -17,14 +18,21 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from podium.routing.arrays import Array, packed, unit, unpacked
+from podium.errors import ConfigError
+from podium.routing.arrays import AGAIN, Array, amount, halved, packed, unit, unpacked
 
 MOST_CENTRES: Final = 400
 QUESTIONS_A_CENTRE: Final = 25
-SHARPNESS: Final = 15.0
+SHARPNESSES: Final = (15.0, 30.0)
+"""How much more the nearest centres may count than others; of these the one by which each question
+is told best from all others is taken, for encoders spread vectors more or less."""
+
+LOUDNESS: Final = 0.5
+"""What the vector is multiplied by, so that the regression heeds it less than the centres."""
+
 HELD_BACK: Final = 3.0
-"""How strongly the regression is held back. The four were chosen among a few on training questions
-of MMLU's first fold."""
+"""How strongly the regression is held back. The numbers here were chosen among a few on parts of
+the training questions of MMLU's first fold."""
 
 SETS: Final = 5
 MOVES: Final = 5
@@ -32,31 +40,39 @@ MOVES: Final = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearScores:
-    """For each set `centres`, rows of length one, and a `table` with a number for each centre and
-    worker; `level` is a number for each worker."""
+    """For each set `centres`, rows of length one, and a `table` with a number for each worker of
+    each centre and then of each direction; `level` is a number for each worker."""
 
     centres: Array
     table: Array
     level: Array
+    sharpness: float
 
     @classmethod
     def fitted(cls, vectors: Array, rewards: Array) -> NearScores:
         """What comes of these rewards, a row for each vector. A worker that was not asked a
         question is taken to have earned there what it earns on the average."""
         apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
-        sets = [_centres(vectors, seed) for seed in range(SETS)]
-        tables = [_regressed(_nearness(vectors, centres), apart) for centres in sets]
+        sets = [halved(_centres(vectors, seed)) for seed in range(SETS)]
+        tried = {
+            sharpness: _regressed(_seen(vectors, sets[0], sharpness), apart)
+            for sharpness in SHARPNESSES
+        }
+        sharpness = min(tried, key=lambda each: tried[each].error)
+        others = [_regressed(_seen(vectors, each, sharpness), apart) for each in sets[1:]]
+        tables = [tried[sharpness], *others]
         level = np.mean([table.level for table in tables], axis=0)
         return cls(
             np.stack(sets),
             np.stack([table.slopes for table in tables]).astype(np.float32),
             level.astype(np.float32),
+            sharpness,
         )
 
     def score(self, vectors: Array) -> Array:
         """By how much each worker is expected to earn more than it does on the average."""
         said = [
-            _nearness(vectors, centres) @ table
+            _seen(vectors, centres, self.sharpness) @ table
             for centres, table in zip(self.centres, self.table, strict=True)
         ]
         found: Array = np.mean(said, axis=0) + self.level
@@ -64,28 +80,46 @@ class NearScores:
 
     def document(self) -> dict[str, Any]:
         """The scores as JSON."""
-        arrays = {"centres": self.centres, "table": self.table, "level": self.level}
-        return {name: packed(array) for name, array in arrays.items()}
+        return {
+            "centres": packed(self.centres, "float16"),
+            "table": packed(self.table),
+            "level": packed(self.level),
+            "sharpness": self.sharpness,
+        }
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> NearScores:
         """The scores that were written down."""
-        return cls(*(unpacked(document.get(name)) for name in ("centres", "table", "level")))
+        parts = [unpacked(document.get(name)) for name in ("centres", "table", "level")]
+        centres, table, level = parts
+        if not (centres.ndim == 3 and level.ndim == 1 and centres.size and level.size) or (
+            table.shape != (len(centres), sum(centres.shape[1:]), len(level))
+        ):
+            raise ConfigError(
+                f"expected sets of centres, and what each worker earns near each centre, along "
+                f"each direction and anyway, and found arrays of "
+                f"{', '.join(str(part.shape) for part in parts)}; {AGAIN}"
+            )
+        return cls(centres, table, level, amount(document.get("sharpness"), "a sharpness"))
 
 
 class _Regressed(NamedTuple):
-    """What is earned near each centre, and what is to be added to it."""
+    """What is earned near each centre and along each direction, what is to be added to it, and how
+    far off it is (squared) for a question when it is learned from all others."""
 
     slopes: Array
     level: Array
+    error: float
 
 
-def _regressed(near: Array, wanted: Array) -> _Regressed:
-    middle = near.mean(axis=0)
-    centred = (near - middle).astype(np.float64)
-    curvature = centred.T @ centred + HELD_BACK * np.eye(near.shape[1])
-    slopes = np.linalg.solve(curvature, centred.T @ wanted)
-    return _Regressed(slopes, -middle @ slopes)
+def _regressed(seen: Array, wanted: Array) -> _Regressed:
+    middle = seen.mean(axis=0)
+    centred = (seen - middle).astype(np.float64)
+    inverse = np.linalg.inv(centred.T @ centred + HELD_BACK * np.eye(seen.shape[1]))
+    slopes = inverse @ (centred.T @ wanted)
+    own = 1 / len(seen) + np.einsum("ij,ij->i", centred @ inverse, centred)
+    left = (wanted - centred @ slopes) / (1 - np.minimum(own, 0.99))[:, None]
+    return _Regressed(slopes, -middle @ slopes, float(np.square(left).mean()))
 
 
 def _centres(vectors: Array, seed: int) -> Array:
@@ -101,7 +135,7 @@ def _centres(vectors: Array, seed: int) -> Array:
     return centres
 
 
-def _nearness(vectors: Array, centres: Array) -> Array:
-    raised = np.exp(SHARPNESS * (vectors @ centres.T - 1))
-    found: Array = raised / raised.sum(axis=1, keepdims=True)
-    return found
+def _seen(vectors: Array, centres: Array, sharpness: float) -> Array:
+    """How near each vector is to each centre, and the vector."""
+    raised = np.exp(sharpness * (vectors @ centres.T - 1))
+    return np.hstack([raised / raised.sum(axis=1, keepdims=True), LOUDNESS * vectors])

@@ -28,12 +28,12 @@ import numpy as np
 from podium.errors import ConfigError, UsageError
 from podium.files import read_json, write_whole, writing
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.routing.arrays import Array, packed, unpacked
+from podium.routing.arrays import AGAIN, Array, amount, packed, unpacked
 from podium.routing.dial import Dial
 from podium.routing.encoders import Encoder, ReadEncoder, read_encoder
 
 FORMAT: Final = "podium-router"
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Who answers. `confidence` is the chance that the answer is right, as far as the log tells;
-    `scores` is what reward was expected of each worker that could have been chosen."""
+    `scores` is what reward was expected of each worker that could have been chosen, from 0 to 1."""
 
     worker: str
     confidence: float
@@ -123,12 +123,14 @@ class LearnedRouter:
             self.workers[chosen].name,
             chances[chosen],
             MappingProxyType(
-                {self.workers[place].name: float(expected[place]) for place in places}
+                {self.workers[place].name: _reward(float(expected[place])) for place in places}
             ),
         )
 
     def expected(self, vectors: Array) -> Array:
-        """What reward to expect of each worker, a row for each vector of a question."""
+        """What reward to expect of each worker, a row for each vector of a question. A line leaves
+        0 and 1 behind where it is sure: by that workers are still told apart, and the chance that
+        an answer is right is a curve over it, which stays between them."""
         found: Array = vectors @ self.head[:-1] + self.head[-1]
         return found
 
@@ -222,52 +224,52 @@ class LearnedRouter:
             raise ConfigError("this is nothing that `podium train router` wrote")
         if document.get("version") != VERSION:
             raise ConfigError(
-                f"version {document.get('version')!r} cannot be read, only {VERSION}; train it "
-                f"again with this Podium"
+                f"version {document.get('version')!r} cannot be read, only {VERSION}, so with this "
+                f"Podium {AGAIN}"
             )
         head = unpacked(document.get("head"))
         encoder = read_encoder(document.get("encoder"), inner)
         try:
             workers = tuple(
-                Known(str(row["name"]), str(row["model"]), _amount(row["cost"], "a cost", 0.0))
+                Known(str(row["name"]), str(row["model"]), amount(row["cost"], "a cost", 0.0))
                 for row in document["workers"]
             )
             certainty = Certainty(
-                _amount(document["certainty"]["slope"], "a slope"),
-                _amount(document["certainty"]["middle"], "a middle"),
+                amount(document["certainty"]["slope"], "a slope"),
+                amount(document["certainty"]["middle"], "a middle"),
             )
             dial = Dial.read(document["dial"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"expected workers, a dial and a certainty in it ({type(error).__name__}: "
-                f"{error}); train it again"
+                f"{error}); {AGAIN}"
             ) from error
         if len({worker.name for worker in workers}) < len(workers):
-            raise ConfigError("two of its workers have the same name; train it again")
+            raise ConfigError("two of its workers have the same name; " + AGAIN)
         expected = (_width(encoder) + 1, len(workers))
         if not workers or head.shape != expected:
             raise ConfigError(
                 f"the head is of the shape {head.shape}, and what questions are read by and its "
-                f"{len(workers)} workers make {expected}; train it again"
+                f"{len(workers)} workers make {expected}; {AGAIN}"
             )
-        if not np.isfinite(head).all():
-            raise ConfigError("the head has what is no number, or infinite; train it again")
         return cls(workers, encoder, head, dial, certainty, str(document.get("source", "")))
+
+
+def _reward(expected: float) -> float:
+    """What is expected, as a reward that can be earned."""
+    return min(max(expected, 0.0), 1.0)
 
 
 def _width(encoder: Encoder) -> int:
     """How many numbers it makes of a question."""
     try:
-        return int(encoder.encode(["?"]).shape[1])
-    except (ValueError, IndexError) as error:
+        with np.errstate(all="ignore"):  # what is then no number is refused
+            rows = encoder.encode(["?"])
+        _, width = rows.shape
+    except (ValueError, TypeError) as error:
         raise ConfigError(
-            f"its encoder cannot read a question ({type(error).__name__}: {error}); train it again"
+            f"its encoder cannot read a question ({type(error).__name__}: {error}); {AGAIN}"
         ) from error
-
-
-def _amount(value: object, what: str, least: float = -np.inf) -> float:
-    """The number, if it is one that can be computed with."""
-    found = float(value) if isinstance(value, int | float) else np.nan
-    if not np.isfinite(found) or found < least:
-        raise ValueError(f"expected {what}, not {value!r}")
-    return found
+    if not np.isfinite(rows).all():
+        raise ConfigError("its encoder makes what is no number of a question; " + AGAIN)
+    return int(width)

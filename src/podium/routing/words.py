@@ -1,7 +1,7 @@
 """What words tell of rewards: a linear model over every word and pair of words of a question.
 
-    scores = WordScores.fitted(questions, rewards)
-    scores.score(["What is six times seven?"])        # a number for each worker
+    scores = WordScores.fitted(Counted.of(questions), rewards)
+    scores.score(Counted.of(["What is six times seven?"]))     # a number for each worker
 
 Some words say at once who will be right, and no vector of meaning keeps them. Words and pairs are
 hashed into buckets, weighted by how rare they are (TF-IDF), and a ridge regression of the rewards
@@ -15,7 +15,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from math import log1p
@@ -24,7 +24,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.routing.arrays import Array, packed, unpacked
+from podium.errors import ConfigError
+from podium.routing.arrays import AGAIN, Array, amount, halved, packed, unpacked
+from podium.routing.ends import both_ends
 
 BUCKETS: Final = 1 << 16
 HELD_BACK: Final = 10.0
@@ -35,85 +37,147 @@ ROUNDS: Final = 30
 CLOSE: Final = 1e-3
 """How small what is left to explain must be, of what there was, to be done before that."""
 
+MOST_CHARACTERS: Final = 3072
+"""Of a longer text both ends are read, so that no decision takes longer than some milliseconds."""
+
 LINE_BEGINS: Final = 80
 """In so many characters of a line its first words are looked for."""
 
+_CAPITAL: Final = re.compile(r"\b[A-Z]\w+")
 _TOKEN: Final = re.compile(r"[^\W\d_]+|\d+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WordScores:
-    """`rarity` has a number for each bucket, `table` one for each bucket and worker."""
-
-    rarity: Array
-    table: Array
-
-    @classmethod
-    def fitted(cls, texts: Sequence[str], rewards: Array) -> WordScores:
-        """What comes of these rewards, a row for each text. A worker that was not asked a question
-        is taken to have earned there what it earns on the average."""
-        found = np.bincount(_counted(texts).buckets, minlength=BUCKETS)
-        rarity: Array = (np.log((1 + len(texts)) / (1 + found)) + 1).astype(np.float32)
-        rows = _Rows.of(texts, rarity)
-        apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
-        return cls(rarity, rows.back(_solved(rows, apart)).astype(np.float32))
-
-    def score(self, texts: Sequence[str]) -> Array:
-        """By how much each worker is expected to earn more than it does on the average."""
-        return _Rows.of(texts, self.rarity).onto(self.table)
-
-    def document(self) -> dict[str, Any]:
-        """The scores as JSON."""
-        return {"rarity": packed(self.rarity), "table": packed(self.table)}
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> WordScores:
-        """The scores that were written down."""
-        return cls(unpacked(document.get("rarity")), unpacked(document.get("table")))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Counted:
-    """Texts as a sparse matrix: the buckets of each one after the other, how often each is met, and
-    where each text begins."""
+class Counted:
+    """Texts as the buckets of their words, those of one text after those of another: how often each
+    is met in its text, and where each text begins. Counted once, whatever is then made of them."""
 
     buckets: NDArray[np.int64]
     counts: Array
     begins: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Counted:
+        """These texts."""
+        buckets: list[int] = []
+        counts: list[int] = []
+        begins = []
+        for text in texts:
+            begins.append(len(buckets))
+            met = Counter(map(_bucket, _tokens(text)))
+            buckets += met.keys()
+            counts += met.values()
+        return cls(
+            np.array(buckets, dtype=np.int64),
+            np.array(counts, dtype=np.float64),
+            np.array(begins, dtype=np.int64),
+        )
+
+    def some(self, places: Sequence[int] | NDArray[np.int64]) -> Counted:
+        """The same for some of the texts."""
+        lengths = self.lengths[places]
+        ends = np.cumsum(lengths)
+        begins = ends - lengths
+        within = np.arange(int(lengths.sum())) + np.repeat(self.begins[places] - begins, lengths)
+        return Counted(self.buckets[within], self.counts[within], begins)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """How many buckets each text has, which is never none."""
+        return np.diff(self.begins, append=len(self.buckets))
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WordScores:
+    """Of each bucket that was met in training, in their order, how rare it was and a number for
+    each worker; `unmet` is how rare all others are."""
+
+    buckets: NDArray[np.int64]
+    rarity: Array
+    table: Array
+    unmet: float
+
+    @classmethod
+    def fitted(cls, texts: Counted, rewards: Array) -> WordScores:
+        """What comes of these rewards, a row for each text. A worker that was not asked a question
+        is taken to have earned there what it earns on the average."""
+        buckets, places = np.unique(texts.buckets, return_inverse=True)
+        found = np.bincount(places)
+        rarity: Array = (np.log((1 + len(texts)) / (1 + found)) + 1).astype(np.float32)
+        rows = _Rows.of(texts, places, rarity[places])
+        apart = np.nan_to_num(rewards - np.nanmean(rewards, axis=0))
+        table = rows.back(_solved(rows, apart), len(buckets))
+        return cls(buckets, rarity, halved(table), float(np.log1p(len(texts)) + 1))
+
+    def score(self, texts: Counted) -> Array:
+        """By how much each worker is expected to earn more than it does on the average."""
+        places = np.minimum(np.searchsorted(self.buckets, texts.buckets), len(self.buckets) - 1)
+        is_met = self.buckets[places] == texts.buckets
+        rows = _Rows.of(texts, places, np.where(is_met, self.rarity[places], self.unmet))
+        return replace(rows, weights=rows.weights * is_met).onto(self.table)
+
+    def document(self) -> dict[str, Any]:
+        """The scores as JSON."""
+        return {
+            "buckets": packed(self.buckets, "uint16"),
+            "rarity": packed(self.rarity),
+            "table": packed(self.table, "float16"),
+            "unmet": self.unmet,
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> WordScores:
+        """The scores that were written down."""
+        parts = [unpacked(document.get(name)) for name in ("buckets", "rarity", "table")]
+        buckets, rarity, table = parts
+        does_fit = buckets.ndim == 1 and buckets.shape == rarity.shape == table.shape[:1]
+        if not does_fit or table.ndim != 2 or not len(buckets):
+            raise ConfigError(
+                f"expected how rare words are and what each tells, for each of the same buckets, "
+                f"and found arrays of {', '.join(str(part.shape) for part in parts)}; {AGAIN}"
+            )
+        if not 0 <= buckets[0] <= buckets[-1] < BUCKETS or not (np.diff(buckets) > 0).all():
+            raise ConfigError(  # they are looked up by halving, which finds nothing in disorder
+                f"expected the buckets of words in their order, from 0 to {BUCKETS - 1}, each "
+                f"once; {AGAIN}"
+            )
+        unmet = amount(document.get("unmet"), "how rare words are that were not met", 0.0)
+        return cls(buckets.astype(np.int64), rarity, table, unmet)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """Texts as sparse rows of length one."""
+    """Texts as sparse rows of length one: the column and the weight of each number that is not
+    zero, in which row it is, and where each row begins."""
 
-    buckets: NDArray[np.int64]
+    columns: NDArray[np.int64]
     weights: Array
-    begins: NDArray[np.int64]
     row: NDArray[np.int64]
+    begins: NDArray[np.int64]
 
     @classmethod
-    def of(cls, texts: Sequence[str], rarity: Array) -> _Rows:
-        counted = _counted(texts)
-        weights = (1 + np.log(counted.counts)) * rarity[counted.buckets]
-        row = np.repeat(np.arange(len(texts)), np.diff(counted.begins, append=len(counted.buckets)))
+    def of(cls, texts: Counted, columns: NDArray[np.int64], rarity: Array) -> _Rows:
+        weights = (1 + np.log(texts.counts)) * rarity
+        row = np.repeat(np.arange(len(texts)), texts.lengths)
         lengths = np.sqrt(np.bincount(row, weights=np.square(weights), minlength=len(texts)))
-        return cls(counted.buckets, weights / lengths[row], counted.begins, row)
+        return cls(columns, weights / lengths[row], row, texts.begins)
 
     def onto(self, table: Array) -> Array:
-        """The rows times a table of buckets."""
+        """The rows times a table of columns."""
         found: Array = np.add.reduceat(
-            table[self.buckets] * self.weights[:, None], self.begins, axis=0
+            table[self.columns] * self.weights[:, None], self.begins, axis=0
         )
         return found
 
-    def back(self, columns: Array) -> Array:
-        """A column for each text times the rows: a table of buckets."""
+    def back(self, numbers: Array, width: int) -> Array:
+        """Numbers for each text times the rows: a table of so many columns."""
         return np.stack(
             [
-                np.bincount(
-                    self.buckets, weights=self.weights * column[self.row], minlength=BUCKETS
-                )
-                for column in columns.T
+                np.bincount(self.columns, self.weights * each[self.row], minlength=width)
+                for each in numbers.T
             ],
             axis=1,
         )
@@ -121,6 +185,7 @@ class _Rows:
 
 def _solved(rows: _Rows, wanted: Array) -> Array:
     """The ridge regression in its dual form, by conjugate gradients, all columns at once."""
+    width = int(rows.columns.max()) + 1
     found = np.zeros_like(wanted, dtype=np.float64)
     left = wanted.astype(np.float64)
     towards = left.copy()
@@ -129,7 +194,7 @@ def _solved(rows: _Rows, wanted: Array) -> Array:
     for _ in range(ROUNDS):
         if (size <= enough).all():
             break
-        image = rows.onto(rows.back(towards)) + HELD_BACK * towards
+        image = rows.onto(rows.back(towards, width)) + HELD_BACK * towards
         along = (towards * image).sum(axis=0)
         length = np.where(along > 0, size / np.where(along > 0, along, 1), 0.0)
         found += length * towards
@@ -140,34 +205,21 @@ def _solved(rows: _Rows, wanted: Array) -> Array:
     return found
 
 
-def _counted(texts: Sequence[str]) -> _Counted:
-    buckets: list[int] = []
-    counts: list[int] = []
-    begins = []
-    for text in texts:
-        begins.append(len(buckets))
-        met = Counter(map(_bucket, _tokens(text)))
-        buckets += met.keys()
-        counts += met.values()
-    return _Counted(
-        np.array(buckets, dtype=np.int64),
-        np.array(counts, dtype=np.float64),
-        np.array(begins, dtype=np.int64),
-    )
-
-
 def _tokens(text: str) -> Iterator[str]:
-    """Words and pairs of words; how each line begins and how long it is, for the layout of a
+    """Words and pairs of words; those that begin with a capital, for names are unlike other words;
+    how each line begins and how long it is, for the layout of a
     question tells of its kind; and how long all of it is, so that no text is empty."""
+    yield f"\t{int(3 * log1p(len(text)))}"
+    text = both_ends(text, MOST_CHARACTERS)
     words = _TOKEN.findall(text.casefold())
     yield from words
     yield from (f"{one} {other}" for one, other in pairwise(words))
+    yield from (f"^{word}" for word in _CAPITAL.findall(text))
     for line in text.splitlines():
         first = _TOKEN.findall(line[:LINE_BEGINS].casefold())
         yield f"\n{' '.join(first[:3])}"
         yield f"\n{' '.join(first[2:3])}"
         yield f"\n{int(2 * log1p(len(line)))}"
-    yield f"\t{int(3 * log1p(len(text)))}"
 
 
 @lru_cache(maxsize=200_000)

@@ -38,6 +38,13 @@ _LETTER_DECLARED: Final = re.compile(
     re.IGNORECASE,
 )
 
+_SHORT_WORD: Final = 3
+"""Letters up to which a word stands in many sentences without being what they say."""
+
+_NO_NUMERAL_BEFORE: Final = r"(?<![.,/+−–-])"
+_NO_NUMERAL_AFTER: Final = r"(?![.,/]\d)"
+"""Digits are a number of their own where none of these makes another one of them."""
+
 _DIGITS: Final = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d*)?|\.\d+"
 _PLAIN: Final = rf"[-+]?(?:{_DIGITS})(?:e[-+]?\d+)?"
 _NUMBER: Final = re.compile(_PLAIN, re.IGNORECASE)
@@ -88,6 +95,24 @@ def plain(text: str) -> str:
 def same_words(text: str, reference: str) -> bool:
     """Whether two texts are the same in all that matters."""
     return text.strip() == reference.strip() or plain(text) == plain(reference) != ""
+
+
+def has_words(text: str, reference: str) -> bool:
+    """Whether the reference stands in the text, as whole words: no part of a longer word, nor of
+    a longer number. A letter has to be chosen, and what is as short as "no" be the first word or
+    the last, for within sentences it is anything."""
+    wanted, within = plain(reference), plain(text)
+    if len(wanted) == 1 and wanted.isalpha():
+        return chosen_letter(text) == wanted.upper()
+    if not wanted:
+        return False
+    before = _NO_NUMERAL_BEFORE if wanted[0].isdigit() else ""
+    after = _NO_NUMERAL_AFTER if wanted[-1].isdigit() else ""
+    whole = re.compile(rf"(?<![^\W_]){before}{re.escape(wanted)}(?![^\W_]){after}")
+    places = [place.span() for place in whole.finditer(within)]
+    if len(wanted) <= _SHORT_WORD and wanted.isalpha():
+        return any(start == 0 or end == len(within) for start, end in places)
+    return bool(places)
 
 
 def chosen_letter(text: str) -> str | None:

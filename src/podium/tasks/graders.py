@@ -5,6 +5,7 @@
     number       the right number, within a relative tolerance; percentages are understood
     percent      the right percentage, with or without its sign, or as a share of one
     short        a few words or a number: exact, else within 1e-3 (the paper's grading of RLPR)
+    contains     as `short`, or with these words somewhere in it, whole
     math         the same mathematics, by math-verify
     json-schema  JSON that fits a schema (`structured`)
     code         a program that passes every test (`programs`)
@@ -33,6 +34,7 @@ from podium.tasks.answers import (
     LONGEST_ANSWER,
     chosen_letter,
     final_answer,
+    has_words,
     only_number,
     same_words,
     shown,
@@ -45,6 +47,9 @@ from podium.worker import Worker
 
 STRICT: Final = ConfigDict(extra="forbid")
 """Parameters that a grader does not have are errors."""
+
+CONTAINS: Final = "contains"
+"""The grader of what people say is right, who do not say in which words it is to be told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +162,32 @@ class Short:
     async def __call__(self, answer: str) -> bool:
         """Whether the reply gives these words, or is this number."""
         text = _short_answer(answer, self.tagged)
+        return text is not None and _is_short(text, self.answer, self.tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """A few words or a number, alone or within sentences: "The capital of Japan is Tokyo."."""
+
+    __pydantic_config__: ClassVar = STRICT
+
+    answer: str
+    tolerance: float = 1e-3
+    tagged: bool = False
+
+    def __post_init__(self) -> None:
+        _require_answer(self.answer)
+        _require_tolerance(self.tolerance)
+
+    async def __call__(self, answer: str) -> bool:
+        """Whether the reply gives these words or this number, or mentions it."""
+        text = _short_answer(answer, self.tagged)
         if text is None:
             return False
-        if same_words(text, self.answer):
+        if _is_short(text, self.answer, self.tolerance) or has_words(text, self.answer):
             return True
-        given, reference = whole_number(text), whole_number(self.answer)
-        return (
-            given is not None
-            and reference is not None
-            and given.is_close(reference, self.tolerance)
-        )
+        given, reference = only_number(text), whole_number(self.answer)
+        return _is_close(given, reference, self.tolerance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +220,7 @@ _FORMS: Final[Mapping[str, type[Any]]] = MappingProxyType(
         "number": Number,
         "percent": Percent,
         "short": Short,
+        CONTAINS: Contains,
         "math": Mathematics,
         JSON_SCHEMA: JsonSchema,
         "code": Code,
@@ -266,6 +288,18 @@ def _hint(name: str) -> str:
 def _short_answer(reply: str, tagged: bool) -> str | None:
     text = final_answer(reply, tagged=tagged)
     return text if text and len(text) <= LONGEST_ANSWER else None
+
+
+def _is_short(text: str, answer: str, tolerance: float) -> bool:
+    if same_words(text, answer):
+        return True
+    return _is_close(whole_number(text), whole_number(answer), tolerance)
+
+
+def _is_close(
+    given: answers.Number | None, reference: answers.Number | None, tolerance: float
+) -> bool:
+    return given is not None and reference is not None and given.is_close(reference, tolerance)
 
 
 def _require_answer(answer: str) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from podium.errors import ConfigError, StoreError
 from podium.files import write_whole
 from podium.task import Task
-from podium.tasks.graders import make_grader
+from podium.tasks.graders import GRADERS, make_grader
 from podium.tasks.judge import JUDGE
 from podium.worker import Worker
 
@@ -99,7 +99,8 @@ def _grader_in(data: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if isinstance(described, Mapping) and isinstance(described.get("name"), str):
         return described["name"], {key: value for key, value in described.items() if key != "name"}
     raise ConfigError(
-        'the grader is missing: expected its name, or an object with its "name" and parameters'
+        'the grader is missing: expected its name, or an object with its "name" and parameters; '
+        f"there are {', '.join(GRADERS)}"
     )
 
 

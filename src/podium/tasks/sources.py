@@ -13,12 +13,14 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from podium.errors import ConfigError, installing
+from podium.tasks import hub
 from podium.tasks.own import json_lines, reading
 
 
@@ -55,13 +57,15 @@ class Hub:
     def rows(self) -> Iterator[Row]:
         """Every row, fetched once and then kept by the package `datasets`."""
         datasets = optional("datasets", f"fetching {self.name} from the hub")
-        number = 0
-        for configuration in self.configurations:
-            for data in self._load(datasets, configuration):
-                number += 1
-                yield Row(f"{self.name}, row {number}", number, data)
+        answers = hub.answers()
+        with nullcontext() if answers else hub.without():
+            loaded = [self._load(datasets, each, answers) for each in self.configurations]
+        for number, data in enumerate(chain.from_iterable(loaded), start=1):
+            yield Row(f"{self.name}, row {number}", number, data)
 
-    def _load(self, datasets: Any, configuration: str | None) -> Iterable[Mapping[str, Any]]:
+    def _load(
+        self, datasets: Any, configuration: str | None, answers: bool
+    ) -> Iterable[Mapping[str, Any]]:
         try:
             if self.file is not None:
                 address = f"hf://datasets/{self.name}/{self.file}"
@@ -70,9 +74,11 @@ class Hub:
                 loaded = datasets.load_dataset(self.name, configuration, split=self.split)
         except Exception as error:  # the clients below it raise errors of their own
             reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+            if not answers:
+                reason = "it does not answer, and nothing of it was kept"
             raise ConfigError(
                 f"cannot fetch {self.name} from the hub: {reason}; with its files on this "
-                f"machine, name their directory as the data"
+                f"machine, name their directory: --data DIR, or data.suite.path in a recipe"
             ) from error
         rows: Iterable[Mapping[str, Any]] = loaded
         return rows

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.bench.chaos.checks import (
     Billed,
     Journal,
@@ -17,10 +18,10 @@ from podium.bench.chaos.checks import (
     overruns,
 )
 from podium.budget import Budget, Spent
-from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, StepRecord
+from podium.run import Run
 from podium.usage import UNKNOWN_USAGE, Usage
-from podium.workflow import Step, Workflow
+from podium.workflow import Step
+from support.runs_on_record import run_with_calls
 
 USED = Usage(10, 5, 0, 0, 0)
 COST = 0.25
@@ -28,29 +29,11 @@ COST = 0.25
 
 def a_run(*attempts: Attempt) -> Run:
     """An answered run of one step that took these calls."""
-    step = StepRecord(
-        round=0,
-        index=0,
-        worker="solo",
-        subtask="Do it",
-        access=(),
-        status="done",
-        reply="42",
-        error=None,
-        started_ms=0.0,
-        finished_ms=1.0,
-        attempts=attempts,
-        answered_by="solo",
-    )
-    return Run(
-        id="run_1",
+    return run_with_calls(
+        "run_1",
+        (Step("solo", "Do it"), attempts),
         question="chaos-1: why?",
-        status="answered",
         answer="42",
-        pool=Pool((WorkerProfile(name="solo"),)),
-        conductor="fixed",
-        created_at="2026-01-02T03:04:05.678+00:00",
-        rounds=(Round(0, Workflow((Step("solo", "Do it"),)), (step,)),),
         budget=Budget(calls=2),
         spent=Spent(calls=len(attempts)),
     )

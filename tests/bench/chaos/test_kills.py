@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.bench.chaos import kills
 from podium.bench.chaos.asking import Asked, asked_of, chaos_upstream
 from podium.bench.chaos.checks import StepName
@@ -25,9 +26,10 @@ from podium.bench.chaos.scene import (
 from podium.bench.chaos.upstream import ANSWER, Conduct, tokens_of
 from podium.config import current_settings
 from podium.errors import ConfigError
-from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, StepRecord
+from podium.run import Run
 from podium.usage import Usage
+from podium.workflow import Step
+from support.runs_on_record import run_with_calls
 
 MARK = mark_of(question_of(0))
 
@@ -42,34 +44,9 @@ def a_run(*workers: str, usage: Usage | None = None, cost: float | None = None) 
         0.0,
         1.0,
     )
-    workflow = workflow_of(0, 1)
-    steps = tuple(
-        StepRecord(
-            round=0,
-            index=index,
-            worker=worker,
-            subtask="Do it",
-            access=(),
-            status="done",
-            reply=ANSWER,
-            error=None,
-            started_ms=0.0,
-            finished_ms=1.0,
-            attempts=(attempt,),
-        )
-        for index, worker in enumerate(workers)
-    )
-    return Run(
-        id="run_1",
-        question=question_of(0),
-        status="answered",
-        answer=ANSWER,
-        pool=Pool((WorkerProfile(name="solo"),)),
-        conductor="fixed",
-        created_at="2026-01-02T03:04:05.678+00:00",
-        rounds=(Round(0, workflow, steps),),
-        budget=budget_of(workflow),
-    )
+    steps = [(Step(worker, "Do it"), (attempt,)) for worker in workers]
+    budget = budget_of(workflow_of(0, 1))
+    return run_with_calls("run_1", *steps, question=question_of(0), answer=ANSWER, budget=budget)
 
 
 async def test_runs_outlive_the_kills_of_their_process_and_no_step_is_asked_again(

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.bench.chaos import replicas
 from podium.bench.chaos.asking import Asked
 from podium.bench.chaos.checks import StepName
@@ -17,11 +18,11 @@ from podium.bench.chaos.replicas import Deaths, Judge, cost_of, measure_replicas
 from podium.bench.chaos.row import ChaosRow
 from podium.bench.chaos.scene import INNER
 from podium.bench.postgres import programs
-from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, StepRecord
+from podium.run import Run, RunStatus
 from podium.usage import Usage
-from podium.workflow import Step, Workflow
+from podium.workflow import Step
 from support.postgres import MISSING
+from support.runs_on_record import run_with_calls
 
 MARK = "chaos-small-00-00000"
 PURSE = Purse("small", "key_1", "pk_1", cap_usd=1.0)
@@ -29,32 +30,11 @@ FIRST, SECOND = StepName(MARK, "inner-0"), StepName(MARK, "inner-1")
 ANSWERED = Ended(MARK, PURSE, "42", is_refused=False, seconds=0.1, tries=1)
 
 
-def a_run(status: str = "answered", answer: str | None = "42") -> Run:
+def a_run(status: RunStatus = "answered", answer: str | None = "42") -> Run:
     """A run of one step, which took one call."""
     call = Attempt("inner-0", Usage(1, 1, 0, 0, 0), cost_of(MARK), 0.0, 1.0)
-    step = StepRecord(
-        round=0,
-        index=0,
-        worker="inner-0",
-        subtask="Do it",
-        access=(),
-        status="done",
-        reply="42",
-        error=None,
-        started_ms=0.0,
-        finished_ms=1.0,
-        attempts=(call,),
-    )
-    return Run(
-        id="run_1",
-        question=f"{MARK}: what holds?",
-        status=status,  # type: ignore[arg-type]
-        answer=answer,
-        pool=Pool((WorkerProfile(name="inner-0"),)),
-        conductor="fixed",
-        created_at="2026-01-02T03:04:05.678+00:00",
-        rounds=(Round(0, Workflow((Step("inner-0", "Do it"),)), (step,)),),
-    )
+    asked, step = f"{MARK}: what holds?", Step("inner-0", "Do it")
+    return run_with_calls("run_1", (step, (call,)), question=asked, status=status, answer=answer)
 
 
 def judged(

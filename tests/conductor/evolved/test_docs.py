@@ -38,7 +38,7 @@ def test_the_documented_program_leads(tmp_path: Path, monkeypatch: pytest.Monkey
     from support.evolved import coordinator
 
     monkeypatch.chdir(tmp_path)
-    coordinator().save(tmp_path / "runs" / "evolved" / "coordinator")
+    coordinator().save(tmp_path / "trained" / "etudes-evolved" / "coordinator")
     names: dict[str, object] = {}
     exec(block("python"), names)
     assert names["conductor"].name == f"evolved({coordinator().fingerprint})"  # type: ignore[attr-defined]

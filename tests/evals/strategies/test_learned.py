@@ -9,10 +9,11 @@ import pytest
 from evals.support import case_of, ensemble_of, stage_of
 from podium.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
-from podium.evals.strategies import check_strategy
+from podium.evals.strategies import check_strategy, made_of
 from podium.evals.strategies.learned import (
     Learned,
     fingerprints,
+    named,
     read_learned,
     write_learned,
 )
@@ -66,6 +67,50 @@ async def test_a_router_that_was_trained_is_measured_as_it_would_choose(tmp_path
     row = await Evaluation(ensemble_of(cast), cases, seed=0, concurrency=1).row(f"router:{path}")
     assert [sample.workers for sample in row.samples] == [("dear",), ("dear",)]
     assert read_learned(path).workers == ("cheap", "dear")
+
+
+async def test_a_router_is_measured_at_a_position_of_its_dial(tmp_path: Path) -> None:
+    path = tmp_path / "a@b" / "router.json"
+    path.parent.mkdir()
+    small_router().save(path)
+    cast = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
+    cases = [case_of(PLAYS[0], "a poet", cast), case_of(SUMS_OF_ROUTER[0], "a poet", cast)]
+    evaluation = Evaluation(ensemble_of(cast), cases, seed=0, concurrency=1)
+    asked = {}
+    for dial in ("0", "0.5", "1"):
+        row = await evaluation.row(f"router:{path}@{dial}")
+        asked[dial] = [worker for sample in row.samples for worker in sample.workers]
+    assert asked == {"0": ["cheap", "cheap"], "0.5": ["dear", "cheap"], "1": ["dear", "dear"]}
+    assert made_of([f"router:{path}@0.5"]).keys() == {f"router:{path}@0.5"}
+
+
+@pytest.mark.parametrize("dial", ["1.5", "-0.1", "nan", "best", ""])
+def test_a_position_that_no_dial_has_is_refused(tmp_path: Path, dial: str) -> None:
+    small_router().save(tmp_path / "router.json")
+    cast = [ScriptedWorker("cheap", "a sum"), ScriptedWorker("dear", "a poet")]
+    name = f"router:{tmp_path / 'router.json'}@{dial}"
+    with pytest.raises(UsageError, match=rf"names the dial '{dial}': expected a number from 0"):
+        check_strategy(name, ensemble_of(cast), [])
+
+
+def test_a_file_whose_own_name_has_an_at_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "router@home"
+    small_router().save(path)
+    assert named(f"router:{path}") == (path, None)
+    assert named(f"router:{path}@0.5") == (path, 0.5)
+    assert named(f"routerdc:{path}@0.5") == (tmp_path / "router@home@0.5", None)
+
+
+def test_a_dial_without_a_file_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"'router:@0\.5' names a dial and no file"):
+        check_strategy("router:@0.5", ensemble_of(workers()), [])
+
+
+def test_a_name_that_no_file_can_have_is_told() -> None:
+    name = "r" * 5000
+    assert named(f"router:{name}@0.5") == (Path(name), 0.5)
+    with pytest.raises(ConfigError, match="File name too long; make it by `podium eval fit`"):
+        check_strategy(f"router:{name}@0.5", ensemble_of(workers()), [])
 
 
 def test_a_router_that_was_fitted_can_be_served(tmp_path: Path) -> None:

@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from podium.errors import UsageError
-from podium.evals.tables.training import NOT_MEASURED, read_trainings
+from podium.evals.tables.training import (
+    LONGEST_HEADER,
+    NOT_MEASURED,
+    adapter_parameters,
+    read_trainings,
+)
 
 
 def write(directory: Path, seconds: float | None, *steps: object) -> None:
@@ -52,3 +57,74 @@ def test_what_was_not_written_down_is_not_known(tmp_path: Path) -> None:
 def test_a_directory_of_no_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no summary\.json in it"):
         read_trainings([tmp_path])
+
+
+def test_runs_are_added_up_and_parameters_are_those_of_the_last_adapter(tmp_path: Path) -> None:
+    for name, rollouts in (("first", 0), ("second", 300)):
+        write(tmp_path / name, 60.0)
+        told = json.dumps({"seconds": 60.0, "rollouts": rollouts})
+        (tmp_path / name / "summary.json").write_text(told, "utf-8")
+    adapter = tmp_path / "second" / "conductor"
+    adapter.mkdir()
+    header = {
+        "__metadata__": {"format": "pt"},
+        "a": {"shape": [16, 576]},
+        "b": {"shape": [576, 16]},
+    }
+    text = json.dumps(header).encode()
+    (adapter / "adapter_model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    figures = read_trainings([tmp_path / "first", tmp_path / "second"])
+    assert (figures.rollouts, figures.parameters) == (300, 2 * 16 * 576)
+    assert read_trainings([tmp_path / "first"]).parameters is None
+
+
+def adapter(directory: Path, header: object, length: int | None = None) -> Path:
+    """An adapter of whose file there is nothing but the header, which may lie about its length."""
+    directory.mkdir(exist_ok=True)
+    text = json.dumps(header).encode()
+    told = (len(text) if length is None else length).to_bytes(8, "little")
+    (directory / "adapter_model.safetensors").write_bytes(told + text)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("shape", "length"),
+    [
+        ([2, 3], 2**64 - 1),
+        ([2, 3], 2**60),
+        ([2, 3], LONGEST_HEADER + 1),
+        ([2, 3], 4),
+        (["2", "3"], None),
+        ([2, -3], None),
+        ("23", None),
+        (6, None),
+        (None, None),
+    ],
+)
+def test_of_an_adapter_that_is_damaged_nothing_is_known(
+    tmp_path: Path, shape: object, length: int | None
+) -> None:
+    assert adapter_parameters(adapter(tmp_path, {"a": {"shape": [2, 3]}})) == 6
+    assert adapter_parameters(adapter(tmp_path, {"a": {"shape": shape}}, length)) is None
+
+
+def test_a_directory_in_the_place_of_an_adapters_file_is_none(tmp_path: Path) -> None:
+    (tmp_path / "adapter_model.safetensors").mkdir()
+    assert adapter_parameters(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b'{"seconds": NaN, "rollouts": NaN}',
+        b'{"seconds": Infinity, "rollouts": 1e999}',
+        b'{"seconds": "90", "rollouts": 1' + b"0" * 400 + b"}",
+        b"\xff\xfe",
+        b'{"seconds": ' + b"[" * 100_000,
+    ],
+    ids=["none", "infinite", "too large", "no text", "deep"],
+)
+def test_of_figures_that_are_damaged_nothing_is_known(tmp_path: Path, damaged: bytes) -> None:
+    for name in ("summary.json", "metrics.jsonl"):
+        (tmp_path / name).write_bytes(damaged)
+    assert read_trainings([tmp_path]) == NOT_MEASURED

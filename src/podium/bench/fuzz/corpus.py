@@ -93,6 +93,67 @@ BODIES: Final[dict[str, list[dict[str, Any]]]] = {
             "store": False,
             "metadata": {"who": "me"},
         },
+        {
+            "model": "podium-ultra",
+            "input": [
+                {"role": "user", "content": "What does it say?"},
+                {
+                    "type": "additional_tools",
+                    "id": "at_1",
+                    "role": "developer",
+                    "tools": [
+                        {
+                            "type": "namespace",
+                            "name": "functions",
+                            "description": "those of the client",
+                            "tools": [
+                                {"type": "function", "name": "clock", "parameters": FORM},
+                                {"type": "custom", "name": "read"},
+                            ],
+                        }
+                    ],
+                },
+                {
+                    "type": "custom_tool_call",
+                    "call_id": "call_0123456789abcdef_1",
+                    "namespace": "functions",
+                    "name": "read",
+                    "input": "page.pdf",
+                },
+                {
+                    "type": "custom_tool_call_output",
+                    "call_id": "call_0123456789abcdef_1",
+                    "output": [
+                        {"type": "input_file", "filename": "page.pdf", "file_data": "JVBE"},
+                        {"type": "input_file", "file_data": "data:text/plain;base64,SGk="},
+                    ],
+                },
+                {
+                    "type": "agent_message",
+                    "author": "/root/reader",
+                    "recipient": "/root",
+                    "content": [
+                        {"type": "input_text", "text": "Message Type: FINAL_ANSWER"},
+                        {"type": "encrypted_content", "encrypted_content": "It is a page."},
+                    ],
+                },
+            ],
+            "tools": [
+                {
+                    "type": "custom",
+                    "name": "patch",
+                    "description": "changes files",
+                    "format": {"type": "grammar", "syntax": "lark", "definition": "start: /a/"},
+                }
+            ],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "custom", "name": "patch"}],
+            },
+            "store": False,
+            "stream": True,
+        },
     ],
     "/v1/messages": [
         {
@@ -137,7 +198,24 @@ BODIES: Final[dict[str, list[dict[str, Any]]]] = {
                 {
                     "role": "user",
                     "content": [
-                        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "12:00"}
+                        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "12:00"},
+                        {
+                            "type": "document",
+                            "title": "clocks",
+                            "source": {
+                                "type": "base64",
+                                "media_type": "application/pdf",
+                                "data": "JVBE",
+                            },
+                        },
+                        {
+                            "type": "document",
+                            "context": "an hour later",
+                            "source": {
+                                "type": "content",
+                                "content": [{"type": "text", "text": "13:00"}],
+                            },
+                        },
                     ],
                 },
             ],

@@ -24,6 +24,7 @@ from podium.conductor.evolved.turns import (
     transcript,
     turns_of,
 )
+from podium.conductor.names import of_coordinator
 from podium.errors import ConfigError
 from podium.run import TurnRole
 from podium.worker import Caller
@@ -52,7 +53,7 @@ class EvolvedConductor:
         generator: np.random.Generator | None = None,
         notice: str = "",
     ) -> None:
-        self.name = f"evolved({coordinator.fingerprint})"
+        self.name = of_coordinator(coordinator.fingerprint)
         self.reader = reader
         self._coordinator = coordinator
         self._generator = generator

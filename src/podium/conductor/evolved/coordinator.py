@@ -1,6 +1,6 @@
 """A coordinator's numbers: one flat vector, and what it makes of a hidden state.
 
-    coordinator = Coordinator.load(Path("runs/evolved/coordinator"))
+    coordinator = Coordinator.load(Path("trained/evolved/coordinator"))
     logits = coordinator.decide(await reader.read(transcript))
 
 The vector holds the scales of singular values, matrix by matrix, then the rows of a bias-free
@@ -19,6 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.conductor.evolved.arrays import read_floats
 from podium.conductor.evolved.description import FILE, PARAMETERS, Description, read_description
 from podium.errors import ConfigError
 from podium.files import whole_directory, write_whole, writing
@@ -106,13 +107,10 @@ class Coordinator:
     def load(cls, directory: Path) -> Coordinator:
         """What was saved; an error says what is wrong with it."""
         described, path = read_description(directory), directory / PARAMETERS
-        try:
-            parameters = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise ConfigError(f"{path}: cannot be read: {error}; train it again") from error
+        parameters = read_floats(path, "train it again")
         try:
             return cls(described, np.asarray(parameters, np.float32))
-        except (ConfigError, ValueError) as error:
+        except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 
 

@@ -1,6 +1,6 @@
 """What a coordinator is, all but its numbers: whom it may choose, and what it reads with.
 
-    described = read_description(Path("runs/evolved/coordinator"))
+    described = read_description(Path("trained/evolved/coordinator"))
     described.check(pool)
 
 It is the file `coordinator.json` of a trained directory; the numbers beside it are

@@ -14,6 +14,7 @@ from podium.evals.page.frontier import frontier
 from podium.evals.page.headline import figures, headline
 from podium.evals.page.heat import who_does_what
 from podium.evals.page.lengths import steps_by_difficulty
+from podium.evals.page.making import making
 from podium.evals.page.markup import Markup, element, joined
 from podium.evals.page.numbers import plural
 from podium.evals.page.scene import Scene, svg
@@ -136,8 +137,15 @@ def evaluation_parts(view: View) -> Markup:
                 failures(view.measured, rows, view.leading, measures),
                 lead="First those that the best single worker got right. Each opens to its run.",
             ),
+            *_making(view),
         ]
     )
+
+
+def _making(view: View) -> Iterator[Markup]:
+    if parts := list(making(view.measured)):
+        lead = "With these workers, this command measures the same."
+        yield section(f"{view.prefix}making", "How it was made", *parts, lead=lead)
 
 
 def _notes(rows: Sequence[Row]) -> Iterator[Markup]:

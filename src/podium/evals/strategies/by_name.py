@@ -32,7 +32,7 @@ from podium.evals.strategies.baselines import (
     single,
 )
 from podium.evals.strategies.conducting import conducted, ideal, random_plans
-from podium.evals.strategies.learned import LEARNED, read_learned
+from podium.evals.strategies.learned import LEARNED, named, read_learned
 from podium.evals.strategies.named import file_of, is_function_name, named_function
 from podium.files import sha256_of
 from podium.pool import CONDUCTOR_PROVIDER
@@ -64,7 +64,8 @@ STRATEGIES: Final = (
 )
 """The strategies by name. `single:W` and `reflection:W` are those of the worker W alone, as are
 `best-of-N:W` and `majority-N:W`, with any number of draws; `untrained:P` asks with the prompt P.
-What has to be fitted first (`LEARNED`) is named with its file, a coordinator that was trained
+What has to be fitted first (`LEARNED`) is named with its file, and `router` perhaps with a position
+of its dial as well; a coordinator that was trained
 (`EVOLVED`) with its directory, and somebody's own function as `module:function`."""
 
 EVOLVED: Final = "evolved"
@@ -131,7 +132,9 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
     """The strategy of that name, which was checked before and stands for no candidates."""
     family, _, which = name.partition(":")
     if family in LEARNED:
-        return read_learned(Path(which)).strategy
+        path, dial = named(name)
+        learned = read_learned(path)
+        return learned.strategy if dial is None else learned.at(dial)
     if drawn := _DRAWS.fullmatch(family):
         make = best_of if drawn[1] == "best-of" else consensus
         return make(which, int(drawn[2]))
@@ -170,8 +173,8 @@ def strategy_named(name: str, ensemble: Ensemble) -> Strategy:
 
 def note_on(name: str, cases: Sequence[Case]) -> str:
     """What a reader must know of that strategy on these cases; nothing, of most."""
-    family, _, which = name.partition(":")
-    return read_learned(Path(which)).note(cases) if family in LEARNED else ""
+    family = name.partition(":")[0]
+    return read_learned(named(name).path).note(cases) if family in LEARNED else ""
 
 
 def made_of(names: Iterable[str]) -> dict[str, str]:
@@ -182,7 +185,7 @@ def made_of(names: Iterable[str]) -> dict[str, str]:
         family, _, which = name.partition(":")
         paths: tuple[Path | None, ...] = ()
         if family in LEARNED:
-            paths = (Path(which),)
+            paths = (named(name).path,)
         elif family == EVOLVED:
             paths = (Path(which) / FILE, Path(which) / PARAMETERS)
         elif family not in (*STRATEGIES, "single") and is_function_name(name):
@@ -227,9 +230,10 @@ def _check_learned(name: str, which: str, ensemble: Ensemble) -> None:
             f"the strategy {family!r} has to be fitted first: make its file by `podium eval fit`, "
             f"and name it as {family}:FILE"
         )
-    learned = read_learned(Path(which))
+    path = named(name).path
+    learned = read_learned(path)
     if learned.name != family:
-        raise UsageError(f"{which} holds the strategy {learned.name!r}, not {family!r}")
+        raise UsageError(f"{path} holds the strategy {learned.name!r}, not {family!r}")
     learned.check(single_workers(ensemble))
 
 

@@ -7,16 +7,19 @@ The file is versioned JSON: the strategy's name, the suite and the workers that 
 its numbers, and the fingerprints of the questions that it learned from. Learning itself is
 `podium.evals.strategies.fit`. What `podium train router` wrote is read too; it does not say which
 questions it has met.
+
+A name may end in a position of the dial, which Podium's own router has: `router:FILE@0.5`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from podium.conductor import RouterConductor, Situation
 from podium.errors import ConfigError, UsageError
@@ -85,6 +88,18 @@ class Learned:
 
         return conducted(RouterConductor(choose, name=self.name), rounds=1)
 
+    def at(self, dial: float) -> Strategy:
+        """A way to answer at that position of the dial, which only Podium's own router has."""
+        from podium.evals.strategies.routers import HeadRouter
+
+        router = self.model
+        assert isinstance(router, HeadRouter), "no other name has a dial"
+
+        def choose(situation: Situation) -> str:
+            return router.chosen_at(dial, situation.question, situation.pool.names)
+
+        return conducted(RouterConductor(choose, name=f"{self.name}@{dial:g}"), rounds=1)
+
     def check(self, present: Collection[str]) -> None:
         """Refuse a pool of which it knows nobody."""
         if not set(present) & set(self.workers):
@@ -109,6 +124,46 @@ class Learned:
             "questions": sorted(self.questions),
             "learned": self.model.document(),
         }
+
+
+class Named(NamedTuple):
+    """What the name of a strategy says that was fitted: its file, and the position of the dial,
+    where there is one in it."""
+
+    path: Path
+    dial: float | None = None
+
+
+def named(name: str) -> Named:
+    """What that name says, `routerdc:FILE` or `router:FILE@DIAL`. A file whose own name has an @ is
+    a file."""
+    family, _, which = name.partition(":")
+    file, at, told = which.rpartition("@")
+    if family != ROUTER or not at or _is_file(Path(which)):
+        return Named(Path(which))
+    if not file:
+        raise UsageError(
+            f"the strategy {name!r} names a dial and no file; name what was fitted or trained as "
+            f"well, as in {ROUTER}:FILE@0.5"
+        )
+    try:
+        dial = float(told)
+    except ValueError:
+        dial = math.nan
+    if not 0 <= dial <= 1:
+        raise UsageError(
+            f"the strategy {name!r} names the dial {told!r}: expected a number from 0 (the "
+            f"cheapest worker) to 1 (the best), as in {ROUTER}:FILE@0.5"
+        )
+    return Named(Path(file), dial)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; a name that no file can have is none's."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def write_learned(path: Path, learned: Learned) -> None:

@@ -5,6 +5,7 @@
     measured            the rows of an evaluation, read back from its directory
     comparison          two evaluations of the same tasks against each other
     etudes, training    the table that a conductor of the études is judged by, and what it took
+    evolved             the table of evolved coordinators beside it
     text_table          tables in plain text
 
 Making samples is `podium.evals.evaluation` and the modules beside it; pages to show are

@@ -35,15 +35,17 @@ class Measured:
     """One evaluation.
 
     `rows` are those of the table; `measured` are the strategies that samples were written of,
-    the candidates among which a row was chosen included; `chosen` says which one that was. `told`
-    is the rest of the summary: the suite, the seed, what went wrong; and of an evaluation that
-    was cut off, what it set out to measure.
+    the candidates among which a row was chosen included; `chosen` says which one that was. `begun`
+    is what the evaluation set out to measure, empty where nothing says it. `told` is the rest of
+    the summary: the suite, the seed, what went wrong; and of an evaluation that was cut off, just
+    what it set out to measure.
     """
 
     directory: Path
     rows: tuple[Row, ...]
     measured: tuple[Row, ...]
     chosen: Mapping[str, str]
+    begun: Mapping[str, Any]
     told: Mapping[str, Any]
     is_finished: bool
     places: Mapping[tuple[str, str, int], Place]
@@ -88,7 +90,7 @@ class Measured:
 
 def read_measured(directory: Path) -> Measured:
     """Read what `podium eval run --output DIR` wrote."""
-    summary = directory / SUMMARY
+    summary, manifest = directory / SUMMARY, directory / MANIFEST
     told = read_json(summary) if summary.is_file() else {}
     found: dict[str, list[Sample]] = {}
     places: dict[tuple[str, str, int], Place] = {}
@@ -101,8 +103,8 @@ def read_measured(directory: Path) -> Measured:
         raise UsageError(
             f"{directory} has no samples; name a directory that podium eval run --output wrote"
         )
-    if not told and (directory / MANIFEST).is_file():
-        told = read_json(directory / MANIFEST)
+    begun = read_json(manifest) if manifest.is_file() else {}
+    told = told or begun
     chosen = {
         str(row["strategy"]): max(row["candidates"], key=row["candidates"].__getitem__)
         for row in told.get("rows", ())
@@ -113,6 +115,7 @@ def read_measured(directory: Path) -> Measured:
         rows=tuple(_rows(told.get("rows", ()), found, chosen)) or _plain_rows(found),
         measured=_plain_rows(found),
         chosen=chosen,
+        begun=begun,
         told=told,
         is_finished=summary.is_file(),
         places=places,

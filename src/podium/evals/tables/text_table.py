@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from podium.evals.tables.etudes import Bar
+from podium.evals.tables.evolved import LearnedRow
 from podium.evals.tables.row import Row
 from podium.evals.tables.statistics import Share
 
@@ -23,6 +24,11 @@ COLUMNS: Final = (
     "entropy",
     "faults",
 )
+LEARNER_COLUMNS: Final = (
+    *("strategy", "accuracy", "95 % interval", "one skill", "turns"),
+    *("worker tokens", "orchestration tokens"),
+    *("training minutes", "parameters trained", "evaluations"),
+)
 BAR_COLUMNS: Final = ("what must be shown", "reached", "met")
 _MET: Final = {True: "yes", False: "NO", None: "not measured"}
 
@@ -31,6 +37,12 @@ def rows_table(rows: Iterable[tuple[str, Row]]) -> str:
     """Strategies beside each other; tokens, money and steps are those of one task, on average.
     Times are left out: they alone differ from one measurement to the next."""
     return markdown(COLUMNS, [_cells(name, row) for name, row in rows])
+
+
+def learners_table(rows: Iterable[LearnedRow]) -> str:
+    """Strategies that learned beside each other, with what learning took; turns and tokens are
+    those of one task, on average."""
+    return markdown(LEARNER_COLUMNS, [_learner_cells(found) for found in rows])
 
 
 def bars_table(bars: Iterable[Bar]) -> str:
@@ -66,6 +78,22 @@ def _cells(name: str, row: Row) -> Sequence[str]:
     )
 
 
+def _learner_cells(found: LearnedRow) -> Sequence[str]:
+    row, took = found.row, found.learner.took
+    return (
+        found.learner.name,
+        f"{row.accuracy.value:.3f}",
+        _interval(row.accuracy),
+        _number(found.one_skill.value if found.one_skill else None, 3),
+        _number(row.steps(), 2),
+        _number(row.worker_tokens, 0),
+        _number(row.orchestration_tokens, 0),
+        _number(took.minutes, 1),
+        _count(took.parameters),
+        _count(took.rollouts),
+    )
+
+
 def _interval(share: Share) -> str:
     return f"{share.low:.3f} to {share.high:.3f}"
 
@@ -76,6 +104,10 @@ def _money(dollars: float | None) -> str:
 
 def _number(number: float | None, digits: int) -> str:
     return UNKNOWN if number is None else f"{number:.{digits}f}"
+
+
+def _count(number: int | None) -> str:
+    return UNKNOWN if number is None else f"{number:,}"
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

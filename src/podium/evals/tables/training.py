@@ -2,65 +2,118 @@
 
 A training leaves two files in its directory that matter here:
 
-    summary.json     how it ended: `seconds`, the wall time of all its stretches together
+    summary.json     how it ended: `seconds`, the wall time of all its stretches together, and how
+                     many `rollouts` it made
     metrics.jsonl    a line for each step, with its `seconds` and how many `rollouts` it made
 
 A conductor may come of several trainings, each of which went on from the one before: what it took
-is what they all took together.
+is what they all took together. How many parameters it has is what the last of them trained.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from podium.errors import UsageError
+from podium.evals.tables.statistics import rounded
+from podium.local.adapter_files import WEIGHTS_FILE
 
 SUMMARY: Final = "summary.json"
 METRICS: Final = "metrics.jsonl"
+CONDUCTOR: Final = "conductor"
+"""The directory below, in which the adapter of a conductor lies."""
+
+LONGEST_HEADER: Final = 100_000_000
+"""In bytes, as the format has it: a damaged file may name any length."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingFigures:
-    """How long training took, and how many rollouts a second its steps made; None is not
-    measured."""
+    """How long training took, how many rollouts it made and how many a second in its steps, and
+    how many parameters it trained; None is not measured."""
 
     minutes: float | None = None
     rollouts_per_second: float | None = None
+    rollouts: int | None = None
+    parameters: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """What learning took, as tables of learners have it."""
+        return {
+            "train_minutes": None if self.minutes is None else rounded(self.minutes),
+            "parameters_trained": self.parameters,
+            "evaluations": self.rollouts,
+        }
 
 
 NOT_MEASURED: Final = TrainingFigures()
 
 
 def read_trainings(directories: Sequence[Path]) -> TrainingFigures:
-    """The figures of these trainings, taken together; unknown where one's time is."""
-    seconds = [_seconds(directory) for directory in directories]
-    known = [number for number in seconds if number is not None]
+    """The figures of these trainings, taken together; unknown where one's are."""
+    summaries = [_summary(directory) for directory in directories]
+    seconds = _sum(_number(summary, "seconds") for summary in summaries)
+    rollouts = _sum(_number(summary, "rollouts") for summary in summaries)
     steps = [step for directory in directories for step in _steps(directory / METRICS)]
     return TrainingFigures(
-        minutes=sum(known) / 60 if known and len(known) == len(seconds) else None,
+        minutes=None if seconds is None else seconds / 60,
         rollouts_per_second=_rate(steps),
+        rollouts=None if rollouts is None else int(rollouts),
+        parameters=adapter_parameters(directories[-1] / CONDUCTOR) if directories else None,
     )
 
 
-def _seconds(directory: Path) -> float | None:
-    """How long the training of that directory took."""
+def adapter_parameters(directory: Path) -> int | None:
+    """How many numbers the matrices of the adapter in that directory have, by the header of its
+    file; None where there is no such file, or it is damaged."""
     try:
-        text = (directory / SUMMARY).read_text("utf-8")
+        with (directory / WEIGHTS_FILE).open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = file.read(length) if length <= LONGEST_HEADER else b""
+    except OSError:
+        return None
+    shapes = [
+        matrix["shape"]
+        for told in _objects(header.decode("utf-8", "replace"))
+        for matrix in told.values()
+        if isinstance(matrix, dict) and "shape" in matrix
+    ]
+    return sum(map(math.prod, shapes)) if shapes and all(map(_is_shape, shapes)) else None
+
+
+def _is_shape(told: object) -> bool:
+    """Whether it says how many numbers there are along each axis."""
+    return isinstance(told, list) and all(type(count) is int and count >= 0 for count in told)
+
+
+def _summary(directory: Path) -> dict[str, Any]:
+    """How the training of that directory ended."""
+    try:
+        text = (directory / SUMMARY).read_text("utf-8", "replace")
     except OSError as error:
         raise UsageError(
             f"{directory}: there is no {SUMMARY} in it that could be read; "
             f"name the directory of a training"
         ) from error
-    return next((_number(document, "seconds") for document in _objects(text)), None)
+    return next(_objects(text), {})
+
+
+def _sum(numbers: Iterable[float | None]) -> float | None:
+    """The sum, where there is something to add up and all of it is known."""
+    found = list(numbers)
+    known = [number for number in found if number is not None]
+    return sum(known) if known and len(known) == len(found) else None
 
 
 def _steps(metrics: Path) -> list[tuple[float, float]]:
     """The rollouts and the seconds of every step that made some."""
-    lines = metrics.read_text("utf-8").splitlines() if metrics.is_file() else []
+    lines = metrics.read_text("utf-8", "replace").splitlines() if metrics.is_file() else []
     return [
         (rollouts, seconds)
         for line in lines
@@ -78,12 +131,15 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
     """The JSON object that the text is, if it is one: a crash may have cut it off."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(found, dict):
         yield found
 
 
 def _number(document: dict[str, Any], name: str) -> float | None:
+    """That number, if it is one: JSON may name some that are infinite, or none at all."""
     value = document.get(name)
-    return float(value) if isinstance(value, int | float) else None
+    if isinstance(value, int | float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    return None

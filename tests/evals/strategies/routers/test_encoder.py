@@ -72,5 +72,5 @@ def test_arrays_come_back_as_they_were() -> None:
 
 @pytest.mark.parametrize("broken", [None, {}, {"shape": [3], "float32": "AAAA"}, {"float32": "?"}])
 def test_what_is_no_array_is_named(broken: object) -> None:
-    with pytest.raises(ConfigError, match="fit the router again"):
+    with pytest.raises(ConfigError, match="podium train router RECIPE.*podium eval fit STRATEGY"):
         unpacked(broken)

@@ -75,10 +75,16 @@ class Router(Protocol):
 def chosen(router: Router, question: str, present: Collection[str]) -> str:
     """The worker that the router prefers among those who are there."""
     (row,) = router.scores([question])
+    known = known_places(router, present)
+    return router.workers[max(known, key=lambda place: float(row[place]))]
+
+
+def known_places(router: Router, present: Collection[str]) -> list[int]:
+    """The places of the workers that the router knows and that are there."""
     known = [place for place, worker in enumerate(router.workers) if worker in present]
     if not known:
         raise UsageError(
             f"the router was fitted to {', '.join(router.workers)}, and the pool has "
             f"{', '.join(present)}: none of them; fit it again on this pool"
         )
-    return router.workers[max(known, key=lambda place: float(row[place]))]
+    return known

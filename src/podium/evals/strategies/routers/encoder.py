@@ -7,17 +7,17 @@ back.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from podium.evals.strategies.named import is_function_name, named_function
 from podium.routing import encoders
 from podium.routing.arrays import Array, unit
-from podium.routing.embedding import MOST_TOKENS, QUICK, Embedder
+from podium.routing.embedding import Embedder
 from podium.routing.encoders import HASHED, MINILM, Encoder, HashedEncoder
 
 MakeEncoder = Callable[[Sequence[str]], Encoder]
@@ -47,7 +47,7 @@ def encoder_maker(name: str | None) -> MakeEncoder:
     if name is None or name == HASHED:
         return HashedEncoder.fitted
     if name == MINILM:
-        return lambda texts: _remembering(QUICK)
+        return lambda texts: _remembering(Embedder.quick())
     return lambda texts: NamedEncoder(name, named_function(name)())
 
 
@@ -57,7 +57,7 @@ def read_encoder(document: object) -> Encoder:
     if isinstance(name, str) and is_function_name(name):
         return NamedEncoder(name, named_function(name)())
     if isinstance(document, Mapping) and name == MINILM:
-        return _remembering(int(document.get("tokens", MOST_TOKENS)))
+        return _remembering(Embedder.read(document))
     return encoders.read_encoder(document)
 
 
@@ -81,6 +81,9 @@ class Remembering:
         return self._embedder.document()
 
 
-@cache
-def _remembering(tokens: int) -> Remembering:
-    return Remembering(Embedder.load(tokens=tokens))
+def _remembering(embedder: Embedder) -> Remembering:
+    """The one that remembers for all embedders that read alike."""
+    return _REMEMBERING.setdefault(json.dumps(embedder.document()), Remembering(embedder))
+
+
+_REMEMBERING: Final[dict[str, Remembering]] = {}

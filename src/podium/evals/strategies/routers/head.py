@@ -7,11 +7,11 @@ counts calls; of more, all cost the same, and only being right counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from podium.evals.strategies.routers.base import Outcomes
+from podium.evals.strategies.routers.base import Outcomes, known_places
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 from podium.routing import Known, LearnedRouter
 from podium.routing.arrays import Array
@@ -44,6 +44,12 @@ class HeadRouter:
     def scores(self, questions: Sequence[str]) -> Array:
         """What reward is expected of each worker."""
         return expected_by(self.router.head, self.router.encoder.encode(questions))
+
+    def chosen_at(self, dial: float, question: str, present: Collection[str]) -> str:
+        """The worker at that position of the dial, of those who are there."""
+        (row,) = self.scores([question])
+        places = known_places(self, present)
+        return self.workers[self.router.dial.choose(row, self.router.costs, dial, places)]
 
     def document(self) -> dict[str, Any]:
         """The router as JSON."""

@@ -1,0 +1,121 @@
+"""The table of evolved coordinators: beside the conductor that learned from reward, and the best
+single worker.
+
+All are measured over the same unseen études, one after another, and each row tells what learning it
+took. Nothing here knows how a coordinator was found: who calls says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from podium.evals.case import etude_cases
+from podium.evals.ensemble import Ensemble
+from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
+from podium.evals.tables.row import Row, difference_document
+from podium.evals.tables.statistics import Share
+from podium.evals.tables.training import NOT_MEASURED, TrainingFigures
+
+CONDUCTOR: Final = "conductor"
+BEST_SINGLE: Final = "best-single"
+NOTHING_LEARNED: Final = TrainingFigures(minutes=0.0, rollouts=0, parameters=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """A strategy that learned, the name under which a reader of the table meets it, and what
+    learning it took. `note` is what one must know to judge it."""
+
+    name: str
+    strategy: str
+    took: TrainingFigures = NOT_MEASURED
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRow:
+    """What a learner's samples come to."""
+
+    learner: Learner
+    row: Row
+
+    @property
+    def one_skill(self) -> Share | None:
+        """The accuracy where one worker is enough; None where there was no such question."""
+        found = tuple(sample for sample in self.row.samples if sample.skills == 1)
+        return Row(self.row.strategy, found).accuracy if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class EvolvedTable:
+    """Every row: the conductor, the coordinators in the order in which they were named, and the
+    best single worker. The first coordinator is the one that the others depart from."""
+
+    rows: tuple[LearnedRow, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The rows as JSON, each with its paired differences."""
+        conductor, evolved, *_, best_single = self.rows
+        return {
+            "n": len(conductor.row.outcomes),
+            "rows": [
+                {
+                    **found.row.document(best_single.row),
+                    "strategy": found.learner.name,
+                    "turns": found.row.steps(),
+                    "one_skill": found.one_skill.document() if found.one_skill else None,
+                    **found.learner.took.document(),
+                    **_differences(found, conductor=conductor, evolved=evolved),
+                }
+                for found in self.rows
+            ],
+        }
+
+
+async def measure_evolved(
+    ensemble: Ensemble,
+    coordinators: Sequence[Learner],
+    *,
+    n: int,
+    seed: int,
+    concurrency: int,
+    conductor: TrainingFigures = NOT_MEASURED,
+    watch: Watch = unwatched,
+    keep: Keep | None = None,
+) -> EvolvedTable:
+    """Measure the conductor, these coordinators, and every worker alone, over `n` unseen études;
+    `conductor` is what training the conductor took."""
+    evaluation = Evaluation(
+        ensemble,
+        etude_cases(n, seed, ensemble.pool),
+        seed=seed,
+        concurrency=concurrency,
+        watch=watch,
+        keep=keep,
+    )
+    learners = (
+        Learner(CONDUCTOR, CONDUCTOR, conductor),
+        *coordinators,
+        Learner(BEST_SINGLE, BEST_SINGLE, NOTHING_LEARNED),
+    )
+    for learner in learners:
+        evaluation.check(learner.strategy)
+    return EvolvedTable(tuple([await _measured(evaluation, learner) for learner in learners]))
+
+
+async def _measured(evaluation: Evaluation, learner: Learner) -> LearnedRow:
+    row = await evaluation.row(learner.strategy)
+    return LearnedRow(learner, replace(row, note=learner.note or row.note))
+
+
+def _differences(
+    found: LearnedRow, *, conductor: LearnedRow, evolved: LearnedRow
+) -> dict[str, dict[str, float]]:
+    """How much more often it is right than the conductor, and than the first coordinator."""
+    return {
+        f"against_{name}": difference_document(found.row.against(other.row))
+        for name, other in (("conductor", conductor), ("evolved", evolved))
+        if other is not found
+    }
