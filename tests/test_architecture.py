@@ -28,6 +28,8 @@ DOMAIN: Final = (
     "pool",
     "worker",
     "budget",
+    "attempt",
+    "check",
     "routed",
     "run",
     "credit",

@@ -20,6 +20,9 @@ from podium.providers import Faults, FaultyWorker, Http
 from podium.request import Reply, Request
 from podium.worker import Worker
 from podium.workflow import Step, Workflow
+from support.routed_pool import WORKERS, routed
+
+__all__ = ["routed"]
 
 SCRIPTED = """
 [[worker]]
@@ -211,32 +214,10 @@ async def test_hedges_of_the_settings_and_of_the_caller_reach_the_engine(tmp_pat
             await podium.switchboard()
 
 
-ROUTED = """
+ROUTED = f"""
 [mini]
 router = "router.json"
-
-[[worker]]
-name = "cheap"
-provider = "scripted"
-model = "cheap-model"
-options = { reply = "I am cheap." }
-
-[[worker]]
-name = "dear"
-provider = "scripted"
-model = "dear-model"
-options = { reply = "I am dear." }
-"""
-
-
-@pytest.fixture
-def routed(tmp_path: Path) -> Path:
-    """A directory with a learned router for the workers `cheap` and `dear`."""
-    pytest.importorskip("numpy")
-    from support.routing import small_router
-
-    small_router().save(tmp_path / "router.json")
-    return tmp_path
+{WORKERS}"""
 
 
 def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path) -> None:

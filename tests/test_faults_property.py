@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.budget import Budget
 from podium.conductor import FixedConductor
 from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Switchboard
@@ -17,7 +18,7 @@ from podium.pool import Limits, WorkerProfile
 from podium.providers import Faults, FaultyWorker, ScriptedWorker
 from podium.providers.faulty import KINDS
 from podium.request import Delta, Reply, Request
-from podium.run import Attempt, Run
+from podium.run import Run
 from podium.runner import Options, Runner
 from podium.usage import NO_USAGE, Price, Usage, believable
 from podium.workflow import Step, Workflow

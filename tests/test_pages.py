@@ -36,3 +36,14 @@ def test_every_page_in_docs_is_reached_from_the_readme() -> None:
 def test_no_page_shows_what_only_programs_know() -> None:
     shown = [page.name for page in PAGES if "Undefined" in page.read_text("utf-8")]
     assert shown == []
+
+
+def test_the_list_of_results_has_those_that_are_here_and_says_which_are_not_yet() -> None:
+    text = (ROOT / "results/README.md").read_text("utf-8")
+    measured, _, waiting = (
+        set(re.findall(r"^\| `(\S+\.json)` \|", part, re.M))
+        for part in text.partition("Not measured yet")
+    )
+    here = {path.name for path in (ROOT / "results").glob("*.json")}
+    assert measured == here
+    assert not waiting & here

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.errors import StoreError
 from podium.pool import Pool, WorkerProfile
 from podium.request import Image, Message, Terms, Text, Thinking, Tool, ToolCall, ToolResult
-from podium.run import Attempt, Round, Run, StepRecord, dump, load, spent_by
+from podium.run import Round, Run, StepRecord, dump, load, spent_by
 from podium.usage import UNKNOWN_USAGE, Usage
 from podium.workflow import Step, Workflow
 

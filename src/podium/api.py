@@ -43,7 +43,7 @@ from podium.mcp.client.toolbox import McpToolbox
 from podium.pool import Pool
 from podium.providers import Http
 from podium.request import Terms, ToolResult
-from podium.run import Round, Run
+from podium.run import Round, Run, Tier
 from podium.runner import Options
 from podium.store import (
     BEATS_PER_LEASE,
@@ -180,6 +180,10 @@ class AsyncPodium:
     async def conductor(self) -> Conductor:
         """Who plans, unless a tier says otherwise."""
         return (await self._open()).assembly.conductor
+
+    async def leading(self, tier: Tier) -> Conductor:
+        """Who leads the runs of that tier."""
+        return (await self._open()).assembly.leading(tier)
 
     async def mini(self) -> Mini | None:
         """The learned router that serves the mini tier, where there is one."""

@@ -18,7 +18,7 @@ from podium import conductor, plan
 from podium.conductor import Conductor, Mini, for_tier
 from podium.conductor.evolved.description import read_description
 from podium.config import GuardrailSettings, MiniSettings, Settings, WorkerSettings
-from podium.errors import ConfigError, MalformedPlan, installing
+from podium.errors import ConfigError, MalformedPlan, UsageError, installing
 from podium.guardrails import Found, Grounding, Guardrail, Hook, Redaction
 from podium.local.reading import HiddenReader
 from podium.pool import CONDUCTOR_PROVIDER, Pool
@@ -127,6 +127,21 @@ def mini_of(settings: Settings) -> Mini | None:
         called=f"mini.router: {wanted.router}",
         narrowing='pool_changed = "narrow" in [mini]',
     )
+
+
+def check_dial(tier: Tier, mini: Callable[[], Mini | None], lacking: Callable[[], str]) -> None:
+    """Refuse a dial that nobody would heed in that tier, where this is the router, and what it
+    lacks. Needs no worker, and no weights."""
+    if tier == "ultra":
+        raise UsageError("a dial is for the tiers that route, mini and podium; drop it")
+    if mini() is None:
+        missing = lacking()
+        raise UsageError(
+            f"a dial needs a learned router, and this pool's cannot be used here: {missing}"
+            if missing
+            else "a dial needs a learned router, and this pool has none; drop it, or name a router "
+            "with router in the configuration's [mini]"
+        )
 
 
 def lacking_router(wanted: MiniSettings | None) -> str:

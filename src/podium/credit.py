@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from podium.run import Run, StepRecord, total_cost, total_usage
+from podium.attempt import total_cost, total_usage
+from podium.run import Run, StepRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from podium.attempt import total_cost, total_usage
+from podium.check import Check
 from podium.plan import workflow_document
-from podium.run import Check, Round, Run, StepRecord, total_cost, total_usage
+from podium.run import Round, Run, StepRecord
 from podium.store import Feedback, RunSummary
 from podium.usage import Usage
 from podium.workflow import Access

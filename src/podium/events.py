@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from podium.check import Check
 from podium.request import ToolCall, ToolResult
-from podium.run import Check, Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord
 from podium.workflow import Workflow
 
 

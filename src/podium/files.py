@@ -130,3 +130,5 @@ def read_json(path: Path, advice: str) -> Any:
         raise ConfigError(f"{path}: {error.strerror or error}; {advice}") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: nested deeper than can be read; {advice}") from error

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import TypedDict
 
-from podium.assembly import Assembly
+from podium.assembly import Assembly, check_dial
 from podium.budget import Account, Budget
 from podium.conductor import ByQuestion, Conductor, FixedConductor, GivenConductor
+from podium.conductor.names import FIXED
 from podium.engine import Switchboard, Toolbox, servers_of
 from podium.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.events import Emit
@@ -25,9 +26,6 @@ from podium.runner import Options, Runner
 from podium.store import Pulse, RunStore
 from podium.watchers import Told, journalled
 from podium.workflow import Workflow
-
-FIXED: Final = "fixed"
-"""Who leads a run of which the workflow was given."""
 
 
 class Wishes(TypedDict, total=False):
@@ -198,16 +196,7 @@ class House:
         """A dial that nobody would heed is refused rather than ignored."""
         if options.dial is None:
             return
-        if options.tier == "ultra":
-            raise UsageError("a dial is for the tiers that route, mini and podium; drop it")
-        if self.assembly.mini() is None:
-            lacking = self.assembly.lacking()
-            raise UsageError(
-                f"a dial needs a learned router, and this pool's cannot be used here: {lacking}"
-                if lacking
-                else "a dial needs a learned router, and this pool has none; drop it, or name a "
-                "router with router in the configuration's [mini]"
-            )
+        check_dial(options.tier, self.assembly.mini, self.assembly.lacking)
         leading = self.assembly.leading(options.tier)
         if isinstance(leading, ByQuestion) and leading.always_conducts:
             raise UsageError(

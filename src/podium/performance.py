@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from podium.attempt import Attempt
 from podium.budget import Ledger
 from podium.conductor.base import Conductor, Situation
 from podium.ending import (
@@ -55,15 +56,7 @@ from podium.guardrails.admission import restorer
 from podium.guardrails.inspecting import Inspector
 from podium.planning import planned, pool_at_depth
 from podium.pool import CONDUCTOR_PROVIDER
-from podium.run import (
-    Attempt,
-    Round,
-    Run,
-    RunStatus,
-    StepRecord,
-    new_run_id,
-    timestamp,
-)
+from podium.run import Round, Run, RunStatus, StepRecord, new_run_id, timestamp
 from podium.worker import Worker
 
 SHARE_LEFT_BY_PLANNING = 2

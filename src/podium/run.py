@@ -15,7 +15,9 @@ from typing import Any, Final, Literal, final
 
 from pydantic import TypeAdapter, ValidationError
 
+from podium.attempt import Attempt, total_cost, total_usage
 from podium.budget import Budget, Spent
+from podium.check import Check
 from podium.errors import PlanError, UnreadableRun, UsageError
 from podium.pool import Pool
 from podium.quick import quick
@@ -30,7 +32,7 @@ from podium.request import (
     unanswered,
 )
 from podium.routed import Routed
-from podium.usage import NO_USAGE, Usage, add
+from podium.usage import Usage
 from podium.workflow import Access, Workflow
 
 RUN_VERSION: Final = 4
@@ -51,52 +53,6 @@ RunStatus = Literal[
 `exhausted`: the budget ended before there was any answer. `interrupted`: stopped from outside,
 and can be resumed. `waiting`: nothing can go on without the results of tools that the client
 carries out; with them it can be resumed."""
-
-
-@final
-@quick
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One call to one worker, whether it succeeded or not. Times count from the run's start."""
-
-    worker: str
-    usage: Usage
-    cost_usd: float | None
-    started_ms: float
-    finished_ms: float
-    error: str | None = None
-
-    @property
-    def was_made(self) -> bool:
-        """Whether the worker was called at all: one that is left alone, for it has failed too
-        often, is refused in no time and for nothing."""
-        took_no_time = self.started_ms == self.finished_ms
-        return not (took_no_time and self.error is not None and self.usage == NO_USAGE)
-
-
-Place = Literal["question", "reply", "answer"]
-"""Where guardrails look: at the question with the conversation before it, at each worker's reply,
-and at the answer."""
-
-Deed = Literal["passed", "noted", "redacted", "blocked", "replanned"]
-"""What a guardrail did. `replanned`: it demanded another plan."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """What a guardrail did in one place; one that let something through, and asked nobody, did
-    nothing and leaves none. `attempts` are its calls to a verifier. `round`, `step` and `worker`
-    say whose reply it was; of the question, and of an answer that no final step gave, `step` is
-    None. It stands on the step whose reply it was, else on the run."""
-
-    guardrail: str
-    place: Place
-    deed: Deed
-    reason: str = ""
-    round: int = 0
-    step: int | None = None
-    worker: str = ""
-    attempts: tuple[Attempt, ...] = ()
 
 
 @final
@@ -343,19 +299,6 @@ def _planning_calls(run: Run) -> Iterator[Attempt]:
         for step in round_.steps:
             for nested in step.nested:
                 yield from _planning_calls(nested)
-
-
-def total_usage(calls: Iterator[Attempt]) -> Usage:
-    """The sum of the calls' tokens."""
-    return sum((call.usage for call in calls), NO_USAGE)
-
-
-def total_cost(calls: Iterator[Attempt]) -> float | None:
-    """The sum of the calls' cost, unknown as soon as one is."""
-    total: float | None = 0.0
-    for call in calls:
-        total = add(total, call.cost_usd)
-    return total
 
 
 def best_so_far(rounds: Sequence[Round]) -> StepRecord | None:

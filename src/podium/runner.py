@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, get_args
 
 from podium.budget import Account, Budget, Ledger
+from podium.check import Check
 from podium.conductor.base import Conductor, Given, Situation
 from podium.demands import check_pool, check_terms
 from podium.engine import Calls, Switchboard, Toolbox, context, toolbox_excluding
@@ -33,7 +34,7 @@ from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.process import this_process
 from podium.request import NO_TERMS, Image, Message, Reply, Request, Terms, ToolResult
 from podium.resumption import known_calls, refuse_to_go_on, with_results
-from podium.run import Check, Round, Run, Tier, new_run_id, spent_by, timestamp
+from podium.run import Round, Run, Tier, new_run_id, spent_by, timestamp
 from podium.structure import require_sound
 from podium.worker import Worker
 from podium.workflow import DEFAULT_MAX_STEPS

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.budget import Budget
 from podium.conductor import FixedConductor
 from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Switchboard
@@ -13,7 +14,7 @@ from podium.errors import ConfigError, Unavailable
 from podium.events import Event, StepDelta
 from podium.pool import Limits, WorkerProfile
 from podium.request import Delta, Reply, Request, Terms, Tool, ToolCall, ToolResult
-from podium.run import Attempt, Run
+from podium.run import Run
 from podium.runner import Options, Runner
 from podium.usage import UNKNOWN_USAGE, Price, Usage
 from podium.worker import Worker

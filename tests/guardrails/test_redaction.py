@@ -9,12 +9,12 @@ from itertools import product
 
 import pytest
 
+from podium.check import Place
 from podium.guardrails import KINDS, Block, Checked, Kind, Pass, Redact, Redaction, Verdict
 from podium.guardrails.base import PerRun, Restoring
 from podium.guardrails.kinds import SHAPES, iban, looks_made, luhn
 from podium.guardrails.redaction import LONGEST_AT_ONCE
 from podium.guardrails.restoring import RestoredWords
-from podium.run import Place
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE+/abc\nDEK-Info: x\n-----END RSA PRIVATE KEY-----"

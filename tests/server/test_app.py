@@ -129,6 +129,14 @@ async def test_addresses_and_methods_that_there_are_not_are_told_in_the_dialect_
         assert (method.status_code, method.json()["refused"]) == (405, "invalid")
 
 
+async def test_who_asks_for_a_websocket_is_told_to_take_plain_http() -> None:
+    wanted = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    async with serving(application([ScriptedWorker("solo", "yes")])) as served:
+        answer = await served.client.get(PLAIN, headers=wanted)
+    assert (answer.status_code, answer.headers["upgrade"]) == (426, "HTTP/1.1")
+    assert answer.json()["refused"] == "invalid"
+
+
 async def test_the_server_says_that_it_lives_and_is_ready() -> None:
     async with serving(application([ScriptedWorker("solo", "yes")])) as served:
         assert (await served.client.get("/healthz")).json()["status"] == "alive"

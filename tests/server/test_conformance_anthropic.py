@@ -15,7 +15,7 @@ from podium.errors import Unavailable
 from podium.request import Delta, Image, Reply, Request, Thinking, ToolResult
 from podium.store.keys import Rules
 from podium.workflow import Step
-from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, not_allowed, results_of
+from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, not_allowed, results_of, run_of
 from support.loopback import PATIENCE, USED, House, calling
 from support.messages_sdk import events_of
 
@@ -223,16 +223,19 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
 ) -> None:
     house.plans(*TWO_STEPS)
     house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
-    messages, spent = list(WHY), 0
+    messages, spent, ids = list(WHY), 0, set()
     for turn in range(3):
         told = client.messages.create(**asked(tools=[CLOCK], messages=messages))
         used = told.usage
         spent += used.input_tokens + (used.cache_read_input_tokens or 0) + used.output_tokens
+        ids.add(told.id)
         messages = with_results(messages, told, f"turn {turn}")
     assert text_of(told) == "Done."
+    assert len(ids) == 3, "Claude Code takes two turns with one id for one message"
+    assert len({run_of(id_) for id_ in ids}) == 1, "each turn was a run of its own"
     assert (len(house.planner.requests), len(house.plain.requests)) == (1, 1)
     assert results_of(house.solver.requests[-1]) == ["turn 0", "turn 1"]
-    assert spent == house.run(told.id.replace("msg_", "run_")).usage.total_tokens
+    assert spent == house.run(run_of(told.id)).usage.total_tokens
 
 
 def test_the_sdks_tool_runner_runs(house: House, client: anthropic.Anthropic) -> None:

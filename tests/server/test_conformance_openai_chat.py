@@ -16,7 +16,16 @@ from podium.errors import Unavailable
 from podium.request import Delta, Image, Reply, Request, Thinking
 from podium.store.keys import Allowance, Rules
 from support.chat_sdk import checked, chunks
-from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, openai_client, results_of
+from support.conformance import (
+    PIXEL,
+    TWO_STEPS,
+    ULTRA,
+    WHY,
+    Sum,
+    openai_client,
+    results_of,
+    run_of,
+)
 from support.loopback import PATIENCE, USED, House, calling
 
 CLOCK: Final[ChatCompletionToolParam] = {
@@ -204,10 +213,12 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
             messages.append(message)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": f"turn {turn}"})
     assert told.choices[0].message.content == "Done."
-    assert len(ids) == 1, "each turn was a run of its own"
+    assert len(ids) == 3, "two turns are one message to clients that tell them apart by id"
+    runs = {run_of(id_) for id_ in ids}
+    assert len(runs) == 1, "each turn was a run of its own"
     assert (len(house.planner.requests), len(house.plain.requests)) == (1, 1)
     assert results_of(house.solver.requests[-1]) == ["turn 0", "turn 1"]
-    assert spent == house.run(ids.pop().replace("chatcmpl-", "run_")).usage.total_tokens
+    assert spent == house.run(runs.pop()).usage.total_tokens
 
 
 def test_another_key_cannot_go_on_with_the_run(house: House, sdk: openai.OpenAI) -> None:

@@ -152,6 +152,17 @@ def test_what_clients_are_told_leads_to_the_server() -> None:
     assert f"$ export ANTHROPIC_BASE_URL={ADDRESS}\n" in PAGE
 
 
+def test_agents_are_told_to_ask_for_models_that_there_are(address: str) -> None:
+    (codex,) = (tomllib.loads(block) for block in blocks("toml"))
+    (opencode,) = (json.loads(block) for block in blocks("json"))
+    claude_code = re.findall(r"export ANTHROPIC_(?:DEFAULT_\w+_)?MODEL=(\S+)", PAGE)
+    named = {codex["model"], *opencode["provider"]["podium"]["models"], *claude_code}
+    listed = json.loads(said_by_shell(f"curl {address}/v1/models"))["data"]
+    assert named == {"podium", "podium-mini", "podium-ultra"}
+    assert named <= {model["id"] for model in listed}
+    assert codex["web_search"] == "disabled", "Codex offers a search that is refused"
+
+
 def test_every_option_of_the_command_is_in_the_table() -> None:
     help_page = (ROOT / "docs" / "cli.md").read_text("utf-8")
     section = help_page.partition("## podium serve\n")[2].partition("\n## ")[0]

@@ -12,10 +12,11 @@ from typing import get_args
 import pytest
 from hypothesis import strategies as st
 
+from podium.attempt import Attempt
 from podium.budget import Budget, Spent
 from podium.pool import CAPABILITIES, Limits, Pool, WorkerProfile
 from podium.request import Finish, Image, Message, Role, Text, Thinking, ToolCall, ToolResult
-from podium.run import Attempt, Round, Run, RunStatus, StepRecord, StepStatus, Tier
+from podium.run import Round, Run, RunStatus, StepRecord, StepStatus, Tier
 from podium.store.base import RunStore
 from podium.store.sql import SqlRunStore
 from podium.usage import Price, Usage

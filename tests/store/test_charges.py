@@ -3,8 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from podium.attempt import Attempt
 from podium.budget import Spent
-from podium.run import Attempt, Run
+from podium.run import Run
 from podium.server.names import NAME_OF
 from podium.store.charges import LARGEST_COUNT, MODEL_OF, charge_of
 from podium.store.keys import Charged

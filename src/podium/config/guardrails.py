@@ -16,10 +16,10 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from podium.catalogue.entries import Table
+from podium.check import Place
 from podium.errors import ConfigError
 from podium.guardrails.base import PLACES, SECONDS, OnError
 from podium.guardrails.kinds import USUAL_KINDS, Kind
-from podium.run import Place
 
 GuardrailKind = Literal["redact", "grounding", "python"]
 GuardrailAction = Literal["redact", "block", "replan", "note"]

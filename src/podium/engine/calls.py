@@ -13,6 +13,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
+from podium.attempt import Attempt
 from podium.budget import Hold, Ledger, capped, estimated_input_tokens
 from podium.engine.breaker import Breakers
 from podium.engine.deadlines import Deadlines
@@ -30,7 +31,6 @@ from podium.errors import (
     WorkerError,
 )
 from podium.request import Delta, Reply, Request
-from podium.run import Attempt
 from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage, believable
 from podium.worker import Worker
 

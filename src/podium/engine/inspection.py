@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
+from podium.check import Check
 from podium.errors import GuardrailBlocked
 from podium.request import Reply
-from podium.run import Check, StepRecord
+from podium.run import StepRecord
 from podium.structure import misfit_unquoted
 
 if TYPE_CHECKING:

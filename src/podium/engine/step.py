@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from podium.check import Check
 from podium.engine.calls import Calls, OnDelta
 from podium.engine.context import compose
 from podium.engine.hedging import Listener, Race, Won
@@ -35,7 +36,7 @@ from podium.errors import (
 from podium.events import StepRetried, StepStarted
 from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.request import Message, Reply, Request, Tool, unanswered, user
-from podium.run import Check, Run, StepRecord, StepStatus
+from podium.run import Run, StepRecord, StepStatus
 from podium.structure import misfit
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from podium.check import Check
 from podium.errors import GuardrailBlocked
 from podium.guardrails.base import Checked
 from podium.guardrails.guard import Guard
 from podium.guardrails.redaction import MARK
 from podium.request import Part, Terms, Text, ToolCall, ToolResult
-from podium.run import Check, Run, StepRecord
+from podium.run import Run, StepRecord
 from podium.workflow import Workflow
 
 

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
+from podium.check import Place
 from podium.errors import ConfigError
-from podium.run import Place
 
 OnError = Literal["block", "pass"]
 """What a guardrail that fails does."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, assert_never
 
+from podium.attempt import Attempt
+from podium.check import Check, Deed, Place
 from podium.errors import GuardrailBlocked, PodiumError, ReplanDemanded, UnknownWorker
 from podium.guardrails.base import (
     Block,
@@ -39,7 +41,6 @@ from podium.request import (
     ToolResult,
     user,
 )
-from podium.run import Attempt, Check, Deed, Place
 from podium.worker import Caller, Worker
 from podium.workflow import Step, Workflow
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from podium.check import Check
 from podium.guardrails.base import Checked, Source
 from podium.guardrails.guard import Guard, Keep
-from podium.run import Check, Round, StepRecord, place_of
+from podium.run import Round, StepRecord, place_of
 
 
 class Inspector:

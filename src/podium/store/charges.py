@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from podium.run import Attempt, Run, Tier
+from podium.attempt import Attempt
+from podium.run import Run, Tier
 from podium.store.keys import Charged, KeyUsage
 from podium.usage import Usage
 

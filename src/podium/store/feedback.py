@@ -39,7 +39,7 @@ def corrected(question: str, answer: str) -> str:
     """The task that a person makes who says what is right; empty where they say nothing."""
     if not answer.strip():
         return ""
-    task = {"question": question, "answer": answer.strip(), "grader": "short"}
+    task = {"question": question, "answer": answer.strip(), "grader": "contains"}
     return json.dumps(task, ensure_ascii=False)
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from podium.attempt import Attempt
 from podium.budget import Spent
 from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, RunStatus, StepRecord
+from podium.run import Round, Run, RunStatus, StepRecord
 from podium.server.access import till
 from podium.usage import Usage
 from podium.workflow import Step, Workflow

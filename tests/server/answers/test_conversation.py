@@ -97,6 +97,15 @@ def test_words_beside_results_can_be_asked_afresh() -> None:
     assert turn_of((user("Look!"), spoken, results(ToolResult(SEEN.id, "red")))).afresh is None
 
 
+def test_words_beside_results_of_another_servers_calls_are_asked() -> None:
+    called = Message("assistant", (ToolCall("call_1", "look", "{}"),))
+    turn = turn_of((user("Look!"), called, results(ToolResult("call_1", "red")), user("And now?")))
+    assert (turn.question, turn.results, turn.waiting) == ("And now?", (), "")
+    assert turn.history == (user("Look!"), called, results(ToolResult("call_1", "red")))
+    with pytest.raises(Refusal, match="no run here waits for that"):  # nobody told of the call
+        turn_of((user("Look!"), results(ToolResult("call_1", "red"), Text("And now?"))))
+
+
 @pytest.mark.parametrize("ids", [["call_of_somebody"], [SEEN.id, "call_ffffffffffffffff_x"]])
 def test_results_that_no_one_run_waits_for_are_refused(ids: list[str]) -> None:
     with pytest.raises(Refusal, match="no run here waits for") as refused:

@@ -25,6 +25,7 @@ from podium.store import open_store
 from podium.usage import Price, Usage
 from podium.worker import Worker
 from podium.workflow import Step, Workflow
+from support.conformance import run_of
 from support.serving import PLAIN, Served, application, serving
 
 REAL = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
@@ -96,7 +97,7 @@ async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: P
         answer = response.json()
         kept = (await served.service.keeper.list())[0:1]
     assert answer["choices"][0]["message"]["content"] == "I saw a cat"
-    assert answer["id"] == first["id"]
+    assert run_of(answer["id"]) == run_of(first["id"])
     assert worker.calls == 2, "nothing was asked twice"
     used = [used["usage"].output_tokens for _, used in door.settled]
     assert used == [7, 4], "each request is billed for what it added"
@@ -177,8 +178,8 @@ async def test_results_sent_again_go_on_with_a_run_that_failed_upstream(
         failed = await served.client.post(PLAIN, json=again)
         assert failed.status_code == 502
         answer = (await served.client.post(PLAIN, json=again)).json()
-    assert (answer["id"], answer["choices"][0]["message"]["content"]) == (
-        first["id"],
+    assert (run_of(answer["id"]), answer["choices"][0]["message"]["content"]) == (
+        run_of(first["id"]),
         "I saw a cat",
     )
     assert worker.calls == 2

@@ -3,9 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from podium.attempt import Attempt
 from podium.pool import CONDUCTOR_PROVIDER
 from podium.roles import Role
-from podium.run import Attempt, spent_by
+from podium.run import spent_by
 from podium.server.figures.digest import Digests, digested
 from podium.store import accounts_in
 from podium.store.sql import SqlRunStore

@@ -19,6 +19,7 @@ MUCH = 32 * LARGEST_HEAD
 """More than is read at once: what arrives whole within one reading is bounded by that."""
 
 HEAD = b"POST /x HTTP/1.1\r\nhost: here\r\n"
+UPGRADE = b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,3 +141,13 @@ async def test_a_connection_that_has_been_used_may_rest(monkeypatch: pytest.Monk
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
             assert await reader.readexactly(1) == b"0"
             await asyncio.sleep(0.1)
+
+
+async def test_who_asks_for_a_websocket_is_answered_over_plain_http(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with connected() as (reader, writer):
+        writer.write(b"GET /x HTTP/1.1\r\nhost: here\r\n" + UPGRADE + b"\r\n")
+        answer = await reader.readuntil(b"\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    assert not caplog.records, "the operator is told to install what is not wanted"

@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from podium.attempt import Attempt
 from podium.conductor import FixedConductor
 from podium.providers import ScriptedWorker
 from podium.request import Message, ToolCall
 from podium.routed import Routed
-from podium.run import Attempt, Round, Run, load
+from podium.run import Round, Run, load
 from podium.usage import NO_USAGE, Usage
 from podium.worker import Worker
 from podium.workflow import Step, Workflow

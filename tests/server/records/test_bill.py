@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from podium.attempt import Attempt
 from podium.pool import Pool, WorkerProfile
-from podium.run import Attempt, Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord
 from podium.server.records.bill import Bill
 from podium.usage import Usage
 from podium.workflow import Step, Workflow

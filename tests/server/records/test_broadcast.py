@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from podium.check import Check
 from podium.events import (
     GuardrailActed,
     Planned,
@@ -15,7 +16,7 @@ from podium.events import (
 )
 from podium.pool import Pool, WorkerProfile
 from podium.request import user
-from podium.run import Check, Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord
 from podium.server.records import broadcast
 from podium.server.records.broadcast import Broadcast, happenings
 from podium.workflow import Step, Workflow

@@ -13,6 +13,7 @@ import pytest
 
 from podium.api import AsyncPodium
 from podium.budget import Account
+from podium.conductor import Conductor, FixedConductor
 from podium.errors import StoreError
 from podium.pool import Pool, WorkerProfile
 from podium.process import this_process
@@ -118,10 +119,12 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @asynccontextmanager
-async def a_server(place: str, door: OpenDoor | None = None) -> AsyncIterator[Server]:
+async def a_server(
+    place: str, door: OpenDoor | None = None, conductor: Conductor | None = None
+) -> AsyncIterator[Server]:
     store, worker = await SqlRunStore.open(place), Worker()
     keeper = Keeper(store, shared=True, lease_seconds=0.1)
-    podium = AsyncPodium([worker], store=keeper)
+    podium = AsyncPodium([worker], conductor, store=keeper)
     parts = Parts(
         podium=podium,
         pool=await podium.pool(),
@@ -315,6 +318,44 @@ async def test_a_run_whose_own_workflow_is_not_on_record_is_not_given_another(pl
         run = await server.until(has_ended)
         assert (run.status, server.worker.calls) == ("failed", 0)
         assert "before the workflow that it was given was on record; ask again" in str(run.error)
+
+
+THEIRS = {
+    "evolved(theirs)": "evolved(theirs)",
+    "podium(evolved(theirs))": "evolved(theirs)",
+    "mini(evolved(theirs))": "evolved(theirs)",
+    "rules": "rules",
+    "podium(model(solo))": "model(solo)",
+}
+"""Who led a run -> who of them is configured."""
+
+
+async def test_a_coordinator_goes_on_with_the_runs_that_it_led_and_no_others(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = [
+        replace(cut_off(number), conductor=name) for number, name in enumerate(THEIRS, start=1)
+    ]
+    await left_behind(place, *theirs, replace(cut_off(), conductor="evolved(ours)"))
+    ours = FixedConductor(WORKFLOW, name="evolved(ours)")
+    async with a_server(place, conductor=ours) as server:
+        server.recovery.start()
+        assert (await server.until(has_ended)).status == "answered"
+        await asyncio.sleep(0.03)
+        assert [await server.store.load(run.id) for run in theirs] == theirs
+        assert server.worker.calls == 1
+    for run, led in zip(theirs, THEIRS.values(), strict=True):
+        assert f"{run.id} was led by {led}, and here evolved(ours) leads" in caplog.text
+
+
+async def test_what_a_router_alone_led_goes_on_where_a_coordinator_is_configured(
+    place: str,
+) -> None:
+    await left_behind(place, replace(cut_off(), conductor="router", tier="mini"))
+    ours = FixedConductor(WORKFLOW, name="evolved(ours)")
+    async with a_server(place, conductor=ours) as server:
+        server.recovery.start()
+        assert (await server.until(has_ended)).status == "answered"
 
 
 async def test_runs_of_others_and_those_that_wait_for_tools_are_left_alone(place: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from podium.check import Check
 from podium.request import Thinking, ToolResult
 from podium.resumption import repeats
-from podium.run import Check, Run
+from podium.run import Run
 from podium.server.answers.conversation import outside, question_of
 from podium.server.dialects.base import Answer, Asked
 from podium.server.names import NAME_OF

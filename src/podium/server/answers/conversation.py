@@ -65,7 +65,34 @@ def _resuming(
     history: tuple[Message, ...], latest: Sequence[Message], results: list[ToolResult]
 ) -> Turn:
     """Tools have answered. Words and pictures beside their results reach the worker with the last
-    of them, for that is where it goes on."""
+    of them, for that is where it goes on. Where the calls were made elsewhere, for the conversation
+    began with another server, no run goes on: what is said beside the results is asked."""
+    words = "\n\n".join(filter(None, (message.text for message in latest)))
+    images = tuple(part for turn in latest for part in turn.parts if isinstance(part, Image))
+    afresh = None
+    if words.strip() or images:
+        told = (*history, *(_only_results(message) for message in latest))
+        asked = words if words.strip() else SEE_THE_PICTURE
+        afresh = Turn(inside(m for m in told if m.parts), asked, images)
+        if _made_elsewhere(results, history):
+            return afresh
+    waiting = _run_waiting_for(results)
+    own = [replace(result, call_id=_parts_of(result.call_id)[1]) for result in results]
+    if afresh is not None:
+        last = own[-1]
+        text = f"{last.text}\n\n{words}" if words.strip() else last.text
+        own[-1] = replace(last, text=text, images=(*last.images, *images))
+    return Turn(inside(history), results=tuple(own), waiting=waiting, afresh=afresh)
+
+
+def _made_elsewhere(results: Iterable[ToolResult], history: Iterable[Message]) -> bool:
+    """Whether all the calls are told in the conversation, and no run here made any of them."""
+    calls = {part.id for turn in history for part in turn.parts if isinstance(part, ToolCall)}
+    return all(result.call_id in calls and not _parts_of(result.call_id)[0] for result in results)
+
+
+def _run_waiting_for(results: list[ToolResult]) -> str:
+    """The one run that made all the calls."""
     runs = {_parts_of(result.call_id)[0] for result in results}
     unknown = [result.call_id for result in results if not _parts_of(result.call_id)[0]]
     if unknown or len(runs) != 1:
@@ -76,18 +103,7 @@ def _resuming(
             f"{'that' if len(unknown) == 1 else 'these'}; send the results of the calls of one "
             f"answer, with their ids as they came",
         )
-    own = [replace(result, call_id=_parts_of(result.call_id)[1]) for result in results]
-    words = "\n\n".join(filter(None, (message.text for message in latest)))
-    images = tuple(part for turn in latest for part in turn.parts if isinstance(part, Image))
-    afresh = None
-    if words.strip() or images:
-        last = own[-1]
-        text = f"{last.text}\n\n{words}" if words.strip() else last.text
-        own[-1] = replace(last, text=text, images=(*last.images, *images))
-        told = (*history, *(_only_results(message) for message in latest))
-        asked = words if words.strip() else SEE_THE_PICTURE
-        afresh = Turn(inside(m for m in told if m.parts), asked, images)
-    return Turn(inside(history), results=tuple(own), waiting=runs.pop(), afresh=afresh)
+    return runs.pop()
 
 
 def _only_results(message: Message) -> Message:

@@ -9,7 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from podium.attempt import total_cost, total_usage
 from podium.budget import Budget, Ledger
+from podium.check import Check, Place
 from podium.demands import check_terms, needs_in_words, needs_of_one
 from podium.engine import Calls, Switchboard
 from podium.engine.context import prompt_text
@@ -22,7 +24,7 @@ from podium.guardrails.base import Checked
 from podium.guardrails.restoring import RestoredWords
 from podium.pool import WorkerProfile
 from podium.request import Delta, Image, Message, Reply, Request, Terms, ToolResult, assistant, user
-from podium.run import Check, Place, new_run_id, total_cost, total_usage
+from podium.run import new_run_id
 from podium.server.access import Door, Visitor
 from podium.server.answers.answer import Answered
 from podium.server.answers.conversation import inside

@@ -19,10 +19,11 @@ from typing import Any, Final
 from starlette.types import Receive, Scope, Send
 
 from podium.budget import estimated_input_tokens
+from podium.check import Check
 from podium.document import run_document
 from podium.errors import StoreError
 from podium.request import Request
-from podium.run import Check, Run
+from podium.run import Run
 from podium.server.access import Visitor
 from podium.server.access.hops import hop
 from podium.server.access.pictures import check_pictures

@@ -76,11 +76,17 @@ def word_refusals(
     """Have every error worded by the dialect that the client speaks, but show a page to a person
     who opened an address that there is not."""
 
-    def worded(request: Request, refusal: Refusal, status: int | None = None) -> JSONResponse:
+    def worded(
+        request: Request,
+        refusal: Refusal,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> JSONResponse:
         path = request.url.path
         usual = ANTHROPIC if speaks_anthropic(request) else USUAL
         dialect = next((d for p, d in dialects.items() if path.startswith(p)), dialects[usual])
-        return JSONResponse(dialect.refused(refusal), status or refusal.status, headers_of(refusal))
+        told = {**headers_of(refusal), **(headers or {})}
+        return JSONResponse(dialect.refused(refusal), status or refusal.status, told)
 
     @app.exception_handler(Refusal)
     async def refused(request: Request, refusal: Refusal) -> JSONResponse:
@@ -108,11 +114,13 @@ def word_refusals(
     async def not_served(request: Request, error: HTTPException) -> Response:
         if error.status_code == 404 and is_for_a_person(request):
             return no_such_page(request)
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            # Codex takes up plain HTTP at once for this status, and after six tries for any other
+            told = "there are no websockets here; send POST, with stream: true for events"
+            return worded(request, Refusal("invalid", told), 426, {"Upgrade": "HTTP/1.1"})
         reason: Reason = "not_found" if error.status_code == 404 else "invalid"
         message = f"{request.method} {request.url.path[:200]}: {error.detail}"
-        response = worded(request, Refusal(reason, message), error.status_code)
-        response.headers.update(error.headers or {})
-        return response
+        return worded(request, Refusal(reason, message), error.status_code, error.headers)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:

@@ -8,13 +8,14 @@ from typing import Any, Final
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 
+from podium.attempt import total_cost, total_usage
 from podium.budget import estimated_input_tokens
 from podium.document import routed_document
 from podium.events import Event, Planned
 from podium.plan import workflow_document
 from podium.pool import Pool
 from podium.request import Request, user
-from podium.run import Round, total_cost, total_usage
+from podium.run import Round
 from podium.server.access import Visitor
 from podium.server.answers.conversation import Turn
 from podium.server.dialects.base import Asked

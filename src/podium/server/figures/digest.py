@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from podium.attempt import Attempt
 from podium.errors import UnreadableRun
 from podium.roles import Role, roles
-from podium.run import Attempt, Run
+from podium.run import Run
 from podium.store.accounts import Accounts, RunMark
 
 MOST_KEPT: Final = 10_000

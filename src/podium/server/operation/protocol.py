@@ -60,6 +60,10 @@ class BoundedHttp(HttpToolsProtocol):
         elif self._patience is None:
             self._wait()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing: whoever asks for a websocket is answered that there is none, and the log need
+        not tell the operator to install any."""
+
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._got_somewhere = True

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
+from podium.attempt import Attempt
 from podium.document import run_document, step_document
 from podium.engine import Toolbox
 from podium.engine.retelling import request_of
 from podium.plan import workflow_document
 from podium.request import Image, Part, Request, Thinking, ToolResult
-from podium.run import Attempt, Round, Run, StepRecord
+from podium.run import Round, Run, StepRecord
 
 
 def run_details(run: Run, *, is_performed: bool) -> dict[str, Any]:

@@ -7,7 +7,9 @@ asked again. Of several servers that find the same run, the store lets one take 
 
 Only a few are gone on with at a time, beside what clients ask for. A run that was taken over again
 and again, and of which no step got done between, is what ends the processes, as far as anybody can
-tell: it is ended as failed. A run that the server's own stop cuts off is left for the next one.
+tell: it is ended as failed. A run that the server's own stop cuts off is left for the next one,
+and one that an evolved coordinator led for whoever has that coordinator, as one that none led is
+not gone on with by a coordinator (`podium.conductor.names`).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from podium.api import AsyncPodium
+from podium.conductor.names import unfit_to_lead
 from podium.errors import (
     ConfigError,
     Conflict,
@@ -111,10 +114,7 @@ class Recovery:
             await self._go_on(found)
         except (Conflict, NotFound):
             return  # another was quicker, or it was deleted; who lost it later has said so
-        except (
-            ConfigError,
-            UnreadableRun,
-        ) as error:  # it may go on elsewhere
+        except (ConfigError, UnreadableRun) as error:  # it may go on elsewhere
             self._left_alone.add(found.id)
             LOGGER.warning("cannot go on with %s, which was cut off: %s", found.id, error)
         except UsageError as error:  # nobody can go on with it
@@ -143,6 +143,8 @@ class Recovery:
             self._left_alone.add(found.id)
             LOGGER.info("left %s alone, whose worker %s is unknown here", found.id, unknown[0])
             return
+        if unfit := unfit_to_lead(run, (await parts.podium.leading(run.tier)).name):
+            raise ConfigError(unfit)
         if found.takeovers >= MOST_TAKEOVERS:
             await self._end(
                 found,

@@ -27,10 +27,12 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from podium._version import __version__
+from podium.attempt import Attempt
+from podium.check import Check
 from podium.events import Event, GuardrailActed, RunDone, RunStarted, StepDone, StepStarted
 from podium.pool import Pool
 from podium.request import ToolCall
-from podium.run import Attempt, Check, Run, StepRecord
+from podium.run import Run, StepRecord
 from podium.server.names import NAME_OF, Target
 from podium.server.records.bill import Bill
 from podium.usage import Usage

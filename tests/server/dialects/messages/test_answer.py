@@ -8,7 +8,7 @@ from anthropic.types.shared import ErrorResponse
 
 from podium.request import Finish, Thinking, ToolCall
 from podium.server.dialects.base import Answer
-from podium.server.dialects.messages.answer import UNREADABLE, message_id
+from podium.server.dialects.messages.answer import UNREADABLE
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.refusal import Reason, Refusal, invalid
 from podium.usage import UNKNOWN_USAGE, Usage
@@ -34,7 +34,7 @@ def test_an_answer_is_a_message_of_the_assistant() -> None:
 
 
 def test_the_id_of_a_message_is_that_of_its_run() -> None:
-    assert message_id("run_0123456789abcdef") == "msg_0123456789abcdef"
+    assert told(answer(id="run_0123456789abcdef")).id == "msg_0123456789abcdef"
 
 
 @pytest.mark.parametrize(

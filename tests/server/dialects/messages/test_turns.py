@@ -16,6 +16,11 @@ PNG = base64.b64encode(b"\x89PNG").decode()
 CALL = {"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Rome"}}
 RESULT = {"type": "tool_result", "tool_use_id": "call_1", "content": "sunny"}
 HELLO = {"role": "user", "content": "Hello"}
+PDF = {
+    "type": "document",
+    "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
+    "cache_control": {"type": "ephemeral"},
+}
 
 
 def after_call(*blocks: dict[str, Any], calls: int = 1) -> dict[str, Any]:
@@ -127,10 +132,89 @@ def test_a_block_that_is_not_served_is_refused_with_what_to_send_instead(
     assert instead in str(refused)
 
 
-def test_a_document_in_a_result_is_refused_too() -> None:
-    refused = refusal(**after_call(RESULT | {"content": [{"type": "document"}]}))
-    assert refused.field == "messages.2.content.0.content.0.type"
-    assert "pages as images" in str(refused)
+def test_that_a_tool_showed_a_document_is_told() -> None:
+    shown = [{"type": "text", "text": "Here it is."}, PDF | {"title": "plan.pdf"}]
+    (result,) = asked(**after_call(RESULT | {"content": shown})).messages[-1].parts
+    assert isinstance(result, ToolResult)
+    assert result.text == (
+        "Here it is.\n[a document that you cannot read: plan.pdf, application/pdf]"
+    )
+
+
+NOTES = {"type": "text", "media_type": "text/plain", "data": "The answer is 42"}
+IN_BASE64 = {"type": "base64", "media_type": "text/plain", "data": "VGhlIGFuc3dlciBpcyA0Mg=="}
+IN_BLOCKS = {"type": "content", "content": [{"type": "text", "text": "The answer is 42"}]}
+IN_WORDS = {"type": "content", "content": "The answer is 42"}
+
+
+@pytest.mark.parametrize("source", [NOTES, IN_BASE64, IN_BLOCKS, IN_WORDS])
+def test_words_of_a_document_are_handed_on(source: dict[str, Any]) -> None:
+    notes = {"type": "document", "source": source}
+    within = asked(**after_call(RESULT | {"content": [notes]})).messages[-1].parts
+    assert within == (ToolResult("call_1", "The answer is 42"),)
+    beside = asked(**after_call(RESULT, notes)).messages[-1].parts
+    assert beside == (ToolResult("call_1", "sunny"), Text("The answer is 42"))
+
+
+def test_what_a_document_is_called_and_is_about_is_told_before_its_words() -> None:
+    notes = {
+        "type": "document",
+        "source": NOTES,
+        "title": "notes.txt",
+        "context": "Of Deep Thought",
+    }
+    *_, told = asked(**after_call(RESULT, notes)).messages[-1].parts
+    assert told == Text("[document: notes.txt]\nOf Deep Thought\nThe answer is 42")
+
+
+def test_pictures_within_a_document_are_seen() -> None:
+    words = {"type": "text", "text": "A pixel:"}
+    pixel = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
+    shown = {"type": "document", "source": {"type": "content", "content": [words, pixel]}}
+    (result,) = asked(**after_call(RESULT | {"content": [shown]})).messages[-1].parts
+    images = (Image(url="https://example.org/a.png"),)
+    assert result == ToolResult("call_1", "A pixel:", images=images)
+
+
+def test_a_document_holds_no_other() -> None:
+    within = {"type": "content", "content": [{"type": "document", "source": NOTES}]}
+    refused = refusal(**after_call(RESULT, {"type": "document", "source": within}))
+    assert refused.field == "messages.2.content.1.source.content.0.type"
+
+
+def test_a_document_that_says_nothing_adds_nothing() -> None:
+    empty = {"type": "document", "source": NOTES | {"data": ""}}
+    parts = asked(**after_call(RESULT, empty)).messages[-1].parts
+    assert parts == (ToolResult("call_1", "sunny"),)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        IN_BASE64 | {"media_type": "application/pdf"},
+        {"type": "url", "url": "https://example.org/plan.pdf"},
+        {"type": "file", "file_id": "file_1"},
+    ],
+)
+def test_of_a_document_that_is_no_text_it_is_told_that_there_was_one(
+    source: dict[str, Any],
+) -> None:
+    *_, told = (
+        asked(**after_call(RESULT, {"type": "document", "source": source})).messages[-1].parts
+    )
+    assert isinstance(told, Text)
+    assert told.text.startswith("[a document that you cannot read")
+
+
+def test_a_document_beside_results_is_what_a_tool_showed() -> None:
+    result, note = asked(**after_call(RESULT, PDF)).messages[-1].parts
+    assert isinstance(result, ToolResult)
+    assert note == Text("[a document that you cannot read: application/pdf]")
+
+
+def test_a_document_that_is_none_is_refused() -> None:
+    refused = refusal(**after_call(RESULT, {"type": "document"}))
+    assert refused.field == "messages.2.content.1.source"
 
 
 def test_a_reference_to_a_tool_names_the_setting_of_claude_code() -> None:

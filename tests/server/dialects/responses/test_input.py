@@ -40,6 +40,15 @@ def test_a_text_is_the_users_question() -> None:
     assert told("What is 6 x 7?") == (user("What is 6 x 7?"),)
 
 
+def test_what_another_agent_says_is_a_turn_of_the_users() -> None:
+    task = {"type": "input_text", "text": "Payload:\n"}
+    payload = {"type": "encrypted_content", "encrypted_content": "Look."}
+    said = {"type": "agent_message", "id": "amsg_1", "author": "/root", "recipient": "/root/look"}
+    (message,) = told([said | {"content": [task, payload]}])
+    assert message == Message("user", (Text("Payload:\n"), Text("Look.")))
+    assert refused([said | {"content": [payload | {"key": "k"}]}]).field == "input.0.content.0.key"
+
+
 def test_instructions_come_first() -> None:
     assert told("hello", instructions="Be kind.") == (system("Be kind."), user("hello"))
 
@@ -117,6 +126,28 @@ def test_pictures_that_a_tool_gave_are_its_results() -> None:
     last = told([QUESTION, CALL, RESULT | {"output": seen}])[-1]
     shown = (Image("image/png", "iVBORw0KGgo="),)
     assert last.parts == (ToolResult("call_1", "a cat", images=shown),)
+
+
+def test_that_a_tool_showed_a_document_is_told() -> None:
+    file = {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;,"}
+    seen = [{"type": "input_text", "text": "Here it is."}, file]
+    last = told([QUESTION, CALL, RESULT | {"output": seen}])[-1]
+    words = "Here it is.\n[a document that you cannot read: plan.pdf]"
+    assert last.parts == (ToolResult("call_1", words),)
+
+
+@pytest.mark.parametrize(
+    "data", ["data:text/plain,The%20answer", "data:text/plain;base64,VGhlIGFuc3dlcg=="]
+)
+def test_words_of_a_document_that_a_tool_gave_are_handed_on(data: str) -> None:
+    file = {"type": "input_file", "filename": "notes.txt", "file_data": data}
+    last = told([QUESTION, CALL, RESULT | {"output": [file]}])[-1]
+    assert last.parts == (ToolResult("call_1", "[document: notes.txt]\nThe answer"),)
+
+
+def test_a_document_of_the_users_is_refused_with_what_to_send_instead() -> None:
+    file = {"type": "input_file", "filename": "plan.pdf", "file_data": "data:application/pdf;,"}
+    assert "as text" in str(refused([{"role": "user", "content": [file]}]))
 
 
 def test_custom_tool_calls_and_their_outputs_are_read() -> None:
@@ -251,6 +282,11 @@ def test_an_id_may_be_used_again_when_its_call_was_answered() -> None:
 )
 def test_what_is_wrong_with_an_item_is_named(items: Any, field: str) -> None:
     assert refused(items).field == field
+
+
+@pytest.mark.parametrize("kind", ["compaction", "compaction_trigger"])
+def test_who_would_compact_a_conversation_is_told_how_codex_does_it_itself(kind: str) -> None:
+    assert "[model_providers]" in str(refused([QUESTION, {"type": kind}]))
 
 
 def test_many_items_are_read_in_time() -> None:

@@ -177,11 +177,12 @@ def test_a_refusal_without_a_word_is_incomplete_for_its_content() -> None:
     assert found.incomplete_details.reason == "content_filter"
 
 
-def test_items_of_several_responses_of_one_run_have_ids_of_their_own() -> None:
+def test_several_responses_of_one_run_share_its_id_and_have_items_with_ids_of_their_own() -> None:
     called = {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "call_1", "output": "sunny"}
-    first = whole()["output"][0]["id"]
-    second = whole(input=[{"role": "user", "content": "?"}, called, result])["output"][0]["id"]
+    one, other = whole(), whole(input=[{"role": "user", "content": "?"}, called, result])
+    assert one["id"] == other["id"] == "resp_1f"
+    first, second = one["output"][0]["id"], other["output"][0]["id"]
     assert first == "msg_1f"
     assert second != first
     assert second.startswith("msg_1f_")

@@ -6,11 +6,13 @@ import pytest
 
 from podium.request import Terms, Tool
 from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.dialects.responses.tools import flat_name, spoken_names
+from podium.server.dialects.responses.tools import Spoken, flat_name, spoken_names
+from podium.server.dialects.tools import MOST_TOOLS
 from podium.server.refusal import Refusal
 
 FORM: Final = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER: Final = {"type": "function", "name": "weather", "description": "It.", "parameters": FORM}
+HELLO: Final = {"role": "user", "content": "hello"}
 PATCH: Final = {"type": "custom", "name": "patch", "description": "Changes files."}
 
 
@@ -67,6 +69,76 @@ def test_names_of_workers_lead_back_to_the_clients() -> None:
     assert (spoken["n_patch"].namespace, spoken["n_patch"].is_custom) == ("n_", True)
 
 
+def added(*tools: Any) -> dict[str, Any]:
+    """An item that adds tools, as Codex has them for models that it knows."""
+    return {"type": "additional_tools", "id": "at_1", "role": "developer", "tools": list(tools)}
+
+
+def test_tools_that_items_add_are_offered_too() -> None:
+    functions = {"type": "namespace", "name": "functions", "description": "", "tools": [PATCH]}
+    told = [added(functions), HELLO]
+    offered = terms(WEATHER, input=told).tools
+    assert [tool.name for tool in offered] == ["weather", "functions__patch"]
+    spoken = spoken_names({"tools": [WEATHER], "input": told})
+    assert spoken == {"functions__patch": Spoken("patch", "functions", is_custom=True)}
+
+
+def test_a_tool_that_is_added_again_counts_as_it_was_added_last() -> None:
+    later = WEATHER | {"description": "It, in detail."}
+    (tool,) = terms(WEATHER, input=[added(WEATHER), HELLO, added(later)]).tools
+    assert tool.description == "It, in detail."
+
+
+GROUP = {"type": "namespace", "name": "a", "description": "", "tools": [PATCH]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"tools": [PATCH], "input": [added(WEATHER | {"name": "patch"}), HELLO]},
+        {"input": [added(PATCH), HELLO, added(WEATHER | {"name": "patch"})]},
+        {"tools": [GROUP], "input": [added(WEATHER | {"name": "a__patch"}), HELLO]},
+    ],
+)
+def test_a_function_that_is_added_later_is_answered_as_it_is_offered(body: dict[str, Any]) -> None:
+    (tool,) = RESPONSES.read({"model": "podium"} | body).terms.tools
+    assert tool.parameters == FORM
+    assert spoken_names(body) == {}
+
+
+def test_nothing_is_said_by_adding_tools() -> None:
+    calls = [
+        {"type": "function_call", "call_id": id_, "name": "weather", "arguments": "{}"}
+        for id_ in ("a", "b")
+    ]
+    results = [
+        {"type": "function_call_output", "call_id": id_, "output": "sunny"} for id_ in ("a", "b")
+    ]
+    told = [HELLO, calls[0], added(WEATHER), calls[1], results[0], added(WEATHER), results[1]]
+    read = RESPONSES.read({"model": "podium", "input": told})
+    assert [message.role for message in read.messages] == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize(
+    ("items", "field"),
+    [
+        ([added({"type": "oven"}), HELLO], "input.0.tools.0.type"),
+        ([HELLO, {"type": "additional_tools", "role": "developer"}], "input.1.tools"),
+        ([added() | {"role": "king"}, HELLO], "input.0.role"),
+        ([added() | {"mood": "good"}, HELLO], "input.0.mood"),
+    ],
+)
+def test_what_is_wrong_with_tools_that_are_added_is_named(items: Any, field: str) -> None:
+    assert refused(input=items).field == field
+
+
+def test_items_cannot_add_more_tools_than_a_body_may_have() -> None:
+    def many(name: str) -> list[Any]:
+        return [WEATHER | {"name": f"{name}{index}"} for index in range(MOST_TOOLS // 2 + 1)]
+
+    assert refused(*many("a"), input=[added(*many("b")), HELLO]).field == "input"
+
+
 @pytest.mark.parametrize(
     ("namespace", "flat"), [(None, "f"), ("", "f"), ("a__", "a__f"), ("a", "a__f")]
 )
@@ -80,7 +152,7 @@ def test_the_name_of_a_namespace_is_set_apart(namespace: str | None, flat: str) 
         ("web_search", 'web_search = "disabled"'),
         ("web_search_preview", 'web_search = "disabled"'),
         ("image_generation", "image_generation = false"),
-        ("tool_search", "tool_search = false"),
+        ("tool_search", "set model to a name of this server's"),
         ("local_shell", "set model to a name of this server's"),
         ("shell", "offer a function"),
         ("apply_patch", "offer a function"),

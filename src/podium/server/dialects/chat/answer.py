@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from podium.request import Finish, ToolCall
 from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.identity import stem_of
 from podium.server.dialects.openai import usage_details
 
 FINISH_REASONS: Final[Mapping[Finish, str]] = {
@@ -22,9 +23,9 @@ FINISH_REASONS: Final[Mapping[Finish, str]] = {
 }
 
 
-def identity(answer: Answer) -> str:
-    """The id of a completion: the run's, with the beginning of OpenAI's."""
-    return f"chatcmpl-{answer.id.removeprefix('run_')}"
+def identity(asked: Asked, answer: Answer) -> str:
+    """The id of a completion, with the beginning of OpenAI's."""
+    return f"chatcmpl-{stem_of(asked, answer.id)}"
 
 
 def completion(asked: Asked, answer: Answer) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def completion(asked: Asked, answer: Answer) -> dict[str, Any]:
     if answer.tool_calls:
         message["tool_calls"] = [tool_call(call) for call in answer.tool_calls]
     whole = {
-        "id": identity(answer),
+        "id": identity(asked, answer),
         "object": "chat.completion",
         "created": answer.created,
         "model": answer.model,

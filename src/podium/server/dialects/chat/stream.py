@@ -41,7 +41,7 @@ class ChatWriter:
     def __init__(self, asked: Asked, opening: Answer) -> None:
         self._shows_usage = asked.shows_usage
         self._common: dict[str, Any] = {
-            "id": identity(opening),
+            "id": identity(asked, opening),
             "object": "chat.completion.chunk",
             "created": opening.created,
             "model": opening.model,

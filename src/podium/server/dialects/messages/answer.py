@@ -13,11 +13,9 @@ from typing import Any, Final
 
 from podium.request import Finish, ToolCall
 from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.identity import stem_of
 from podium.server.refusal import Reason, Refusal
 from podium.usage import Usage
-
-_MESSAGE: Final = "msg_"
-_RUN: Final = "run_"
 
 _STOP_REASON: Final[Mapping[Finish, str]] = MappingProxyType(
     {
@@ -51,15 +49,10 @@ UNREADABLE: Final = "arguments"
 name: the client's tool will object, and the worker can correct itself."""
 
 
-def message_id(run_id: str) -> str:
-    """The id of the message that a run answers with."""
-    return _MESSAGE + run_id.removeprefix(_RUN)
-
-
-def opening(answer: Answer) -> dict[str, Any]:
+def opening(asked: Asked, answer: Answer) -> dict[str, Any]:
     """A message before anything of it is known."""
     return {
-        "id": message_id(answer.id),
+        "id": f"msg_{stem_of(asked, answer.id)}",
         "type": "message",
         "role": "assistant",
         "model": answer.model,

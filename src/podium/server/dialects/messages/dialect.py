@@ -54,7 +54,7 @@ class MessagesDialect:
         if answer.text or not answer.tool_calls:
             content.append({"type": "text", "text": answer.text})
         content.extend(told.tool_use(call) for call in answer.tool_calls)
-        return told.opening(answer) | {"content": content} | told.ending(answer)
+        return told.opening(asked, answer) | {"content": content} | told.ending(answer)
 
     def writer(self, asked: Asked, opening: Answer) -> MessageWriter:
         """A stream."""

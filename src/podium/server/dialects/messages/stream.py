@@ -35,15 +35,14 @@ class MessageWriter:
 
     def __init__(self, asked: Asked, opening: Answer) -> None:
         self._keeps_thinking = told.keeps_thinking(asked)
-        self._opening = opening
+        self._message = told.opening(asked, replace(opening, usage=UNKNOWN_USAGE))
         self._index = 0
         self._open: Block | None = None
         self._last_thought: Literal["progress", "thinking"] | None = None
 
     def begin(self) -> bytes:
         """The stream opens. What it will have used is not known yet."""
-        opening = replace(self._opening, usage=UNKNOWN_USAGE)
-        return _event("message_start", message=told.opening(opening))
+        return _event("message_start", message=self._message)
 
     def progress(self, text: str) -> bytes:
         """A line on what is being done."""

@@ -1,9 +1,10 @@
 """The conversation in a Messages body: Anthropic's content blocks, read into our parts.
 
 Taken: text, images (base64 or an address), thinking that is handed back, tool calls and their
-results. Every other block is refused, and the refusal says what to send instead. `cache_control`
-is taken as the hint that it is, and citations as notes on words that are kept; neither changes
-the answer.
+results, and the documents that tools show, in a result or beside it, as Claude Code has them: what
+they say where that is text, else that there was one (see `documents`). Every other block is
+refused, and the refusal says what to send instead. `cache_control` is taken as the hint that it is,
+and citations as notes on words that are kept; neither changes the answer.
 
 Claude Code's first system block is a note to Anthropic's billing, with a checksum that changes
 with each request. It is left out: no worker is meant to read it, and no prompt cache would
@@ -13,10 +14,11 @@ survive it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from podium.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
+from podium.server.dialects.documents import read, unread, words_in_base64
 from podium.server.dialects.fields import (
     Fields,
     Reader,
@@ -140,7 +142,13 @@ Placed = tuple[Part, str]
 
 
 def _user_content(value: object, path: str) -> Iterator[Placed]:
-    return _content(value, path, _user_block)
+    return _content(value, path, _block_beside_results if _has_results(value) else _user_block)
+
+
+def _has_results(value: object) -> bool:
+    return isinstance(value, list) and any(
+        isinstance(block, Mapping) and block.get("type") == "tool_result" for block in value
+    )
 
 
 def _assistant_content(value: object, path: str) -> Iterator[Placed]:
@@ -184,6 +192,13 @@ def _user_block(value: object, path: str) -> tuple[Part, ...]:
             return (_tool_result(block),)
         case kind:
             raise _refused(block, kind, "text, image or tool_result in a user message")
+
+
+def _block_beside_results(value: object, path: str) -> tuple[Part, ...]:
+    block = opened(value, path)
+    if block.values.get("type") == "document":
+        return _document(block)
+    return _user_block(value, path)
 
 
 def _assistant_block(value: object, path: str) -> tuple[Part, ...]:
@@ -269,31 +284,77 @@ def _tool_result(block: Fields) -> ToolResult:
     block.only(("type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"))
     block.optional("cache_control", hint)
     _refuse_toolset(block)
-    content = block.optional("content", _result_content) or ()
+    words, pictures = _apart(block.optional("content", _result_content) or ())
     return ToolResult(
         block.required("tool_use_id", _identifier),
-        "\n".join(part.text for part in content if isinstance(part, Text)),
+        words,
         block.optional("is_error", flag) or False,
-        tuple(part for part in content if isinstance(part, Image)),
+        pictures,
     )
 
 
 def _result_content(value: object, path: str) -> tuple[Part, ...]:
+    return _seen(value, path, _result_block)
+
+
+def _document_content(value: object, path: str) -> tuple[Part, ...]:
+    return _seen(value, path, _document_block)
+
+
+def _seen(value: object, path: str, block: Reader[tuple[Part, ...]]) -> tuple[Part, ...]:
     if isinstance(value, str):
         return (Text(text(value, path)),)
-    blocks = listed(_result_block, most=MOST_BLOCKS)(value, path)
+    blocks = listed(block, most=MOST_BLOCKS)(value, path)
     return tuple(part for parts in blocks for part in parts)
 
 
 def _result_block(value: object, path: str) -> tuple[Part, ...]:
     block = opened(value, path)
+    if block.values.get("type") == "document":
+        return _document(block)
+    return _words_or_image(block, "text, image or document in a tool_result")
+
+
+def _document_block(value: object, path: str) -> tuple[Part, ...]:
+    return _words_or_image(opened(value, path), "text or image in a document")
+
+
+def _words_or_image(block: Fields, expected: str) -> tuple[Part, ...]:
     match block.required("type", text):
         case "text":
             return _words(block)
         case "image":
             return (_image(block),)
         case kind:
-            raise _refused(block, kind, "text or image in a tool_result")
+            raise _refused(block, kind, expected)
+
+
+def _document(block: Fields) -> tuple[Part, ...]:
+    """What a tool showed: its words and pictures, or that there was something else."""
+    block.only(("type", "source", "title", "context", "citations", "cache_control"))
+    block.optional("cache_control", hint)
+    title = block.optional("title", text_of(0, 1000))
+    context = block.optional("context", text)
+    source = block.required("source", opened)
+    kind = source.optional("media_type", _identifier) or ""
+    pictures: tuple[Image, ...] = ()
+    match source.required("type", text):
+        case "text":
+            words: str | None = source.required("data", text)
+        case "content":
+            words, pictures = _apart(source.required("content", _document_content))
+        case "base64":
+            words = words_in_base64(kind, source.required("data", text))
+        case _:
+            words = None
+    told = unread(title, kind, context) if words is None else read(title, context, words)
+    return (told, *pictures) if told.text else pictures
+
+
+def _apart(content: tuple[Part, ...]) -> tuple[str, tuple[Image, ...]]:
+    """The words of what was shown, and the pictures."""
+    words = "\n".join(part.text for part in content if isinstance(part, Text))
+    return words, tuple(part for part in content if isinstance(part, Image))
 
 
 def hint(value: object, path: str) -> None:

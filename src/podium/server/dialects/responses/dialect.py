@@ -1,7 +1,7 @@
 """OpenAI's Responses API, as its SDKs and coding agents such as Codex speak it.
 
 Every field of a body is honoured or refused by name. `text.verbosity` is told to the workers in
-words. With `parallel_tool_calls: false`, which Codex sends with every model that it does not know,
+words. With `parallel_tool_calls: false`, which Codex sends with most models that it knows,
 each worker calls one tool at a time; steps that run at once may still call one each. Accepted
 without effect, because they demand nothing of the answer:
 
@@ -66,7 +66,7 @@ from podium.server.dialects.responses.output import (
     sealed_for,
 )
 from podium.server.dialects.responses.stream import ResponsesWriter
-from podium.server.dialects.responses.tools import spoken_names, tool_choice, tools
+from podium.server.dialects.responses.tools import offered, spoken_names, tool_choice
 from podium.server.dialects.turns import with_instructions, without_thinking
 from podium.server.dialects.wishes import wished
 from podium.server.refusal import Refusal, invalid
@@ -264,19 +264,19 @@ def _with_thinking_of_this_turn_alone(messages: tuple[Message, ...]) -> tuple[Me
 
 
 def _terms(fields: Fields, form: Fields, reasoning: Fields) -> Terms:
-    offered = fields.optional("tools", tools) or ()
+    tools = offered(fields)
     parallel = fields.optional("parallel_tool_calls", flag)
     demanded = ""
     if fields.given("tool_choice"):
-        demanded, offered = tool_choice(fields.values["tool_choice"], "tool_choice", offered)
+        demanded, tools = tool_choice(fields.values["tool_choice"], "tool_choice", tools)
     return Terms(
         max_tokens=fields.optional("max_output_tokens", whole(1)),
         temperature=fields.optional("temperature", number(0, 2)),
         top_p=fields.optional("top_p", number(0, 1)),
-        tools=offered,
+        tools=tools,
         tool_choice=demanded,
         schema=form.optional("format", answer_format(nested=False)),
         effort=reasoning.optional("effort", effort),
-        parallel_tools=not offered or parallel is not False,
+        parallel_tools=not tools or parallel is not False,
         cache_key=fields.optional("prompt_cache_key", text) or "",
     )

@@ -4,6 +4,9 @@ What the assistant did in one go (it thought, spoke, called tools) comes as seve
 one message here; results that follow each other are one message too. Every call must have its
 result, and every result its call, unless the call was made in an earlier response.
 
+Two kinds of items are Codex's own: tools that it adds within the input (see `tools`), and what its
+agents say to each other, which is a turn of the user's.
+
 Accepted without effect, as they demand nothing: the ids, `status` and `phase` of items, cache
 breakpoints, what the SDK itself adds to items that it has parsed, notes of
 Codex's own, and the reasoning of models that are not behind this server.
@@ -18,8 +21,10 @@ from itertools import groupby
 from typing import Final
 
 from podium.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, user
+from podium.server.dialects.documents import read, unread, words_in_address
 from podium.server.dialects.fields import (
     Fields,
+    Reader,
     choice,
     document,
     joined,
@@ -31,7 +36,7 @@ from podium.server.dialects.fields import (
 )
 from podium.server.dialects.openai import detail
 from podium.server.dialects.pictures import image
-from podium.server.dialects.responses.tools import INPUT, flat_name
+from podium.server.dialects.responses.tools import ADDITIONAL, INPUT, flat_name
 from podium.server.dialects.seals import unsealed
 from podium.server.dialects.turns import (
     OpenCalls,
@@ -52,12 +57,20 @@ _ROLES: Final[Mapping[str, Role]] = {
     "developer": "system",
 }
 
+_ELSEWHERE: Final = "What tools of another server did cannot be told here: begin a new conversation"
+_COMPACTING: Final = (
+    "Conversations are not compacted here: send the messages, or a summary of them (Codex makes "
+    "one itself for a provider of one's own: name this server under [model_providers] in "
+    "config.toml, instead of openai_base_url)"
+)
+
 _CALL_ID: Final = text_of(1, 256)
 _TEXT_PARTS: Final = ("input_text", "output_text")
 _TEXT_FIELDS: Final = (
     *("type", "text", "annotations", "logprobs", "prompt_cache_breakpoint"),
     "parsed",  # by the SDK
 )
+_FILE_FIELDS: Final = ("type", "detail", "file_id", "file_url", "file_data", "filename")
 _ITEM_FIELDS: Final = (
     *("type", "id", "status"),
     "internal_chat_message_metadata_passthrough",  # Codex's own notes
@@ -92,10 +105,9 @@ def _item(value: object, path: str) -> Message:
             f"previous_response_id",
         )
     at = fields.at("type")
+    instead = _COMPACTING if kind.startswith("compaction") else _ELSEWHERE
     raise invalid(
-        at,
-        f"{at}: expected one of {', '.join(_ITEMS)}; got {shown(kind or None)}. What tools of "
-        f"another server did cannot be told here: begin a new conversation",
+        at, f"{at}: expected one of {', '.join(_ITEMS)}; got {shown(kind or None)}. {instead}"
     )
 
 
@@ -111,9 +123,28 @@ def _message(fields: Fields) -> Message:
 
 
 def _content(value: object, path: str) -> tuple[Part, ...]:
+    return _parts(value, path, _part)
+
+
+def _shown(value: object, path: str) -> tuple[Part, ...]:
+    return _parts(value, path, _shown_part)
+
+
+def _parts(value: object, path: str, part: Reader[Part]) -> tuple[Part, ...]:
     if isinstance(value, str):
         return (Text(text(value, path)),)
-    return listed(_part, most=MOST_PARTS)(value, path)
+    return listed(part, most=MOST_PARTS)(value, path)
+
+
+def _shown_part(value: object, path: str) -> Text | Image:
+    """A part of what a tool showed, which may be a document."""
+    fields = opened(value, path)
+    if fields.values.get("type") != "input_file":
+        return _part(value, path)
+    fields.only(_FILE_FIELDS)
+    name = fields.optional("filename", text_of(0, 1000))
+    words = words_in_address(fields.optional("file_data", text) or "")
+    return unread(name) if words is None else read(name, words)
 
 
 def _part(value: object, path: str) -> Text | Image:
@@ -132,7 +163,10 @@ def _part(value: object, path: str) -> Text | Image:
             raise invalid(at, f"{at}: files are not kept here; send the picture as image_url")
         return replace(fields.required("image_url", image), detail=closely)
     at = fields.at("type")
-    raise invalid(at, f"{at}: expected input_text, input_image or output_text, got {shown(kind)}")
+    told = f"{at}: expected input_text, input_image or output_text, got {shown(kind)}"
+    if kind == "input_file":
+        told += "; send what the file says as text, or its pages as pictures"
+    raise invalid(at, told)
 
 
 def _function_call(fields: Fields) -> Message:
@@ -156,8 +190,8 @@ def _result(fields: Fields) -> Message:
     """What a tool gave."""
     fields.only(_RESULT_FIELDS)
     call_id = fields.required("call_id", _CALL_ID)
-    parts = fields.required("output", _content)
-    words = "".join(part.text for part in parts if isinstance(part, Text))
+    parts = fields.required("output", _shown)
+    words = "\n".join(part.text for part in parts if isinstance(part, Text))
     pictures = tuple(part for part in parts if isinstance(part, Image))
     return Message("tool", (ToolResult(call_id, words, images=pictures),))
 
@@ -172,6 +206,33 @@ def _reasoning(fields: Fields) -> Message:
     return Message("assistant", unsealed(sealed, fields.at("encrypted_content")))
 
 
+def _agent_message(fields: Fields) -> Message:
+    """What another of Codex's agents says, in a turn of the user's."""
+    fields.only((*_ITEM_FIELDS, "author", "recipient", "content"))
+    for name in ("author", "recipient"):
+        fields.optional(name, text)
+    return Message("user", fields.required("content", _said_by_an_agent))
+
+
+def _said_by_an_agent(value: object, path: str) -> tuple[Part, ...]:
+    return _parts(value, path, _part_by_an_agent)
+
+
+def _part_by_an_agent(value: object, path: str) -> Text | Image:
+    """A part that is called encrypted was an argument of a tool that Codex wants encrypted; a
+    worker here wrote it in plain words, and so it comes back."""
+    fields = opened(value, path)
+    if fields.values.get("type") != "encrypted_content":
+        return _part(value, path)
+    return Text(fields.only(("type", "encrypted_content")).required("encrypted_content", text))
+
+
+def _additional_tools(fields: Fields) -> Message:
+    """Tools, which are read in `tools`; nothing is said by them."""
+    fields.only((*_ITEM_FIELDS, "role", "tools"))
+    return Message(_ROLES[fields.required("role", choice(tuple(_ROLES)))], ())
+
+
 _ITEMS: Final[Mapping[str, Callable[[Fields], Message]]] = {
     "message": _message,
     "reasoning": _reasoning,
@@ -179,6 +240,8 @@ _ITEMS: Final[Mapping[str, Callable[[Fields], Message]]] = {
     "function_call_output": _result,
     "custom_tool_call": _custom_call,
     "custom_tool_call_output": _result,
+    ADDITIONAL: _additional_tools,
+    "agent_message": _agent_message,
 }
 
 
@@ -198,12 +261,13 @@ def _check_calls(told: tuple[Message, ...], path: str, *, goes_on: bool) -> None
 def _merged(told: tuple[Message, ...]) -> list[Message]:
     """Items that belong together as one message each."""
     merged: list[Message] = []
-    for role, run in groupby(results_together(told), key=lambda message: message.role):
+    said = (message for message in told if message.parts)
+    for role, run in groupby(results_together(said), key=lambda message: message.role):
         if role == "assistant":
             merged.append(Message(role, _one_go(run)))
         else:
             merged += run
-    return [message for message in merged if message.parts]
+    return merged
 
 
 def _one_go(items: Iterable[Message]) -> tuple[Part, ...]:

@@ -12,14 +12,14 @@ itself keeps unknown apart from zero.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from podium.request import Thinking, ToolCall, ToolResult
+from podium.request import Thinking, ToolCall
 from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.identity import stem_of
 from podium.server.dialects.openai import error, usage_details
 from podium.server.dialects.responses.tools import INPUT, Spoken
 from podium.server.dialects.seals import seal
@@ -74,17 +74,11 @@ def run_id(response_id: str, field: str = "response_id") -> str:
 
 
 class ItemIds:
-    """Ids of the items of one response: the same for the same run and request.
-
-    A run that waited for tools speaks in several responses; what it answers to the results of
-    tools has ids of its own, since clients collect the items of all turns by id.
-    """
+    """Ids of the items of one response: the same for the same run and request. Clients collect
+    the items of all turns by id."""
 
     def __init__(self, asked: Asked, answer_id: str) -> None:
-        last = asked.messages[-1].parts if asked.messages else ()
-        results = [part.call_id for part in last if isinstance(part, ToolResult)]
-        turn = hashlib.blake2s(json.dumps(results).encode(), digest_size=4).hexdigest()
-        self._stem = answer_id.removeprefix("run_") + (f"_{turn}" if results else "")
+        self._stem = stem_of(asked, answer_id)
         self._made: dict[str, int] = {}
 
     def new(self, kind: Literal["msg", "rs"]) -> str:

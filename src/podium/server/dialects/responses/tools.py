@@ -3,13 +3,14 @@
 Workers know functions, by plain names. So a **custom** tool, which takes free text, is a function
 with that text as its one argument; what its grammar says is told to the worker in words, and it
 is for the client to check what came. A **namespace** of tools is told as functions whose names
-begin with its name. `spoken_names` leads back to the names that the client gave. Tools that
-OpenAI runs on its own servers are not here, and are refused.
+begin with its name. `spoken_names` leads back to the names that the client gave. Codex offers the
+tools of models that it knows within the input, as items `additional_tools`: they are offered like
+the others. Tools that OpenAI runs on its own servers are not here, and are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +31,9 @@ from podium.server.dialects.fields import (
 from podium.server.dialects.tools import MOST_TOOLS, demanded, distinct, tool
 from podium.server.refusal import Refusal, invalid
 
+ADDITIONAL: Final = "additional_tools"
+"""The type of an item that adds tools."""
+
 INPUT: Final = "input"
 """The one argument of the function that a custom tool is to workers."""
 
@@ -45,6 +49,10 @@ _FUNCTION: Final = (*_NAMED, "parameters", "strict", "output_schema")
 _CUSTOM: Final = (*_NAMED, "format")
 _NAMESPACE: Final = ("type", "name", "description", "tools")
 
+_UNKNOWN_TO_CODEX: Final = (
+    "(Codex does so for any model that it does not know: set model to a name of this server's own, "
+    "such as podium)"
+)
 _SEARCH: Final = 'take it out of tools (in Codex: web_search = "disabled" in config.toml)'
 _ELSEWHERE: Final[Mapping[str, str]] = {
     "web_search": _SEARCH,
@@ -54,14 +62,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "image_generation": (
         "take it out of tools (in Codex: image_generation = false under [features] in config.toml)"
     ),
-    "tool_search": (
-        "name all tools in the request (in Codex: tool_search = false under [features] in "
-        "config.toml)"
-    ),
-    "local_shell": (
-        "offer a function that runs commands (Codex does so for any model that it does not know "
-        "by name: set model to a name of this server's)"
-    ),
+    "tool_search": f"name all tools in the request {_UNKNOWN_TO_CODEX}",
+    "local_shell": f"offer a function that runs commands {_UNKNOWN_TO_CODEX}",
     "shell": "offer a function that runs commands",
     "apply_patch": "offer a function or a custom tool that applies patches",
     "mcp": "connect to the MCP server yourself, or have it named in this server's podium.toml",
@@ -78,8 +80,27 @@ class Spoken:
     is_custom: bool = False
 
 
-def tools(value: object, path: str) -> tuple[Tool, ...]:
-    """The client's tools, as workers know them."""
+def offered(fields: Fields) -> tuple[Tool, ...]:
+    """The client's tools, as workers know them: those of the body, and those that items of its
+    input add, of which the last of a name counts."""
+    every = {tool.name: tool for tool in fields.optional("tools", _tools) or ()}
+    for index, item in _additions(fields.values):
+        added = opened(item, joined("input", index))
+        every |= {tool.name: tool for tool in added.required("tools", _tools)}
+    if len(every) > MOST_TOOLS:
+        raise invalid("input", f"input: expected at most {MOST_TOOLS} tools, got {len(every)}")
+    return tuple(every.values())
+
+
+def _additions(body: Json) -> Iterator[tuple[int, Json]]:
+    """The items that add tools, and where they stand in the input."""
+    items = body.get("input")
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping) and item.get("type") == ADDITIONAL:
+            yield index, item
+
+
+def _tools(value: object, path: str) -> tuple[Tool, ...]:
     groups = listed(_entry, most=MOST_TOOLS)(value, path)
     every = tuple(one for group in groups for one in group)
     if len(every) > MOST_TOOLS:
@@ -89,9 +110,11 @@ def tools(value: object, path: str) -> tuple[Tool, ...]:
 
 def spoken_names(body: Json) -> dict[str, Spoken]:
     """The names that workers know -> what the client calls the tool; plain functions are called
-    alike, and are left out. The body has been read before."""
-    spoken = {}
-    for entry in body.get("tools") or ():
+    alike, and are left out. As in `offered`, the last of a name counts. The body has been read
+    before."""
+    spoken: dict[str, Spoken] = {}
+    added = [entry for _, item in _additions(body) for entry in item["tools"]]
+    for entry in [*(body.get("tools") or ()), *added]:
         if entry["type"] == "namespace":
             for inner in entry["tools"]:
                 is_custom = inner["type"] == "custom"
@@ -99,6 +122,8 @@ def spoken_names(body: Json) -> dict[str, Spoken]:
                 spoken[name] = Spoken(inner["name"], entry["name"], is_custom)
         elif entry["type"] == "custom":
             spoken[entry["name"]] = Spoken(entry["name"], is_custom=True)
+        else:
+            spoken.pop(entry["name"], None)
     return spoken
 
 
