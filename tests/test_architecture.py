@@ -114,7 +114,7 @@ MAY_IMPORT: Final[dict[str, tuple[str, ...]]] = {
     "_version": (),
     "__main__": ("cli",),
     "paths": DOMAIN,
-    "files": DOMAIN,
+    "files": (*DOMAIN, "paths"),
     "process": (),
     "spread": (),
     "svg": (),

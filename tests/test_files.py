@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from podium.files import whole_directory
+from podium.errors import StoreError
+from podium.files import full, whole_directory, writing
 
 
 def names(directory: Path) -> list[str]:
@@ -57,3 +59,37 @@ def test_what_a_killed_process_left_behind_is_no_hindrance(tmp_path: Path) -> No
     with whole_directory(tmp_path / "new") as draft:
         assert names(draft) == []
     assert names(tmp_path) == ["new"]
+
+
+# ---- a place where nothing can be written
+
+
+@pytest.mark.parametrize("below", ["models", "cache/evaluations"])
+def test_podium_home_is_advised_only_for_what_it_moves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, below: str
+) -> None:
+    monkeypatch.setenv("PODIUM_HOME", str(tmp_path / "home"))
+    place = tmp_path / "home" / below
+    said = "3,000 bytes are needed there; free some, or {} a directory on a larger disk"
+    assert str(full(place, 3000)).endswith(said.format("set PODIUM_HOME to"))
+    assert str(full(tmp_path / "elsewhere", 3000)).endswith(said.format("name"))
+    assert str(full(place, 3000, option="--output")).endswith(said.format("set --output to"))
+
+
+def test_a_disk_that_fills_up_is_told_without_bytes_that_nobody_counted(tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as raised, writing(tmp_path, 0):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert str(raised.value) == (
+        f"no room in {tmp_path}; free some, or name a directory on a larger disk"
+    )
+
+
+def test_a_directory_that_is_not_writable_is_told_with_the_option_that_names_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(StoreError, match=r"make it writable, or set --cache to a directory that is"),
+        writing(tmp_path / "file" / "below", 0, option="--cache"),
+    ):
+        raise AssertionError

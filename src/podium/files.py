@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from podium.errors import ConfigError, StoreError
+from podium.paths import is_below_home
 
 Progress = Callable[[int, int | None], None]
 """Told how many bytes have come and how many there will be, None while that is not known."""
 
 LOCK_POLL_SECONDS: Final = 0.2
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+"""What the system calls it when a disk, or one's share of it, is full."""
 
 
 def silent(done: int, total: int | None) -> None:
@@ -98,28 +100,37 @@ def whole_directory(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(directory: Path, needed: int) -> Iterator[None]:
-    """Say what to do when `needed` bytes cannot be written under `directory`."""
+def writing(directory: Path, needed: int, *, option: str = "") -> Iterator[None]:
+    """Say what to do when `needed` bytes cannot be written under `directory`, which that option of
+    the command line names, if any does."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(directory).free < needed:
-            raise full(directory, needed)
+            raise full(directory, needed, option=option)
         yield
     except OSError as error:
-        if error.errno in _FULL:
-            raise full(directory, needed) from error
+        if error.errno in NO_ROOM:
+            raise full(directory, needed, option=option) from error
         raise StoreError(
-            f"cannot write to {directory}: {error.strerror or error}; make it writable, or set "
-            f"PODIUM_HOME to a directory that is"
+            f"cannot write to {directory}: {error.strerror or error}; make it writable, or "
+            f"{_naming(directory, option)} a directory that is"
         ) from error
 
 
-def full(directory: Path, needed: int) -> StoreError:
+def full(directory: Path, needed: int, *, option: str = "") -> StoreError:
     """The error for a disk with too little room."""
+    how_much = f": {needed:,} bytes are needed there" if needed > 0 else ""
     return StoreError(
-        f"no room in {directory}: {needed:,} bytes are needed there; free some, or set "
-        f"PODIUM_HOME to a directory on a larger disk"
+        f"no room in {directory}{how_much}; free some, or {_naming(directory, option)} a directory "
+        f"on a larger disk"
     )
+
+
+def _naming(directory: Path, option: str) -> str:
+    """How a person has files written elsewhere than there."""
+    if option:
+        return f"set {option} to"
+    return "set PODIUM_HOME to" if is_below_home(directory) else "name"
 
 
 def read_json(path: Path, advice: str) -> Any:

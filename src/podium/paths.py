@@ -30,6 +30,11 @@ def config_file() -> Path:
     return directory / "podium.toml"
 
 
+def is_below_home(path: Path) -> bool:
+    """Whether Podium chose where that lies, so that `PODIUM_HOME` moves it."""
+    return any(path.absolute().is_relative_to(place) for place in (data_dir(), cache_dir()))
+
+
 def _home() -> Path | None:
     """The directory that `PODIUM_HOME` names, if it names one."""
     home = os.environ.get("PODIUM_HOME", "").strip()

@@ -184,14 +184,14 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
 ) -> None:
     recipe = make_recipe(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(10**12, 0, 10**11))
-    with pytest.raises(StoreError, match=r"no room in .*out"):
+    with pytest.raises(StoreError, match=r"no room in .*out: .* set --output to a directory on a"):
         claim_output(recipe)
     assert not (recipe.output / preflight.RECIPE_FILE).exists()
 
 
 def test_a_directory_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, GRPO.replace('"out"', '"pool.toml/out"'))
-    with pytest.raises(StoreError, match="cannot write to"):
+    with pytest.raises(StoreError, match="cannot write to .* set --output to a directory that is"):
         claim_output(recipe)
 
 

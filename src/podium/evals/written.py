@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TextIO
@@ -66,7 +66,7 @@ class SampleFiles:
             )
 
     def __enter__(self) -> Self:
-        with writing(self._directory, NEEDED_BYTES):
+        with self._writing(NEEDED_BYTES):
             return self
 
     def forget_unless_begun(self) -> None:
@@ -116,7 +116,7 @@ class SampleFiles:
         path = sample_file(self._directory, strategy)
         if not path.exists():
             return {}
-        with writing(self._directory, 0):
+        with self._writing():
             written = path.read_bytes()
             lines = written.split(b"\n")[:-1]  # the last one was cut off, or is empty
             read = [(line, read_line(path, place, line)) for place, line in enumerate(lines, 1)]
@@ -136,7 +136,7 @@ class SampleFiles:
 
     def keep(self, strategy: str, sample: Sample, run: Run) -> None:
         """Write one sample with its run."""
-        with writing(self._directory, 0):
+        with self._writing():
             file = self._files.get(strategy)
             if file is None:
                 path = sample_file(self._directory, strategy)
@@ -153,6 +153,9 @@ class SampleFiles:
     ) -> None:
         for file in self._files.values():
             file.close()
+
+    def _writing(self, needed: int = 0) -> AbstractContextManager[None]:
+        return writing(self._directory, needed, option="--output")
 
 
 def _is_empty(directory: Path) -> bool:

@@ -7,7 +7,6 @@ Needs no torch.
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from podium.errors import StoreError
+from podium.files import NO_ROOM
 
 DIRECTORY: Final = "checkpoints"
 """Where they lie below the output."""
@@ -25,7 +25,6 @@ STATE_FILE: Final = "trainer_state.json"
 """What is written last."""
 
 _NAME: Final = re.compile(r"checkpoint-(\d+)")
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
 """How libraries put it that pass on no error number; the last two are torch, whose archives fail
 so when they cannot be written."""
@@ -74,7 +73,7 @@ def on_a_disk_that_may_be_full(output: Path) -> Iterator[None]:
 
 
 def _is_about_room(error: Exception) -> bool:
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         return True
     words = str(error).lower()
     return any(sign in words for sign in _FULL_IN_WORDS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +18,7 @@ from pydantic import ValidationError
 
 from podium.config.problems import form_problem
 from podium.errors import ConfigError, installing
-from podium.files import full, write_whole, writing
+from podium.files import write_whole, writing
 from podium.local.adapter_files import read_config
 from podium.local.sources import source
 from podium.train.checkpoints import last_checkpoint
@@ -143,13 +142,9 @@ def check_output(recipe: Recipe, *, resume: bool) -> None:
 
 def claim_output(recipe: Recipe) -> None:
     """Make the directory of the training and write down whose it is; the disk must have room."""
-    needed = disk_bytes(recipe)
-    output = recipe.output
-    with writing(output, 0):
-        if shutil.disk_usage(output).free < needed:
-            raise full(output, needed)
-        document = {"fingerprint": recipe.fingerprint, "recipe": resolved(recipe)}
-        write_whole(output / RECIPE_FILE, json.dumps(document, indent=2) + "\n")
+    document = {"fingerprint": recipe.fingerprint, "recipe": resolved(recipe)}
+    with writing(recipe.output, disk_bytes(recipe), option="--output"):
+        write_whole(recipe.output / RECIPE_FILE, json.dumps(document, indent=2) + "\n")
 
 
 def has_checkpoint(output: Path) -> bool:

@@ -39,7 +39,7 @@ def write_comparison(first: Path, second: Path, strategy: str, output: Path) -> 
     """Write the page that compares a strategy in two evaluations, and say where it is."""
     sides = read_measured(first), read_measured(second)
     page = output / COMPARISON_PAGE
-    with writing(output, 0):
+    with writing(output, 0, option="--output"):
         write_whole(page, comparison_page(sides, strategy))
     return page
 

@@ -32,7 +32,7 @@ def write_pictures(scenes: Iterable[Scene], directory: Path, prefix: str = "") -
     written = []
     for scene in scenes:
         path = directory / f"{prefix}{scene.name}.png"
-        with writing(directory, 0), warnings.catch_warnings():
+        with writing(directory, 0, option="--output"), warnings.catch_warnings():
             # A name in letters that the font lacks is drawn as boxes, and its reader sees that.
             warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
             _figure(scene).savefig(

@@ -30,7 +30,7 @@ def write_report(directories: Sequence[Path], output: Path) -> list[Path]:
         raise UsageError("no evaluation is named; give a directory that eval run --output wrote")
     views = views_of([read_measured(directory) for directory in directories])
     page = output / PAGE
-    with writing(output, 0):
+    with writing(output, 0, option="--output"):
         write_whole(page, report_page(views))
     pictures = [
         path
