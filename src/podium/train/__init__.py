@@ -3,7 +3,7 @@
 What is earned, and what it shows; no trainer, no torch:
 
     rewards, score             what an outcome is worth; a plan's text and a task -> its score
-    diagnostics                what a step of training showed, and whether the policy collapses
+    diagnostics, collapse      what a step of training showed, and whether the policy collapses
 
 What a training is, said in one file and checked before it begins; no torch:
 

@@ -1,21 +1,16 @@
-"""What one step of training showed, in numbers, and in words where the policy is collapsing.
+"""What one step of training showed, in numbers.
 
-    watch = Watch()
     seen = diagnose(rollouts, References(best_single=0.17, ceiling=0.98))
     seen.as_metrics()                   # flat numbers, for a line of JSON
-    for words in watch.see(seen):       # what a person should know by now
-        print(words)
 
-Accuracy alone hides the usual failure: a policy that learned to write one well-formed step for
-one strong worker, and nothing else. So what is watched is accuracy given a valid plan, who is
-asked, in how many steps and in which shapes. All of it is computed from scores that are there
-already; nothing is asked or carried out here.
+How right the plans are says little without who is asked, in how many steps and in which shapes.
+All of it is computed from scores that are there already; nothing is asked or carried out here.
+Which numbers are a reason to warn is `podium.train.collapse`.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -24,20 +19,6 @@ from podium.errors import UsageError
 from podium.pool import Pool
 from podium.spread import entropy_bits, shares
 from podium.train.score import Score
-
-LEAST_ROLLOUTS: Final = 16
-"""Shares of fewer rollouts than this are no reason to warn anybody."""
-
-MUCH_OF_ONE_WORKER: Final = 0.8
-LITTLE_ENTROPY_BITS: Final = 0.5
-NEARLY_ALL_ONE_STEP: Final = 0.95
-MOSTLY_WRONG: Final = 0.5
-FEW_VALID: Final = 0.5
-FALLEN_TO: Final = 2 / 3
-GROWN_TO: Final = 2.0
-MANY_AT_THE_LIMIT: Final = 0.1
-LITTLE_SPREAD: Final = 0.1
-MANY_DROPPED: Final = 0.2
 
 
 class Rollout(NamedTuple):
@@ -164,126 +145,6 @@ class StepDiagnostics:
         for table, values in tables.items():
             metrics |= {f"{table}/{name}": value for name, value in sorted(values.items()) if name}
         return metrics
-
-    def warnings(self, earlier: Sequence[StepDiagnostics] = ()) -> dict[str, str]:
-        """What shows a collapse, in words, each under a short name of its own. `earlier` are
-        the steps just before this one, for what can only be seen by comparison."""
-        if self.rollouts < LEAST_ROLLOUTS:
-            return {}
-        checks = {
-            "collapse": self._collapse_onto_one_worker(),
-            "leaning": self._leaning_on_one_worker(),
-            "steps": self._step_collapse(),
-            "valid": self._validity(earlier),
-            "length": self._length(earlier),
-            "spread": self._lost_spread(),
-            "dropped": self._lost_rollouts(),
-        }
-        return {name: words for name, words in checks.items() if words}
-
-    def _collapse_onto_one_worker(self) -> str:
-        if self.entropy_bits is None or self.entropy_bits >= LITTLE_ENTROPY_BITS:
-            return ""
-        return self._about_one_worker("has collapsed onto")
-
-    def _leaning_on_one_worker(self) -> str:
-        if self.largest_worker[1] <= MUCH_OF_ONE_WORKER or self._collapse_onto_one_worker():
-            return ""
-        return self._about_one_worker("leans on")
-
-    def _about_one_worker(self, verb: str) -> str:
-        name, share = self.largest_worker
-        if len(self.workers) < 2:
-            return ""
-        return (
-            f"the policy {verb} one worker: {name} has {share:.0%} of the steps, and the entropy "
-            f"over {len(self.workers)} workers is {self.entropy_bits or 0.0:.2f} bits; see "
-            f"whether the tasks need the others at all"
-        )
-
-    def _step_collapse(self) -> str:
-        if self.one_step <= NEARLY_ALL_ONE_STEP:
-            return ""
-        known = self.references.multi_step_kinds
-        wrong = {
-            kind or "all tasks": accuracy
-            for kind, accuracy in self.accuracy_by_kind.items()
-            if accuracy < MOSTLY_WRONG and (known is None or kind in known)
-        }
-        if not wrong:
-            return ""
-        told = ", ".join(f"{kind} {accuracy:.2f}" for kind, accuracy in sorted(wrong.items()))
-        return (
-            f"{self.one_step:.0%} of the plans have one step, while these are mostly wrong: "
-            f"{told}; let the warm start show more plans of several steps"
-        )
-
-    def _validity(self, earlier: Sequence[StepDiagnostics]) -> str:
-        best = max((step.valid_rate for step in earlier), default=0.0)
-        if self.valid_rate < best * FALLEN_TO:
-            fallen = f"from {best:.0%} to {self.valid_rate:.0%} within {len(earlier)} steps"
-            return f"valid plans fell {fallen}; lower the learning rate, or go back a checkpoint"
-        if self.valid_rate < FEW_VALID:
-            return (
-                f"only {self.valid_rate:.0%} of the texts are plans; warm the policy up on the "
-                f"format first, or look at the samples for what is wrong with them"
-            )
-        return ""
-
-    def _length(self, earlier: Sequence[StepDiagnostics]) -> str:
-        if self.at_the_limit is not None and self.at_the_limit >= MANY_AT_THE_LIMIT:
-            return (
-                f"{self.at_the_limit:.0%} of the texts were cut off at "
-                f"{self.references.max_tokens} tokens and count as malformed; raise the limit if "
-                f"plans need it, else the policy rambles"
-            )
-        least = min((step.mean_tokens for step in earlier), default=math.inf)
-        if self.mean_tokens > least * GROWN_TO:
-            return (
-                f"texts grew from {least:.0f} to {self.mean_tokens:.0f} tokens within "
-                f"{len(earlier)} steps; look at the samples for what is being repeated"
-            )
-        return ""
-
-    def _lost_spread(self) -> str:
-        if self.groups_with_spread is None or self.groups_with_spread >= LITTLE_SPREAD:
-            return ""
-        easy = (self.accuracy or 0.0) >= MOSTLY_WRONG
-        return (
-            f"only {self.groups_with_spread:.0%} of the groups hold different rewards, so there "
-            f"is next to nothing to learn from; the tasks are too {'easy' if easy else 'hard'}, "
-            f"or the policy writes the same plan each time"
-        )
-
-    def _lost_rollouts(self) -> str:
-        if self.dropped < MANY_DROPPED:
-            return ""
-        return f"{self.dropped:.0%} of the rollouts were dropped, most for: {self.dropped_for}"
-
-
-class Watch:
-    """Remembers the last `window` steps, and tells each warning once in so many."""
-
-    def __init__(self, window: int = 20) -> None:
-        if window < 1:
-            raise UsageError(f"a watch over {window} steps sees nothing; give it at least 1")
-        self.history: deque[StepDiagnostics] = deque(maxlen=window)
-        self._window = window
-        self._steps = 0
-        self._told: dict[str, int] = {}
-
-    def see(self, step: StepDiagnostics) -> tuple[str, ...]:
-        """Take the next step, and return what is new to warn of."""
-        warnings = step.warnings(tuple(self.history))
-        self.history.append(step)
-        self._steps += 1
-        fresh = [
-            name
-            for name in warnings
-            if self._steps - self._told.get(name, -self._window) >= self._window
-        ]
-        self._told |= dict.fromkeys(fresh, self._steps)
-        return tuple(warnings[name] for name in fresh)
 
 
 def diagnose(

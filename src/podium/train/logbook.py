@@ -25,7 +25,8 @@ from rich.console import Console
 
 from podium.files import write_whole
 from podium.train import processes
-from podium.train.diagnostics import MANY_DROPPED, StepDiagnostics, Watch
+from podium.train.collapse import MANY_DROPPED, Watch
+from podium.train.diagnostics import StepDiagnostics
 from podium.train.recipe import Recipe
 from podium.train.turns import TurnDiagnostics
 
