@@ -26,7 +26,7 @@ peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
 gguf = pytest.importorskip("gguf")
 
-from podium.train import export  # noqa: E402 - it is nothing without these packages
+from podium.train import export, gguf_base  # noqa: E402 - it is nothing without these packages
 from podium.train.export import export_adapter  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -223,6 +223,11 @@ def test_what_llamacpp_cannot_hold_is_refused_by_its_name(
 
 
 FIRST = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+SECOND = FIRST.replace("lora_A", "lora_B")
+
+
+def further(name: str) -> str:
+    return name.replace("layers.0", "layers.7")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +242,7 @@ FIRST = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
             "adapts lm_head.*target_modules",
         ),
         (
-            lambda m: m.update({FIRST.replace("layers.0", "layers.7"): m[FIRST].clone()}),
+            lambda m: m.update({further(name): m[name].clone() for name in (FIRST, SECOND)}),
             r"adapts blk\.7\.attn_q\.weight, which the base model does not have",
         ),
         (
@@ -306,7 +311,7 @@ def test_with_the_real_model_an_adapter_does_the_same_in_llamacpp_and_in_transfo
     smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = gguf.GGUFReader(smollm2)
-    monkeypatch.setattr(export, "_reader", lambda path: reader)  # it takes seconds to read
+    monkeypatch.setattr(gguf_base, "open_gguf", lambda *_: reader)  # it takes seconds to read
     adapted = adapt(read_gguf(reader), tmp_path, (8,), 0.05)
     output = export_adapter(adapted.saved(8), tmp_path / "adapter.gguf", base=MODEL)
     off, effect = [], []

@@ -26,7 +26,9 @@ from podium.cli.text import counted
 from podium.config.schema import PromptLength
 from podium.errors import ConfigError, UsageError
 from podium.local.adapter_files import read_config
-from podium.local.sources import weights_file
+from podium.local.adapters import ShippedAdapter
+from podium.local.sources import source, weights_file
+from podium.local.weights import locate
 from podium.train import pools, preflight, processes
 from podium.train.checkpoints import last_checkpoint
 from podium.train.curves import write_curves
@@ -236,6 +238,38 @@ def export(
     from podium.train.export import export_adapter  # it loads numpy
 
     say(str(export_adapter(directory, output, base=base or _base_of(directory))))
+
+
+@app.command()
+def unpack(
+    adapter: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADAPTER", help="One that Podium ships (embedded/NAME), or a GGUF file."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="The directory to write.")
+    ],
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="What it is an adapter of: a model from podium models list, or a GGUF file; "
+            "left out, what the adapter was shipped for.",
+        ),
+    ] = None,
+) -> None:
+    """Write an adapter from a GGUF file as training and transformers take it."""
+    preflight.require_packages()
+    from podium.train.unpack import unpack_adapter  # it loads torch
+
+    found = source(adapter)
+    if base is None:
+        if not isinstance(found, ShippedAdapter):
+            raise ConfigError(f"{adapter} does not say what it is an adapter of; name it by --base")
+        base = found.base
+    say(str(unpack_adapter(asyncio.run(locate(adapter)), output, base=base)))
 
 
 @app.command()
