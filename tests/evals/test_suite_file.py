@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from podium.errors import ConfigError
-from podium.evals.suite_file import SuiteFile, file_for
+from podium.evals.suite_file import SuiteFile, VariantTable, file_for, overruled
 
 
 def written(path: Path, text: str) -> Path:
@@ -38,6 +38,21 @@ def test_strategies_that_are_in_files_are_as_seen_from_the_file(tmp_path: Path) 
 
 def test_a_suite_by_its_name_is_a_file_that_says_nothing_else() -> None:
     assert file_for("etudes") == SuiteFile(suite="etudes")
+
+
+def test_what_the_command_line_says_takes_the_place_of_what_the_file_says() -> None:
+    file = SuiteFile(suite="etudes", seed=7, limit=9, pool="a.toml", judge="ann", oracle=True)
+    assert overruled(file, seed=0, pool=Path("b.toml"), strategies=("moa",)) == SuiteFile(
+        suite="etudes",
+        seed=0,
+        limit=9,
+        pool="b.toml",
+        judge="ann",
+        oracle=True,
+        strategies=("moa",),
+    )
+    assert overruled(VariantTable(flaky=0.5), flaky=0.0).flaky == 0.0
+    assert overruled(file, limit=None, judge="", oracle=False) == file
 
 
 @pytest.mark.parametrize(

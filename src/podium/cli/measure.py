@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -23,13 +23,13 @@ from podium.errors import UsageError
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.case import Variant
     from podium.evals.report import Report, Wanted
-    from podium.evals.suite_file import VariantTable
+    from podium.evals.suite_file import SuiteFile, VariantTable
     from podium.tasks.reading import LeftOut
 
 USUAL_TASKS: Final = 100
 """How many tasks of a suite with a name; of one's own file and of recorded suites, all."""
 
-Value = TypeVar("Value")
+USUAL_STRATEGIES: Final = ("conductor",)
 
 
 def run(
@@ -66,46 +66,86 @@ def run(
     Name their workers by --pool, or take perfect ones by --oracle; else they are the embedded
     pool's. Runs are not kept in the store.
     """
-    from podium.evals.report import Wanted, reported
-    from podium.evals.suite_file import file_for
+    from podium.evals.suite_file import file_for, overruled
 
     file = file_for(suite)
-    named = tuple(filter(None, strategy.split(","))) if strategy is not None else file.strategies
-    wanted = Wanted(
-        suite=file.suite,
-        data=data or _path(file.data),
-        strategies=tuple(dict.fromkeys(("conductor",) if named is None else named)),
-        limit=_first(limit, file.limit, usual_tasks(file.suite)),
-        seed=_first(seed, file.seed, 0),
-        variant=_variant(file.etudes, shapes, pool_order, drop_one=drop_one, flaky=flaky),
-        repeats=repeats or file.repeats,
-        cap_usd=_first(budget_usd, file.budget_usd, None),
-        retry_faults=retry_faults,
-        judge=judge or file.judge,
+    etudes = overruled(
+        file.etudes,
+        shapes=tuple(shapes.split(",")) if shapes else None,
+        pool_order=pool_order,
+        drop_one=drop_one,
+        flaky=flaky,
     )
+    file = overruled(
+        file,
+        strategies=None if strategy is None else tuple(filter(None, strategy.split(","))),
+        data=data,
+        limit=limit,
+        seed=seed,
+        repeats=repeats,
+        pool=pool,
+        conductor=conductor,
+        untrained=untrained,
+        judge=judge,
+        oracle=oracle,
+        concurrency=concurrency,
+        budget_usd=budget_usd,
+        cache=cache,
+        output=output,
+        etudes=etudes,
+    )
+    wanted = _wanted(file, retry_faults=retry_faults)
+    choice = Choice(pool=_path(file.pool), config=config, conductor=file.conductor, offline=offline)
+    sitting = _sitting(file, wanted, choice, keeps_replies=not fresh, ray=ray)
+    _tell(_measured(sitting, wanted), sitting, as_json=json)
+
+
+def _wanted(file: SuiteFile, *, retry_faults: bool) -> Wanted:
+    """What is to be measured."""
+    from podium.evals.report import Wanted
+
+    named = USUAL_STRATEGIES if file.strategies is None else file.strategies
+    return Wanted(
+        suite=file.suite,
+        data=_path(file.data),
+        strategies=tuple(dict.fromkeys(named)),
+        limit=file.limit or usual_tasks(file.suite),
+        seed=file.seed or 0,
+        variant=_variant(file.etudes),
+        repeats=file.repeats,
+        cap_usd=file.budget_usd,
+        retry_faults=retry_faults,
+        judge=file.judge,
+    )
+
+
+def _sitting(
+    file: SuiteFile, wanted: Wanted, choice: Choice, *, keeps_replies: bool, ray: str | None
+) -> Sitting:
+    """How it is measured, and with whom."""
     if ray is not None:
         _check_spreadable(wanted)
-    sitting = Sitting(
-        choice=Choice(
-            pool=pool or _path(file.pool),
-            config=config,
-            conductor=conductor or file.conductor,
-            offline=offline,
-        ),
+    return Sitting(
+        choice=choice,
         suite=wanted.suite,
         data=wanted.data,
         strategies=wanted.strategies,
-        untrained=untrained or file.untrained,
-        oracle=oracle or bool(file.oracle),
-        concurrency=concurrency or file.concurrency,
-        cache=cache or _path(file.cache),
-        output=output or _path(file.output),
-        keeps_replies=not fresh,
+        untrained=file.untrained,
+        oracle=bool(file.oracle),
+        concurrency=file.concurrency,
+        cache=_path(file.cache),
+        output=_path(file.output),
+        keeps_replies=keeps_replies,
         ray=ray,
         seed=wanted.seed,
         flaky=wanted.variant.flaky,
     )
-    report = sitting.hold(
+
+
+def _measured(sitting: Sitting, wanted: Wanted) -> Report:
+    from podium.evals.report import reported
+
+    return sitting.hold(
         lambda held: reported(
             held.ensemble,
             replace(wanted, concurrency=held.at_once, repeats=wanted.repeats or held.tries),
@@ -114,14 +154,6 @@ def run(
             perform=held.perform,
         )
     )
-    _tell(report, sitting, as_json=json)
-
-
-def _first(said: Value | None, in_file: Value | None, usual: Value) -> Value:
-    """What the command line says, else the suite file, else what is usual."""
-    if said is not None:
-        return said
-    return usual if in_file is None else in_file
 
 
 def _path(name: str | None) -> Path | None:
@@ -147,25 +179,17 @@ def _check_spreadable(wanted: Wanted) -> None:
         )
 
 
-def _variant(
-    in_file: VariantTable,
-    shapes: str | None,
-    pool_order: Literal["drawn", "shuffled"] | None,
-    *,
-    drop_one: bool,
-    flaky: float | None,
-) -> Variant:
-    """What is changed about the études, on the command line or else in the suite file."""
+def _variant(table: VariantTable) -> Variant:
+    """What is changed about the études."""
     from podium.evals.case import Variant
     from podium.evals.report import shapes_of
 
     variant = Variant(
-        shuffled=_first(pool_order, in_file.pool_order, "drawn") == "shuffled",
-        drop_one=drop_one or bool(in_file.drop_one),
-        flaky=_first(flaky, in_file.flaky, 0.0),
+        shuffled=table.pool_order == "shuffled",
+        drop_one=bool(table.drop_one),
+        flaky=table.flaky or 0.0,
     )
-    chosen = tuple(shapes.split(",")) if shapes else in_file.shapes
-    return replace(variant, shapes=shapes_of(chosen)) if chosen else variant
+    return replace(variant, shapes=shapes_of(table.shapes)) if table.shapes else variant
 
 
 def tell_left_out(lines: Iterable[LeftOut]) -> None:

@@ -12,7 +12,7 @@ Paths are as seen from the file. What the command line says as well, the command
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -26,6 +26,8 @@ from podium.tasks.own import ENDINGS
 ENDING: Final = ".toml"
 PATHS: Final = ("data", "pool", "cache", "output")
 """The keys that name a file or a directory."""
+
+Said = TypeVar("Said", bound=Table)
 
 Names = Annotated[tuple[Name, ...], Field(min_length=1, strict=False)]
 
@@ -83,6 +85,17 @@ def file_for(suite: str) -> SuiteFile:
     if Path(suite).suffix == ENDING:
         return read_suite_file(Path(suite))
     return SuiteFile(suite=suite)
+
+
+def overruled(table: Said, **said: object) -> Said:
+    """The table with what the command line says instead; a value of it that is None, empty text
+    or a flag left out says nothing."""
+    update = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in said.items()
+        if value is not None and value is not False and value != ""
+    }
+    return table.model_copy(update=update)
 
 
 def read_suite_file(path: Path) -> SuiteFile:
