@@ -4,6 +4,7 @@ training which stopped comes to the same end."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ pytest.importorskip("torch")
 pytest.importorskip("cmaes")
 
 from podium.train import evolve
-from podium.train.checkpoints import last_checkpoint
+from podium.train.checkpoints import STATE_FILE, Checkpoint, last_checkpoint
 from podium.train.evolved import COORDINATOR
 
 pytestmark = pytest.mark.torch
@@ -277,6 +278,54 @@ def test_a_search_that_comes_to_something_else_is_not_gone_on_with(
     was = Coordinator.load(place)
     was.with_parameters(was.parameters + 1).save(place)
     with pytest.raises(ConfigError, match="the versions of cmaes and numpy that it began with"):
+        evolve.train(recipe, resume=True)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        "[]",
+        "{}",
+        '{"step": 2, "rewards": {}}',
+        '{"step": 2, "rewards": [[0, 0, 1, 1]]}',
+        '{"step": 2, "rewards": [[0, 0, 1, 1], [0, 0, 1]]}',
+        '{"step": 2, "rewards": [[0, 0, 1, 1], [0, 0, 1, null]]}',
+        '{"step": 2, "rewards": [[0, 0, 1, 1], [0, 0, 1, "none"]]}',
+    ],
+)
+def test_a_damaged_checkpoint_is_named_with_what_to_do(tmp_path: Path, state: str) -> None:
+    (tmp_path / STATE_FILE).write_text(state, "utf-8")
+    with pytest.raises(ConfigError) as raised:
+        evolve.kept_rewards(Checkpoint(tmp_path, 2), 4)
+    assert str(raised.value) == (
+        f"{tmp_path / STATE_FILE}: expected in 'rewards' a number for each of 4 candidates in each "
+        f"of 2 steps, and it is damaged; remove {tmp_path} to go on from the checkpoint before it, "
+        f"or begin anew in another directory with --output"
+    )
+
+
+def test_without_the_damaged_checkpoint_it_goes_on_from_the_one_before(
+    base: Path, tmp_path: Path
+) -> None:
+    recipe = evolved(base, tmp_path)
+    before = found(recipe).parameters
+    kept = last_checkpoint(recipe.output)
+    assert kept is not None
+    (kept.path / STATE_FILE).write_text("{}", "utf-8")
+    with pytest.raises(ConfigError, match=f"remove {kept.path}"):
+        evolve.train(recipe, resume=True)
+    shutil.rmtree(kept.path)
+    evolve.train(recipe, resume=True)
+    assert np.array_equal(found(recipe).parameters, before)
+    assert [line["step"] for line in metrics(recipe)] == [1, 2]
+
+
+def test_a_training_does_not_go_on_with_other_workers(base: Path, tmp_path: Path) -> None:
+    recipe = bandit(base, tmp_path, "evolve.steps=1")
+    evolve.train(recipe)
+    with (tmp_path / "pool.toml").open("a", encoding="utf-8") as pool:
+        pool.write('[[worker]]\nname = "three"\nprovider = "scripted"\noptions = { reply = "4" }\n')
+    with pytest.raises(ConfigError, match="its coordinator has other workers and models than the"):
         evolve.train(recipe, resume=True)
 
 

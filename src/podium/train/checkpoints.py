@@ -24,6 +24,9 @@ DIRECTORY: Final = "checkpoints"
 STATE_FILE: Final = "trainer_state.json"
 """What is written last."""
 
+ANEW: Final = "begin anew in another directory with --output"
+"""What always helps where a checkpoint cannot be gone on from."""
+
 _NAME: Final = re.compile(r"checkpoint-(\d+)")
 _FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
 """How libraries put it that pass on no error number; the last two are torch, whose archives fail
@@ -51,7 +54,7 @@ def last_checkpoint(output: Path) -> Checkpoint | None:
 def _is_whole(path: Path) -> bool:
     try:
         json.loads((path / STATE_FILE).read_text("utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return True
 

@@ -17,6 +17,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import fields
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from podium.conductor.evolved.coordinator import Coordinator, Vector
 from podium.conductor.evolved.description import ROLES, Description
 from podium.errors import ConfigError, Unavailable
-from podium.files import whole_directory, write_whole
+from podium.files import read_json, whole_directory, write_whole
 from podium.local.reading import HiddenReader
 from podium.pool import Pool
 from podium.providers import Http
@@ -35,6 +36,7 @@ from podium.task import Task
 from podium.train.candidates import Candidates, Readings, earned
 from podium.train.cast import Cast, make_cast
 from podium.train.checkpoints import (
+    ANEW,
     DIRECTORY,
     STATE_FILE,
     Checkpoint,
@@ -198,11 +200,12 @@ class _Evolution:
         self._space = space
         self._blank = Coordinator.blank(space.described)
         self._seed = recipe.run.seed % 2**32
+        self._population = evolve.population or usual_population(space.size)
         self._search = begin(
             evolve.method,
             np.zeros(space.size),
             sigma=evolve.sigma,
-            population=evolve.population or usual_population(space.size),
+            population=self._population,
             seed=self._seed,
         )
         self._rewards: list[list[float]] = []
@@ -222,16 +225,19 @@ class _Evolution:
 
     def go_on_from(self, begun: Checkpoint) -> None:
         """Bring the search to where it was, by telling it all that it was told before."""
-        kept = json.loads((begun.path / STATE_FILE).read_text("utf-8"))
-        for rewards in kept["rewards"]:
+        was = Coordinator.load(begun.path / COORDINATOR)
+        if changed := _changed(was.described, self._blank.described):
+            raise ConfigError(
+                f"{begun.path}: its coordinator has other {' and '.join(changed)} than the recipe "
+                f"comes to now; put back what was changed, or {ANEW}"
+            )
+        for rewards in kept_rewards(begun, self._population):
             self._search.ask()
             self._tell(rewards)
-        was = Coordinator.load(begun.path / COORDINATOR)
         if not np.allclose(was.parameters, self.coordinator.parameters, rtol=1e-3, atol=1e-6):
             raise ConfigError(
                 f"{begun.path}: the search comes to other parameters now than it had come to then; "
-                f"install the versions of cmaes and numpy that it began with, or begin anew in "
-                f"another directory with --output"
+                f"install the versions of cmaes and numpy that it began with, or {ANEW}"
             )
 
     async def all_steps(self) -> bool:
@@ -279,6 +285,29 @@ class _Evolution:
             write_whole(draft / STATE_FILE, json.dumps(state) + "\n")
         too_old = self.step - self._recipe.run.keep
         shutil.rmtree(place / f"checkpoint-{too_old}", ignore_errors=True)
+
+
+def _changed(was: Description, now: Description) -> list[str]:
+    """In what the two differ, by the names of their fields."""
+    return [each.name for each in fields(was) if getattr(was, each.name) != getattr(now, each.name)]
+
+
+def kept_rewards(begun: Checkpoint, population: int) -> list[list[float]]:
+    """What each candidate of every step has earned; an error says what is wrong with the file."""
+    path = begun.path / STATE_FILE
+    remedy = f"remove {begun.path} to go on from the checkpoint before it, or {ANEW}"
+    state = read_json(path, remedy)
+    try:
+        found = np.array(state["rewards"], np.float64)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        found = np.empty(0)
+    if found.shape != (begun.step, population) or not np.isfinite(found).all():
+        raise ConfigError(
+            f"{path}: expected in 'rewards' a number for each of {population} candidates in each "
+            f"of {begun.step} steps, and it is damaged; {remedy}"
+        )
+    rewards: list[list[float]] = found.tolist()
+    return rewards
 
 
 def rewards_of(trials: Sequence[Sequence[Trial]]) -> list[float]:

@@ -22,6 +22,7 @@ from podium.conductor.evolved.arrays import read_floats
 from podium.conductor.evolved.coordinator import Vector
 from podium.conductor.evolved.description import Description
 from podium.errors import ConfigError
+from podium.train.checkpoints import ANEW
 
 FILE: Final = "directions.npy"
 """Where directions are kept, in the directory of a checkpoint."""
@@ -60,16 +61,16 @@ class Space:
 
 def read_space(described: Description, count: int, directory: Path) -> Space:
     """What was kept in that directory, for a coordinator whose search has so many directions."""
-    path, advice = directory / FILE, "begin anew in another directory with --output"
-    found = read_floats(path, advice)
+    path = directory / FILE
+    found = read_floats(path, ANEW)
     expected = (count, described.width)
     if found.shape != expected:
         raise ConfigError(
             f"{path}: expected an array of the shape {expected}, as evolve.directions = {count} "
-            f"over {described.base} has it, and this one's is {found.shape}; {advice}"
+            f"over {described.base} has it, and this one's is {found.shape}; {ANEW}"
         )
     if not np.isfinite(found).all():
-        raise ConfigError(f"{path}: some numbers are infinite or none at all; {advice}")
+        raise ConfigError(f"{path}: some numbers are infinite or none at all; {ANEW}")
     return Space(described, found.astype(np.float64))
 
 
