@@ -46,8 +46,8 @@ def turns_of(rounds: Sequence[Round]) -> tuple[Turn, ...]:
 
 def transcript(situation: Situation) -> str:
     """All that was said, raw: a line `role: content` for the conversation before, the question,
-    and every reply so far. Chat templates are left out on purpose: with one, the hidden states of
-    the base say much less of whom to choose."""
+    and every reply so far. No chat template is put around it, as the paper's coordinator has none:
+    a head reads hidden states of texts in the form that it was trained with, and no other."""
     said: list[tuple[str, str]] = [
         (turn.role, turn.text) for turn in situation.history if turn.text
     ]
