@@ -39,7 +39,9 @@ def test_evaluations_become_a_page_and_pictures(
     assert ended.code == 0, ended.err
     paths = [Path(line) for line in ended.out.split("\n") if line]
     assert paths[0] == tmp_path / "report" / "report.html"
-    assert "best-single" in paths[0].read_text("utf-8")
+    page = paths[0].read_text("utf-8")
+    assert "best-single" in page
+    assert "<li>pool pool.toml</li>" in page
     assert all(path.is_file() for path in paths)
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cli.support import RULES, MakePool, Podium
+from podium.cli.settings import Choice
+from podium.cli.sitting import Sitting
 from podium.cluster import Replies
 from podium.etudes import ROLES
 from podium.evals import cluster
@@ -181,3 +183,30 @@ def test_a_recorded_suite_takes_nobody_elses_workers(
     ended = podium("eval", "run", "gsm8k-recorded", *option)
     assert ended.code == 2
     assert "'gsm8k-recorded' brings its own workers" in ended.complaint
+
+
+@pytest.mark.parametrize(
+    ("suite", "choice", "oracle", "pool"),
+    [
+        ("etudes", Choice(), False, "embedded"),
+        ("etudes", Choice(), True, None),
+        ("etudes", Choice(pool=Path("pools/mine.toml")), True, "mine.toml"),
+        ("etudes", Choice(config=Path("podium.toml")), False, None),
+        ("gsm8k:test", Choice(pool=Path("pools/mine.toml")), False, "mine.toml"),
+        ("gsm8k:test", Choice(), False, None),
+    ],
+)
+def test_the_pool_is_called_by_its_file_where_one_was_chosen(
+    suite: str, choice: Choice, oracle: bool, pool: str | None
+) -> None:
+    sitting = Sitting(
+        choice=choice,
+        suite=suite,
+        strategies=("conductor",),
+        untrained=None,
+        oracle=oracle,
+        concurrency=None,
+        cache=None,
+        output=None,
+    )
+    assert sitting.pool == pool

@@ -148,7 +148,12 @@ def _measured(sitting: Sitting, wanted: Wanted) -> Report:
     return sitting.hold(
         lambda held: reported(
             held.ensemble,
-            replace(wanted, concurrency=held.at_once, repeats=wanted.repeats or held.tries),
+            replace(
+                wanted,
+                concurrency=held.at_once,
+                repeats=wanted.repeats or held.tries,
+                pool=sitting.pool,
+            ),
             watch=held.watch,
             files=held.files,
             perform=held.perform,

@@ -152,27 +152,49 @@ class Sitting:
         document = {
             **found,
             "seed": seed,
-            "pool": "embedded" if self.choice.pool is None else self.choice.pool.name,
+            "pool": self.pool,
             "date": timestamp()[:10],
             "podium": __version__,
         }
         self.summarise(document)
         write_json(file, document)
 
-    async def _settings(self) -> Settings:
-        """The settings; what is asked of the études' own workers is asked of the embedded ones,
-        whatever keys there are."""
+    @property
+    def pool(self) -> str | None:
+        """Which pool it is: its file's name, or `embedded`. None where perfect workers take that
+        one's place, and where a configuration, the environment or the suite names the workers."""
         from podium.config.current import EMBEDDED_POOL
-        from podium.evals.case import check_roles, needs_roles
+        from podium.evals.written import EMBEDDED
 
-        choice, suite = self.choice, self.suite.partition(":")[0]
-        if needs_roles(suite) and choice.pool is None and choice.config is None:
-            choice = replace(choice, pool=EMBEDDED_POOL)
-        settings = await settings_for(choice, os.environ)
+        file = self._pool_file
+        if file == EMBEDDED_POOL:
+            return None if self.oracle else EMBEDDED
+        return None if file is None else file.name
+
+    @property
+    def _pool_file(self) -> Path | None:
+        """What is asked of the études' own workers is asked of the embedded ones where nothing
+        else was chosen, whatever keys there are."""
+        from podium.config.current import EMBEDDED_POOL
+        from podium.evals.case import needs_roles
+
+        choice = self.choice
+        is_open = choice.pool is None and choice.config is None
+        return EMBEDDED_POOL if is_open and needs_roles(self._benchmark) else choice.pool
+
+    @property
+    def _benchmark(self) -> str:
+        """The suite, less which part of it."""
+        return self.suite.partition(":")[0]
+
+    async def _settings(self) -> Settings:
+        from podium.evals.case import check_roles
+
+        settings = await settings_for(replace(self.choice, pool=self._pool_file), os.environ)
         for warning in settings.warnings:
             complain(warning)
         if not self.oracle:
-            check_roles(settings.pool, suite)  # before anything is fetched
+            check_roles(settings.pool, self._benchmark)  # before anything is fetched
         return settings
 
     def _needed(self, settings: Settings) -> Settings:

@@ -45,6 +45,7 @@ class Wanted:
     Each task is put `repeats` times, once when left out. Nothing is begun any more when the whole
     has cost `cap_usd`. With `retry_faults`, samples of an earlier sitting in which something
     failed are measured again. `judge` is the worker that grades where a task has a model decide.
+    `pool` is what the workers' pool is called, for whoever reads the report.
     """
 
     suite: str = ETUDES
@@ -58,6 +59,7 @@ class Wanted:
     cap_usd: float | None = None
     retry_faults: bool = False
     judge: str | None = None
+    pool: str | None = None
 
     def __post_init__(self) -> None:
         if not self.strategies:
@@ -166,6 +168,7 @@ class Report:
             "repeats": self.wanted.repeats or 1,
             "seed": self.wanted.seed,
             "variant": self.wanted.variant.document(),
+            "pool": self.wanted.pool,
             "rows": [measures.document(row) for row in self.rows],
             "problems": [asdict(problem) for problem in self.problems],
             "left_out": [asdict(line) for line in self.left_out],
@@ -205,7 +208,8 @@ async def reported(
     for name in wanted.strategies:
         evaluation.check(name)
     if files is not None:
-        files.resume(_manifest(wanted, cases, ensemble), made_of(wanted.strategies))
+        manifest = _manifest(wanted, cases, ensemble)
+        files.resume(manifest, made_of(wanted.strategies), pool=wanted.pool)
     rows, stop = list[Row](), None
     try:
         for name in wanted.strategies:

@@ -32,6 +32,9 @@ NEEDED_BYTES: Final = 1_000_000
 HALF_PAIRS: Final = "backslashreplace"
 """How half of a surrogate pair, which no file could hold, is written: just as JSON escapes it."""
 
+EMBEDDED: Final = "embedded"
+"""What the embedded pool is called, as files of others are by their names."""
+
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+")
 
 
@@ -82,15 +85,22 @@ class SampleFiles:
                     break
                 path.rmdir()
 
-    def resume(self, manifest: Mapping[str, Any], made_of: Mapping[str, str] | None = None) -> None:
+    def resume(
+        self,
+        manifest: Mapping[str, Any],
+        made_of: Mapping[str, str] | None = None,
+        *,
+        pool: str | None = None,
+    ) -> None:
         """Begin the evaluation that the manifest tells of, or go on with it where it was begun
         before; another one's directory is refused. `made_of` are the checksums of the files that
-        strategies are made of: samples of one whose file has changed are another's."""
+        strategies are made of: samples of one whose file has changed are another's. What the pool
+        is called is written down, and may change: the manifest says who is in it."""
         path = self._directory / MANIFEST
         wanted = json.loads(json.dumps({"version": MANIFEST_VERSION, **manifest}))
         made_of = made_of or {}
         if not path.is_file():
-            write_json(path, {**wanted, "made_of": dict(made_of)})
+            write_json(path, {**wanted, "made_of": dict(made_of), "pool": pool})
             return
         begun = read_json(path)
         for key in wanted:

@@ -60,6 +60,17 @@ async def test_what_was_changed_about_etudes_is_in_the_command(tmp_path: Path) -
     )
 
 
+@pytest.mark.parametrize(
+    ("pool", "option"), [("mine.toml", "--pool mine.toml "), ("embedded", ""), (None, "")]
+)
+async def test_the_file_of_a_pool_is_in_the_command_by_its_name(
+    tmp_path: Path, pool: str | None, option: str
+) -> None:
+    directory = await write_evaluation(tmp_path / "of", {"conductor": [(Item("a"), "42")]})
+    page = page_of(directory, suite="gsm8k", workers=list(POOL.names), pool=pool)
+    assert command_on(page) == f"podium eval run gsm8k {option}--seed 0 --strategy conductor"
+
+
 async def test_where_nothing_says_how_it_was_made_the_page_does_not(tmp_path: Path) -> None:
     directory = await write_evaluation(tmp_path / "old", {"conductor": [(Item("a"), "42")]})
     assert "How it was made" not in page_of(directory).text

@@ -266,6 +266,16 @@ def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
         write_report([], tmp_path)
 
 
+@pytest.mark.parametrize("pool", ["pool.toml", "embedded"])
+def test_the_pool_is_named_where_the_evaluation_knows_it(tmp_path: Path, pool: str) -> None:
+    answers = {"conductor": [(Item("x"), "42")]}
+    told = {"suite": "mine", "rows": [{"strategy": "conductor"}]}
+    known = asyncio.run(write_evaluation(tmp_path / "known", answers, **told, pool=pool))
+    assert f"pool {pool}" in page_of(known).one("ul", class_="facts").text
+    old = asyncio.run(write_evaluation(tmp_path / "old", answers, **told))
+    assert "pool" not in page_of(old).one("ul", class_="facts").text
+
+
 def test_a_grade_that_is_an_opinion_is_marked(tmp_path: Path) -> None:
     async def write() -> Path:
         item = Item("x")

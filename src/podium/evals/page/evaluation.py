@@ -105,6 +105,8 @@ def facts(view: View) -> list[str]:
     found.append(plural(len(measured.rows), "strategy", "strategies"))
     if "seed" in told:
         found.append(f"seed {told['seed']}")
+    if measured.pool:
+        found.append(f"pool {measured.pool}")
     judges = sorted({s.judge for row in measured.measured for s in row.samples if s.judge})
     found += [f"judged by {judge}, a model" for judge in judges]
     if not measured.is_finished:

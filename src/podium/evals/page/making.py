@@ -1,7 +1,8 @@
 """How an evaluation was made: a command that measures the same, and the workers it was made with.
 
-The command is put together of what is on record. The files of a pool, of a configuration and of
-data are not, so it names none of them: which workers there were is said beside it.
+The command is put together of what is on record: of a pool's file just its name. The files of a
+configuration and of data are not, so it names none of them. Which workers there were is said beside
+it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from podium.etudes.perfect import ORACLE
 from podium.evals.page.markup import Markup, element
 from podium.evals.page.tables import table
 from podium.evals.tables.measured import Measured
+from podium.evals.written import EMBEDDED
 from podium.pool import WorkerProfile
 
 MOST_RUNS_READ: Final = 40
@@ -57,6 +59,7 @@ def _command(measured: Measured, met: Mapping[str, WorkerProfile]) -> Iterator[s
     yield from ("podium", "eval", "run", measured.suite)
     if met and all(worker.provider == ORACLE for worker in met.values()):
         yield "--oracle"
+    yield from _given("--pool", None if measured.pool in ("", EMBEDDED) else measured.pool)
     yield from _given("--limit", begun.get("limit"))
     yield from _given("--seed", begun.get("seed"))
     repeats = int(measured.told.get("repeats") or 1)

@@ -56,6 +56,12 @@ class Measured:
         return str(self.told.get("suite") or self.directory.resolve().name)
 
     @property
+    def pool(self) -> str:
+        """What the workers' pool is called: its file's name, or `embedded`; empty where nothing
+        says it."""
+        return str(self.told.get("pool") or "")
+
+    @property
     def tasks(self) -> int:
         """How many different tasks there are samples of."""
         return len({sample.task for row in self.measured for sample in row.samples})
