@@ -163,7 +163,7 @@ Trainings = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="DIR",
-        help="A training of the conductor, whose time and speed are told; once for each that "
-        "went on from another.",
+        help="A training of the conductor, or its file of metrics, whose time and speed are told; "
+        "once for each that went on from another.",
     ),
 ]

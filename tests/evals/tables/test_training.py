@@ -9,6 +9,7 @@ from podium.errors import UsageError
 from podium.evals.tables.training import (
     LONGEST_HEADER,
     NOT_MEASURED,
+    TrainingFigures,
     adapter_parameters,
     read_trainings,
 )
@@ -52,6 +53,14 @@ def test_what_was_not_written_down_is_not_known(tmp_path: Path) -> None:
     assert read_trainings([]) == NOT_MEASURED
     write(tmp_path, None, {"loss": 1.0})
     assert read_trainings([tmp_path]) == NOT_MEASURED
+
+
+def test_of_metrics_alone_the_time_is_that_of_the_steps(tmp_path: Path) -> None:
+    write(tmp_path, 90.0, *[{"rollouts": 1000, "seconds": 5.0}] * 12, {"step": 12, "accuracy": 1})
+    figures = read_trainings([tmp_path / "metrics.jsonl"])
+    assert figures == TrainingFigures(minutes=1.0, rollouts_per_second=200.0, rollouts=12_000)
+    (tmp_path / "metrics.jsonl").write_text("nothing of use\n", "utf-8")
+    assert read_trainings([tmp_path / "metrics.jsonl"]) == NOT_MEASURED
 
 
 def test_a_directory_of_no_training_is_refused(tmp_path: Path) -> None:

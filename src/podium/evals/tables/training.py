@@ -6,6 +6,8 @@ A training leaves two files in its directory that matter here:
                      many `rollouts` it made
     metrics.jsonl    a line for each step, with its `seconds` and how many `rollouts` it made
 
+Of a training whose metrics alone were kept, the time is that of its steps.
+
 A conductor may come of several trainings, each of which went on from the one before: what it took
 is what they all took together. How many parameters it has is what the last of them trained.
 """
@@ -55,17 +57,18 @@ class TrainingFigures:
 NOT_MEASURED: Final = TrainingFigures()
 
 
-def read_trainings(directories: Sequence[Path]) -> TrainingFigures:
-    """The figures of these trainings, taken together; unknown where one's are."""
-    summaries = [_summary(directory) for directory in directories]
+def read_trainings(trainings: Sequence[Path]) -> TrainingFigures:
+    """The figures of these trainings, by their directories or their files of metrics, taken
+    together; unknown where one's are."""
+    summaries = [_summary(training) for training in trainings]
     seconds = _sum(_number(summary, "seconds") for summary in summaries)
     rollouts = _sum(_number(summary, "rollouts") for summary in summaries)
-    steps = [step for directory in directories for step in _steps(directory / METRICS)]
+    steps = [step for training in trainings for step in _steps(_metrics(training))]
     return TrainingFigures(
         minutes=None if seconds is None else seconds / 60,
         rollouts_per_second=_rate(steps),
         rollouts=None if rollouts is None else int(rollouts),
-        parameters=adapter_parameters(directories[-1] / CONDUCTOR) if directories else None,
+        parameters=adapter_parameters(trainings[-1] / CONDUCTOR) if trainings else None,
     )
 
 
@@ -92,16 +95,23 @@ def _is_shape(told: object) -> bool:
     return isinstance(told, list) and all(type(count) is int and count >= 0 for count in told)
 
 
-def _summary(directory: Path) -> dict[str, Any]:
-    """How the training of that directory ended."""
+def _summary(training: Path) -> dict[str, Any]:
+    """How a training ended."""
+    if training.is_file():
+        names = ("rollouts", "seconds")
+        return dict(zip(names, map(sum, zip(*_steps(training), strict=True)), strict=False))
     try:
-        text = (directory / SUMMARY).read_text("utf-8", "replace")
+        text = (training / SUMMARY).read_text("utf-8", "replace")
     except OSError as error:
         raise UsageError(
-            f"{directory}: there is no {SUMMARY} in it that could be read; "
-            f"name the directory of a training"
+            f"{training}: there is no {SUMMARY} in it that could be read; "
+            f"name the directory of a training, or its file of metrics"
         ) from error
     return next(_objects(text), {})
+
+
+def _metrics(training: Path) -> Path:
+    return training if training.is_file() else training / METRICS
 
 
 def _sum(numbers: Iterable[float | None]) -> float | None:
