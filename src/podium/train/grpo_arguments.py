@@ -8,14 +8,14 @@ from trl import GRPOConfig
 
 from podium.errors import ConfigError
 from podium.train import processes
-from podium.train.checkpoints import DIRECTORY
 from podium.train.precision import mixed
 from podium.train.recipe import Recipe
+from podium.train.trainer_arguments import trainer_arguments
 
 
 def trl_arguments(recipe: Recipe) -> GRPOConfig:
     """All that TRL is told."""
-    grpo, run = recipe.grpo, recipe.run
+    grpo = recipe.grpo
     assert grpo is not None
     rows = rows_of_this_process(grpo.questions, grpo.rollouts)
     micro_batch = grpo.micro_batch or rows
@@ -36,8 +36,7 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
             f"one process; use at most {grpo.questions} of them"
         )
     return GRPOConfig(
-        output_dir=str(recipe.output / DIRECTORY),
-        max_steps=grpo.steps,
+        **trainer_arguments(recipe, grpo),
         per_device_train_batch_size=micro_batch,
         gradient_accumulation_steps=rows // micro_batch,
         num_generations=grpo.rollouts,
@@ -45,14 +44,7 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
         temperature=grpo.temperature,
         top_p=grpo.top_p,
         top_k=grpo.top_k,
-        learning_rate=grpo.learning_rate,
-        lr_scheduler_type=grpo.schedule,
-        warmup_steps=round(grpo.warmup_ratio * grpo.steps),
         max_grad_norm=grpo.max_grad_norm,
-        adam_beta1=grpo.adam_beta1,
-        adam_beta2=grpo.adam_beta2,
-        adam_epsilon=grpo.adam_epsilon,
-        weight_decay=grpo.weight_decay,
         epsilon=grpo.clip,
         epsilon_high=grpo.clip_high,
         beta=grpo.beta,
@@ -64,18 +56,10 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         bf16=mixed(recipe) is torch.bfloat16,
         fp16=mixed(recipe) is torch.float16,
-        use_cpu=not torch.cuda.is_available(),
         shuffle_dataset=False,
-        seed=run.seed,
-        data_seed=run.seed,
-        save_steps=run.save_every,
-        save_total_limit=run.keep,
+        data_seed=recipe.run.seed,
         logging_steps=1,
         logging_strategy="steps",
-        report_to=sorted(run.log - {"jsonl"}),
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        ddp_find_unused_parameters=False,
     )
 
 

@@ -25,13 +25,14 @@ from podium.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
 from podium.local.pretrained import nothing_drawn
 from podium.train import processes
 from podium.train.callbacks import StopInTime, silence
-from podium.train.checkpoints import DIRECTORY, last_checkpoint, on_a_disk_that_may_be_full
+from podium.train.checkpoints import last_checkpoint, on_a_disk_that_may_be_full
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
 from podium.train.precision import held_as, mixed
 from podium.train.preflight import check_rank
 from podium.train.recipe import Recipe
 from podium.train.recital import Recital, recite
+from podium.train.trainer_arguments import trainer_arguments
 
 STACK_FILE: Final = "adapters.pt"
 MODEL: Final = "model"
@@ -289,32 +290,16 @@ class _EachStep(TrainerCallback):
 
 
 def _arguments(recipe: Recipe, parts: int) -> TrainingArguments:
-    sft, run = recipe.sft, recipe.run
+    sft = recipe.sft
     assert sft is not None
     computed = mixed(recipe) if recipe.model.lora is None else None  # adapters see to it themselves
     return TrainingArguments(
-        output_dir=str(recipe.output / DIRECTORY),
-        max_steps=sft.steps,
-        learning_rate=sft.learning_rate,
-        lr_scheduler_type=sft.schedule,
-        warmup_steps=round(sft.warmup_ratio * sft.steps),
-        adam_beta1=sft.adam_beta1,
-        adam_beta2=sft.adam_beta2,
-        adam_epsilon=sft.adam_epsilon,
-        weight_decay=sft.weight_decay,
+        **trainer_arguments(recipe, sft),
         gradient_accumulation_steps=parts,
         max_grad_norm=sft.max_grad_norm if recipe.model.lora is None else 0.0,
         optim="adamw_torch_fused" if torch.cuda.is_available() else "adamw_torch",
         bf16=computed is torch.bfloat16,
         fp16=computed is torch.float16,
-        use_cpu=not torch.cuda.is_available(),
         logging_steps=min(10, sft.steps),
-        save_steps=run.save_every,
-        save_total_limit=run.keep,
-        seed=run.seed,
-        report_to=sorted(run.log - {"jsonl"}),
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        ddp_find_unused_parameters=False,
         label_names=["labels"],
     )

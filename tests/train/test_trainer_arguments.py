@@ -1,0 +1,29 @@
+"""What both trainers are told alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.recipes import make_recipe
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from podium.train.grpo_arguments import trl_arguments
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_trainer_is_told_of_the_optimiser_the_checkpoints_and_where_metrics_go(
+    tmp_path: Path,
+) -> None:
+    told = ["grpo.learning_rate=0.002", "grpo.warmup_ratio=0.25", "grpo.steps=12"]
+    kept = ["run.save_every=3", "run.keep=2", "run.seed=5", 'run.log=["jsonl", "tensorboard"]']
+    recipe = make_recipe(tmp_path, overrides=[*told, *kept])
+    arguments = trl_arguments(recipe)
+    assert (arguments.learning_rate, arguments.max_steps, arguments.warmup_steps) == (0.002, 12, 3)
+    assert (arguments.save_steps, arguments.save_total_limit, arguments.seed) == (3, 2, 5)
+    assert arguments.output_dir == str(recipe.output / "checkpoints")
+    assert arguments.report_to == ["tensorboard"]
