@@ -199,14 +199,5 @@ def test_a_recorded_suite_takes_nobody_elses_workers(
 def test_the_pool_is_called_by_its_file_where_one_was_chosen(
     suite: str, choice: Choice, oracle: bool, pool: str | None
 ) -> None:
-    sitting = Sitting(
-        choice=choice,
-        suite=suite,
-        strategies=("conductor",),
-        untrained=None,
-        oracle=oracle,
-        concurrency=None,
-        cache=None,
-        output=None,
-    )
+    sitting = Sitting(choice=choice, suite=suite, oracle=oracle, concurrency=None, cache=None)
     assert sitting.pool == pool

@@ -123,6 +123,17 @@ async def test_a_line_that_is_no_sample_is_named(tmp_path: Path) -> None:
         files.known("single:ann")
 
 
+async def test_a_line_that_says_no_strategy_is_of_the_one_that_its_file_is_named_by(
+    tmp_path: Path,
+) -> None:
+    lines = [json.loads(line) for line in await two_samples(tmp_path)]
+    of_old = [{key: line[key] for key in line if key != "strategy"} for line in lines]
+    text = "".join(f"{json.dumps(line)}\n" for line in of_old)
+    (tmp_path / "conductor.jsonl").write_text(text, "utf-8")
+    with SampleFiles(tmp_path) as files:
+        assert [known.task for known in files.known("conductor")] == ["a?", "b?"]
+
+
 async def test_another_evaluation_is_not_mixed_into_this_one(tmp_path: Path) -> None:
     await two_samples(tmp_path)
     complaint = "its limit is 3, and this one's is 4; name a new"

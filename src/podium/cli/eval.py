@@ -82,7 +82,7 @@ def etudes_table(
             concurrency=held.at_once,
             training=figures,
             watch=held.watch,
-            keep=held.files.keep if held.files is not None else None,
+            keep=held.keep,
         )
     )
     sitting.write_table(file, table.document(), seed=chance)

@@ -68,7 +68,6 @@ def evolved_table(
         choice=Choice(pool=pool, config=config, conductor=conductor, offline=offline),
         suite=ETUDES,
         strategies=(CONDUCTOR, *(learner.strategy for learner in coordinators), BEST_SINGLE),
-        untrained=None,
         oracle=oracle,
         concurrency=concurrency,
         cache=cache,
@@ -83,7 +82,7 @@ def evolved_table(
             concurrency=held.at_once,
             conductor=figures,
             watch=held.watch,
-            keep=held.files.keep if held.files is not None else None,
+            keep=held.keep,
         )
     )
     sitting.write_table(file, table.document(), seed=chance)

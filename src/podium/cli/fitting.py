@@ -108,12 +108,9 @@ def fit(
         choice=Choice(pool=pool, config=config, offline=offline),
         suite=named,
         data=data,
-        strategies=(),
-        untrained=None,
         oracle=oracle,
         concurrency=concurrency,
         cache=cache,
-        output=None,
         keeps_replies=not fresh,
     )
 
@@ -168,11 +165,9 @@ def folds(
         suite="",
         data=data,
         strategies=tuple(dict.fromkeys(filter(None, strategy.split(",")))),
-        untrained=None,
         oracle=oracle,
         concurrency=concurrency,
         cache=cache,
-        output=None,
         keeps_replies=not fresh,
     )
     documents = []

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.config import Settings, WorkerSettings
     from podium.evals.cluster import SpreadPerformer
     from podium.evals.ensemble import Ensemble
-    from podium.evals.evaluation import Watch
+    from podium.evals.evaluation import Keep, Watch
     from podium.evals.written import SampleFiles
     from podium.providers.cached import ReplyCache
 
@@ -57,6 +57,11 @@ class Held:
     perform: SpreadPerformer | None = None
     tries: int = 1
 
+    @property
+    def keep(self) -> Keep | None:
+        """Who writes samples down, where they are to be written."""
+        return None if self.files is None else self.files.keep
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sitting:
@@ -70,12 +75,12 @@ class Sitting:
 
     choice: Choice
     suite: str
-    strategies: Sequence[str]
-    untrained: str | None
     oracle: bool
     concurrency: int | None
     cache: Path | None
-    output: Path | None
+    strategies: Sequence[str] = ()
+    untrained: str | None = None
+    output: Path | None = None
     data: Path | None = None
     keeps_replies: bool = False
     ray: str | None = None

@@ -24,11 +24,12 @@ from podium.assembly import assemble, usual_options
 from podium.conductor import Conductor, Length, ModelConductor
 from podium.conductor.evolved.description import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
-from podium.engine import RetryPolicy
+from podium.engine import RetryPolicy, Switchboard
 from podium.etudes import FAMILIES
 from podium.etudes.flaky import FlakyWorker
 from podium.etudes.perfect import oracle_workers
 from podium.evals.occasion import CountedWorker, RepeatingWorker
+from podium.evals.stage import Stage
 from podium.files import sha256_of
 from podium.local import weights
 from podium.pool import Pool
@@ -65,6 +66,11 @@ class Ensemble:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     asked: Counter[str] = field(default_factory=Counter)
     identity: str = ""
+
+    def stage(self, seed: int) -> Stage:
+        """What all strategies share that these take part in."""
+        board = Switchboard(self.retry)
+        return Stage(workers=self.workers, board=board, options=self.options, seed=seed)
 
     def made_flaky(self, share: float, seed: int) -> Ensemble:
         """The same, but every specialist declines that share of the requests it gets."""

@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from podium.engine import Switchboard
 from podium.errors import StoreError, UsageError
 from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble
 from podium.evals.occasion import occasion
 from podium.evals.sample import THE_STRATEGY, Sample, graded
-from podium.evals.stage import Stage, Strategy
+from podium.evals.stage import Strategy
 from podium.evals.strategies import strategy_named
 from podium.run import Run, new_run_id, timestamp
 
@@ -38,12 +37,7 @@ class Performer:
     def __init__(self, ensemble: Ensemble, *, seed: int) -> None:
         self._ensemble = ensemble
         self._strategies: dict[str, Strategy] = {}
-        self._stage = Stage(
-            workers=ensemble.workers,
-            board=Switchboard(ensemble.retry),
-            options=ensemble.options,
-            seed=seed,
-        )
+        self._stage = ensemble.stage(seed)
 
     async def __call__(self, name: str, case: Case, repeat: int) -> Performed:
         """Have the strategy answer, and grade what comes of it."""

@@ -199,11 +199,13 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_line(path: Path, number: int, line: bytes) -> Line:
-    """What a line says: names that differ in little may share a file."""
+    """What a line says: names that differ in little may share a file. A line of old says no
+    strategy, and its file is named by it."""
     try:
         document = json.loads(line)
-        return Line(document["strategy"], Sample.from_document(document), document)
-    except (ValueError, KeyError, TypeError) as error:
+        strategy = str(document.get("strategy") or path.stem)
+        return Line(strategy, Sample.from_document(document), document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{path}, line {number}: expected a sample as podium eval run --output writes "
             f"them, and it is none ({error}); remove the line, and it is measured again"

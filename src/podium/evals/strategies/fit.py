@@ -17,14 +17,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from podium.config.problems import nearest
-from podium.engine import Switchboard
 from podium.errors import UsageError
 from podium.evals.case import Case, suite_cases
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Watch, unwatched
 from podium.evals.recorded.pool import WORDLESS, is_recorded, recorded_pool
 from podium.evals.sample import Sample, graded
-from podium.evals.stage import Stage
 from podium.evals.strategies.by_name import single_workers
 from podium.evals.strategies.conducting import carried_out
 from podium.evals.strategies.learned import (
@@ -248,12 +246,7 @@ async def _tried(
     questions = [case.task.question for case in cases]
     teacher = Teacher(MasRouter.untaught(single_workers(ensemble), questions, encoder, seed))
     rng = np.random.default_rng(seed)
-    stage = Stage(
-        workers=ensemble.workers,
-        board=Switchboard(ensemble.retry),
-        options=ensemble.options,
-        seed=seed,
-    )
+    stage = ensemble.stage(seed)
     gate = asyncio.Semaphore(concurrency)
 
     async def earned(case: Case, plan: Drawn) -> float:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from podium.errors import UsageError
 from podium.evals.sample import Sample
 from podium.evals.tables.row import Row
-from podium.evals.written import MANIFEST, SUMMARY, read_json
+from podium.evals.written import MANIFEST, SUMMARY, read_json, read_line
 from podium.run import Run, load
 
 
@@ -134,16 +134,7 @@ def _lines(path: Path) -> Iterator[tuple[Place, str, Sample]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.endswith(b"\n"):
-                try:
-                    document = json.loads(line)
-                    sample = Sample.from_document(document)
-                    strategy = str(document.get("strategy") or path.stem)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise UsageError(
-                        f"{path}, line {number}: expected a sample as podium eval run --output "
-                        f"writes them, and it is none ({error}); remove the line, and it is "
-                        f"measured again"
-                    ) from error
+                strategy, sample, _ = read_line(path, number, line)
                 yield Place(path, offset), strategy, sample
             offset += len(line)
 
