@@ -94,7 +94,7 @@ def test_words_that_were_never_met_dilute_what_the_others_tell() -> None:
 )
 def test_words_that_do_not_fit_together_are_refused(changed: dict[str, object]) -> None:
     document = WordScores.fitted(COUNTED, REWARDS).document()
-    with pytest.raises(ConfigError, match="for each of the same buckets.*podium train router"):
+    with pytest.raises(ConfigError, match="array .* in the shape .*podium train router"):
         WordScores.read({**document, **changed})
 
 

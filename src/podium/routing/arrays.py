@@ -1,6 +1,7 @@
 """Arrays and numbers as JSON, so that what was learned is kept in text and never in a pickle.
 
-What is read can be computed with: no number of a file is infinite, or none at all.
+What is read can be computed with: no number of a file is infinite, or none at all, and an array is
+of the shape that its reader expects.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def packed(array: NDArray[Any], stored: Stored = "float32") -> dict[str, Any]:
     return {"shape": list(array.shape), stored: base64.b64encode(numbers.tobytes()).decode()}
 
 
+Shape = tuple[int | None, ...]
+"""How long an array is along each of its axes; None is any length from 1 up."""
+
+
 def unpacked(document: object) -> Array:
     """The array that was packed, in float32, which has room for all that is kept."""
     try:
@@ -58,6 +63,21 @@ def unpacked(document: object) -> Array:
             f"an array of the shape {numbers.shape} has what is no number, or infinite; {AGAIN}"
         )
     return numbers.astype(np.float32)
+
+
+def array_in(document: Mapping[str, Any], name: str, shape: Shape) -> Array:
+    """The array that was packed under that name, if it is of that shape."""
+    found = unpacked(document.get(name))
+    does_fit = found.ndim == len(shape) and all(
+        own >= 1 if wanted is None else own == wanted
+        for own, wanted in zip(found.shape, shape, strict=True)
+    )
+    if not does_fit:
+        expected = ", ".join("1 or more" if length is None else str(length) for length in shape)
+        raise ConfigError(
+            f"expected the array {name!r} in the shape ({expected}), not {found.shape}; {AGAIN}"
+        )
+    return found
 
 
 def amount(value: object, what: str, least: float = -np.inf) -> float:

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from podium.errors import ConfigError
-from podium.routing.arrays import AGAIN, Array, packed, unit, unpacked
+from podium.routing.arrays import AGAIN, Array, array_in, packed, unit
 from podium.routing.embedding import Embedder
 from podium.routing.ends import both_ends
 from podium.routing.nearness import NearScores
@@ -95,7 +95,9 @@ def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
         raise ConfigError("expected an encoder with a name; " + AGAIN)
     name = document["name"]
     if name == HASHED:
-        return HashedEncoder(unpacked(document.get("weights")), unpacked(document.get("basis")))
+        return HashedEncoder(
+            array_in(document, "weights", (BUCKETS,)), array_in(document, "basis", (BUCKETS, None))
+        )
     if name == MINILM:
         return Embedder.read(document)
     if name == SCORING:
@@ -106,6 +108,21 @@ def read_encoder(document: object, inner: ReadEncoder | None = None) -> Encoder:
             (inner or read_encoder)(within), NearScores.read(near), WordScores.read(words)
         )
     raise ConfigError(f"the encoder {name!r:.40} is none that Podium knows; {AGAIN}")
+
+
+def width_of(encoder: Encoder) -> int:
+    """How many numbers an encoder that was written down makes of a question."""
+    try:
+        with np.errstate(all="ignore"):  # what is then no number is refused
+            rows = encoder.encode(["?"])
+        _, width = rows.shape
+    except (ValueError, TypeError) as error:
+        raise ConfigError(
+            f"its encoder cannot read a question ({type(error).__name__}: {error}); {AGAIN}"
+        ) from error
+    if not np.isfinite(rows).all():
+        raise ConfigError("its encoder makes what is no number of a question; " + AGAIN)
+    return int(width)
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from podium.errors import ConfigError
-from podium.routing.arrays import AGAIN, Array, amount, halved, packed, unit, unpacked
+from podium.routing.arrays import Array, amount, array_in, halved, packed, unit
 
 MOST_CENTRES: Final = 400
 QUESTIONS_A_CENTRE: Final = 25
@@ -90,16 +89,10 @@ class NearScores:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> NearScores:
         """The scores that were written down."""
-        parts = [unpacked(document.get(name)) for name in ("centres", "table", "level")]
-        centres, table, level = parts
-        if not (centres.ndim == 3 and level.ndim == 1 and centres.size and level.size) or (
-            table.shape != (len(centres), sum(centres.shape[1:]), len(level))
-        ):
-            raise ConfigError(
-                f"expected sets of centres, and what each worker earns near each centre, along "
-                f"each direction and anyway, and found arrays of "
-                f"{', '.join(str(part.shape) for part in parts)}; {AGAIN}"
-            )
+        centres = array_in(document, "centres", (None, None, None))
+        level = array_in(document, "level", (None,))
+        seen = sum(centres.shape[1:])  # how near each centre is, and the vector
+        table = array_in(document, "table", (len(centres), seen, len(level)))
         return cls(centres, table, level, amount(document.get("sharpness"), "a sharpness"))
 
 

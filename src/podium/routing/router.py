@@ -28,9 +28,9 @@ import numpy as np
 from podium.errors import ConfigError, UsageError
 from podium.files import read_json, write_whole, writing
 from podium.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.routing.arrays import AGAIN, Array, amount, packed, unpacked
+from podium.routing.arrays import AGAIN, Array, amount, array_in, packed
 from podium.routing.dial import Dial
-from podium.routing.encoders import Encoder, ReadEncoder, read_encoder
+from podium.routing.encoders import Encoder, ReadEncoder, read_encoder, width_of
 
 FORMAT: Final = "podium-router"
 VERSION: Final = 2
@@ -227,7 +227,6 @@ class LearnedRouter:
                 f"version {document.get('version')!r} cannot be read, only {VERSION}, so with this "
                 f"Podium {AGAIN}"
             )
-        head = unpacked(document.get("head"))
         encoder = read_encoder(document.get("encoder"), inner)
         try:
             workers = tuple(
@@ -244,32 +243,12 @@ class LearnedRouter:
                 f"expected workers, a dial and a certainty in it ({type(error).__name__}: "
                 f"{error}); {AGAIN}"
             ) from error
-        if len({worker.name for worker in workers}) < len(workers):
-            raise ConfigError("two of its workers have the same name; " + AGAIN)
-        expected = (_width(encoder) + 1, len(workers))
-        if not workers or head.shape != expected:
-            raise ConfigError(
-                f"the head is of the shape {head.shape}, and what questions are read by and its "
-                f"{len(workers)} workers make {expected}; {AGAIN}"
-            )
+        if not workers or len({worker.name for worker in workers}) < len(workers):
+            raise ConfigError("it has no workers, or two of the same name; " + AGAIN)
+        head = array_in(document, "head", (width_of(encoder) + 1, len(workers)))
         return cls(workers, encoder, head, dial, certainty, str(document.get("source", "")))
 
 
 def _reward(expected: float) -> float:
     """What is expected, as a reward that can be earned."""
     return min(max(expected, 0.0), 1.0)
-
-
-def _width(encoder: Encoder) -> int:
-    """How many numbers it makes of a question."""
-    try:
-        with np.errstate(all="ignore"):  # what is then no number is refused
-            rows = encoder.encode(["?"])
-        _, width = rows.shape
-    except (ValueError, TypeError) as error:
-        raise ConfigError(
-            f"its encoder cannot read a question ({type(error).__name__}: {error}); {AGAIN}"
-        ) from error
-    if not np.isfinite(rows).all():
-        raise ConfigError("its encoder makes what is no number of a question; " + AGAIN)
-    return int(width)

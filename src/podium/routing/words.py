@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.errors import ConfigError
-from podium.routing.arrays import AGAIN, Array, amount, halved, packed, unpacked
+from podium.routing.arrays import AGAIN, Array, amount, array_in, halved, packed
 from podium.routing.ends import both_ends
 
 BUCKETS: Final = 1 << 16
@@ -131,14 +131,9 @@ class WordScores:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> WordScores:
         """The scores that were written down."""
-        parts = [unpacked(document.get(name)) for name in ("buckets", "rarity", "table")]
-        buckets, rarity, table = parts
-        does_fit = buckets.ndim == 1 and buckets.shape == rarity.shape == table.shape[:1]
-        if not does_fit or table.ndim != 2 or not len(buckets):
-            raise ConfigError(
-                f"expected how rare words are and what each tells, for each of the same buckets, "
-                f"and found arrays of {', '.join(str(part.shape) for part in parts)}; {AGAIN}"
-            )
+        buckets = array_in(document, "buckets", (None,))
+        rarity = array_in(document, "rarity", (len(buckets),))
+        table = array_in(document, "table", (len(buckets), None))
         if not 0 <= buckets[0] <= buckets[-1] < BUCKETS or not (np.diff(buckets) > 0).all():
             raise ConfigError(  # they are looked up by halving, which finds nothing in disorder
                 f"expected the buckets of words in their order, from 0 to {BUCKETS - 1}, each "

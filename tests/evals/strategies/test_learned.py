@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from podium.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
 from podium.evals.strategies import check_strategy, made_of
 from podium.evals.strategies.learned import (
+    LEARNED,
     Learned,
     fingerprints,
     named,
@@ -21,11 +23,12 @@ from podium.providers.scripted import ScriptedWorker
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers import MasRouter, Outcomes  # noqa: E402
+from podium.evals.strategies.routers import ROUTERS, MasRouter, Outcomes  # noqa: E402
 from podium.evals.strategies.routers.constant import ConstantRouter  # noqa: E402
 from podium.evals.strategies.routers.head import HeadRouter  # noqa: E402
 from podium.evals.strategies.routers.neighbours import NeighbourRouter  # noqa: E402
 from podium.routing import LearnedRouter  # noqa: E402
+from podium.routing.arrays import packed, unpacked  # noqa: E402
 from podium.routing.encoders import HashedEncoder  # noqa: E402
 from support.routing import PLAYS, pool_of, small_router  # noqa: E402
 from support.routing import SUMS as SUMS_OF_ROUTER  # noqa: E402
@@ -184,6 +187,99 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, content: str, reason
     with pytest.raises(ConfigError, match=reason) as error:
         read_learned(path)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "reason"),
+    [
+        ("workers", [], "it has no workers, or two of the same name"),
+        ("workers", ["ann", "ann"], "it has no workers, or two of the same name"),
+        ("workers", "ann", "expected a list of texts in 'workers'"),
+        ("workers", [["ann"]], "expected a list of texts in 'workers'"),
+        ("questions", 3, "expected a list of texts in 'questions'"),
+        ("learned", [], "expected an array"),
+    ],
+)
+def test_a_part_of_another_form_is_named_with_the_file(
+    tmp_path: Path, key: str, other: object, reason: str
+) -> None:
+    path = tmp_path / "constant.json"
+    document = Learned("constant", "sums", ConstantRouter(("ann",), np.ones(1))).document()
+    path.write_text(json.dumps({**document, key: other}))
+    with pytest.raises(ConfigError, match=f"{path}: {reason}"):
+        read_learned(path)
+
+
+@pytest.mark.parametrize("workers", [[3], [{}], "cheap", None])
+def test_workers_of_a_trained_router_that_are_none_are_named_with_the_file(
+    tmp_path: Path, workers: object
+) -> None:
+    path = tmp_path / "router.json"
+    path.write_text(json.dumps({**small_router().document(), "workers": workers}))
+    with pytest.raises(ConfigError, match=f"{path}: it has no workers"):
+        read_learned(path)
+
+
+def fitted(name: str) -> Learned:
+    """What that strategy learns from who wrote what."""
+    questions, names = (*SUMS, *VERSES), ("poet", "clerk", "cook")
+    if name == "masrouter":
+        return Learned(name, "", MasRouter.untaught(names, questions, HashedEncoder.fitted, 0))
+    shares = np.array([[0, 1, 0]] * len(SUMS) + [[1, 0, 0]] * len(VERSES), dtype=np.float32)
+    replies = tuple(("a verse", "a sum", question) for question in questions)
+    outcomes = Outcomes(questions, names, shares, replies)
+    return Learned(name, "", ROUTERS[name].fitted(outcomes, HashedEncoder.fitted, 0))
+
+
+def arrays_in(document: Any) -> list[dict[str, Any]]:
+    """All arrays of the document, however deep."""
+    if not isinstance(document, dict):
+        return []
+    if "shape" in document:
+        return [document]
+    return [array for part in document.values() for array in arrays_in(part)]
+
+
+@pytest.mark.parametrize("name", LEARNED)
+def test_an_array_of_another_shape_is_refused_with_the_files_name(
+    tmp_path: Path, name: str
+) -> None:
+    """It ended in an error of numpy's, or was stretched until it fitted, and routed wrongly."""
+    path = tmp_path / f"{name}.json"
+    document = fitted(name).document()
+    path.write_text(json.dumps(document))
+    read_learned(path)
+    found = arrays_in(document)
+    assert found
+    for array in found:
+        whole = dict(array)
+        numbers = unpacked(whole)
+        for other in (numbers[:-1], numbers[:0], numbers[None], numbers.flatten()[0]):
+            array |= packed(other)
+            path.write_text(json.dumps(document))
+            with pytest.raises(ConfigError, match=f"{path}: .*train it again by `podium"):
+                read_learned(path)
+        array |= whole
+
+
+@pytest.mark.parametrize("count", [0, 12, 10**400, "2", None])
+def test_more_neighbours_than_there_are_questions_are_refused(
+    tmp_path: Path, count: object
+) -> None:
+    path = tmp_path / "neighbours.json"
+    document = fitted("neighbours").document()
+    document["learned"]["count"] = count
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=f"{path}: expected a count of neighbours from 1 to 11"):
+        read_learned(path)
+
+
+def test_replies_of_two_workers_are_too_few_to_be_compared(tmp_path: Path) -> None:
+    path = tmp_path / "smoothie-local.json"
+    document = fitted("smoothie-local").document()
+    path.write_text(json.dumps({**document, "workers": ["poet", "clerk"]}))
+    with pytest.raises(ConfigError, match=f"{path}: expected at least 3 workers"):
+        read_learned(path)
 
 
 def test_numbers_that_are_missing_are_named_with_the_file(tmp_path: Path) -> None:

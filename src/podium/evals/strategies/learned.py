@@ -176,6 +176,7 @@ def read_learned(path: Path) -> Learned:
     """What was written; an error says what is wrong with the file."""
     needs_numpy(f"reading {path.name}")
     from podium.evals.strategies.routers import ROUTERS, MasRouter
+    from podium.routing.arrays import AGAIN
     from podium.routing.router import FORMAT as TRAINED
 
     document = read_json(path, "make it by `podium eval fit`")
@@ -190,28 +191,42 @@ def read_learned(path: Path) -> Learned:
             f"{path}: version {document.get('version')!r} cannot be read, only {VERSION}; fit it "
             f"again with this Podium"
         )
-    name, workers = document.get("strategy"), tuple(map(str, document.get("workers") or ()))
+    name = document.get("strategy")
     kind = MasRouter if name == MASROUTER else ROUTERS.get(str(name))
-    if kind is None or not workers:
+    if kind is None:
         raise ConfigError(f"{path}: it is of the strategy {name!r}, which nobody here knows")
     try:
-        model = kind.read(workers, document.get("learned") or {})
+        workers = _names(document, "workers")
+        if not workers or len(set(workers)) < len(workers):
+            raise ConfigError("it has no workers, or two of the same name; " + AGAIN)
+        learned = document.get("learned")
+        model = kind.read(workers, learned if isinstance(learned, Mapping) else {})
+        met = frozenset(_names(document, "questions"))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
-    met = frozenset(map(str, document.get("questions") or ()))
     return Learned(str(name), str(document.get("suite", "")), model, met)
+
+
+def _names(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """The texts in the list of that key, where there is one."""
+    from podium.routing.arrays import AGAIN
+
+    found = document.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ConfigError(f"expected a list of texts in {key!r}; {AGAIN}")
+    return tuple(found)
 
 
 def _as_fitted(router: Mapping[str, Any]) -> dict[str, Any]:
     """What `podium train router` wrote, as `podium eval fit` would have written it."""
     rows = router.get("workers")
-    names = [row.get("name") for row in rows] if isinstance(rows, list) else []
+    known = rows if isinstance(rows, list) else []
     return {
         "format": FORMAT,
         "version": VERSION,
         "strategy": ROUTER,
         "suite": router.get("source", ""),
-        "workers": names,
+        "workers": [row["name"] for row in known if isinstance(row, Mapping) and "name" in row],
         "learned": router,
     }
 

@@ -16,7 +16,7 @@ from podium.evals.strategies.routers.collaborations import (  # noqa: E402
     Agent,
     workflow,
 )
-from podium.evals.strategies.routers.masrouter import SHAPES, Drawn, Teacher  # noqa: E402
+from podium.evals.strategies.routers.masrouter import NAMES, Drawn, Teacher  # noqa: E402
 from podium.routing.arrays import Array  # noqa: E402
 from podium.routing.encoders import HashedEncoder  # noqa: E402
 
@@ -75,7 +75,7 @@ def test_gradients_are_those_of_small_changes() -> None:
     weights: dict[str, Array] = {n: array.astype(np.float64) for n, array in router.weights.items()}
     gradients = drawn(weights).gradients
     rng = np.random.default_rng(0)
-    for name in SHAPES:
+    for name in NAMES:
         for _ in range(5):
             place = tuple(int(rng.integers(size)) for size in weights[name].shape)
             moved = {key: array.copy() for key, array in weights.items()}
@@ -108,8 +108,8 @@ def test_teaching_leaves_the_router_that_it_began_from_alone() -> None:
     rng = np.random.default_rng(0)
     plans = [router.drawn(question, POOL, rng) for question in QUESTIONS]
     teacher.learn(plans, [1.0, 0.0, 0.0, 0.0])
-    assert all(np.array_equal(router.weights[name], before[name]) for name in SHAPES)
-    assert any(not np.array_equal(teacher.router.weights[n], before[n]) for n in SHAPES)
+    assert all(np.array_equal(router.weights[name], before[name]) for name in NAMES)
+    assert any(not np.array_equal(teacher.router.weights[n], before[n]) for n in NAMES)
 
 
 def test_a_worker_that_it_never_met_can_be_chosen_by_its_description() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from podium.evals.strategies.routers.base import Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder
-from podium.routing.arrays import Array, packed, unpacked
+from podium.routing.arrays import Array, array_in, packed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,4 +40,4 @@ class ConstantRouter:
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> ConstantRouter:
         """The router that was written down."""
-        return cls(workers, unpacked(document.get("shares")))
+        return cls(workers, array_in(document, "shares", (len(workers),)))

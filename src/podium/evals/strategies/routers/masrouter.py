@@ -37,8 +37,8 @@ from podium.evals.strategies.routers.collaborations import (
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.routing.adam import Adam
-from podium.routing.arrays import Array, packed, unpacked
-from podium.routing.encoders import Encoder
+from podium.routing.arrays import Array, array_in, packed
+from podium.routing.encoders import Encoder, width_of
 from podium.workflow import Workflow
 
 WIDTH: Final = 64
@@ -48,7 +48,7 @@ PASSES: Final = 5
 COST_RATE: Final = 100.0
 """What a US dollar weighs against a right answer."""
 
-SHAPES: Final = ("question", "modes", "counts", "roles", "described", "known")
+NAMES: Final = ("question", "modes", "counts", "roles", "described", "known")
 
 
 class Drawn(NamedTuple):
@@ -77,10 +77,9 @@ class MasRouter:
         rng = np.random.default_rng(seed)
         made = encoder(questions)
         wide = made.encode(questions[:1]).shape[1]
-        sizes = (wide, len(MODES), MOST_AGENTS, len(ROLES), wide, len(workers))
         weights = {
-            name: rng.normal(0, WIDTH**-0.5, (size, WIDTH)).astype(np.float32)
-            for name, size in zip(SHAPES, sizes, strict=True)
+            name: rng.normal(0, WIDTH**-0.5, shape).astype(np.float32)
+            for name, shape in _shapes(wide, len(workers)).items()
         }
         return cls(workers, made, weights)
 
@@ -116,12 +115,19 @@ class MasRouter:
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> MasRouter:
         """The cascade that was written down."""
-        weights = document.get("weights") or {}
+        encoder = read_encoder(document.get("encoder"))
+        shapes = _shapes(width_of(encoder), len(workers))
+        kept = document.get("weights")
+        weights = kept if isinstance(kept, Mapping) else {}
         return cls(
-            workers,
-            read_encoder(document.get("encoder")),
-            {name: unpacked(weights.get(name)) for name in SHAPES},
+            workers, encoder, {name: array_in(weights, name, shapes[name]) for name in NAMES}
         )
+
+
+def _shapes(wide: int, workers: int) -> dict[str, tuple[int, int]]:
+    """Of each array, where an encoding is so wide and there are so many workers."""
+    rows = (wide, len(MODES), MOST_AGENTS, len(ROLES), wide, workers)
+    return {name: (count, WIDTH) for name, count in zip(NAMES, rows, strict=True)}
 
 
 class Teacher:
@@ -136,11 +142,11 @@ class Teacher:
         above = np.array(rewards, dtype=np.float32) - np.float32(np.mean(rewards))
         uphill = {
             name: sum(plan.gradients[name] * gain for plan, gain in zip(plans, above, strict=True))
-            for name in SHAPES
+            for name in NAMES
         }
         self._optimiser.update(
-            [self.router.weights[name] for name in SHAPES],
-            [-uphill[name] / len(plans) for name in SHAPES],
+            [self.router.weights[name] for name in NAMES],
+            [-uphill[name] / len(plans) for name in NAMES],
         )
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from podium.errors import ConfigError
 from podium.evals.strategies.routers.base import Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
-from podium.routing.arrays import Array, packed, unpacked
-from podium.routing.encoders import Encoder
+from podium.routing.arrays import AGAIN, Array, array_in, packed
+from podium.routing.encoders import Encoder, width_of
 
 CANDIDATES: Final = (5, 10, 20, 40, 80)
 """How many neighbours may be looked at; the number that does best in training is taken."""
@@ -68,16 +68,16 @@ class NeighbourRouter:
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> NeighbourRouter:
         """The router that was written down."""
+        encoder = read_encoder(document.get("encoder"))
+        vectors = array_in(document, "vectors", (None, width_of(encoder)))
+        shares = array_in(document, "shares", (len(vectors), len(workers)))
         count = document.get("count")
-        if not isinstance(count, int) or count < 1:
-            raise ConfigError(f"expected a count of neighbours, not {count!r}; fit it again")
-        return cls(
-            workers,
-            read_encoder(document.get("encoder")),
-            unpacked(document.get("vectors")),
-            unpacked(document.get("shares")),
-            count,
-        )
+        if not isinstance(count, int) or not 1 <= count <= len(vectors):
+            raise ConfigError(
+                f"expected a count of neighbours from 1 to {len(vectors)}, not {count!r:.40}; "
+                f"{AGAIN}"
+            )
+        return cls(workers, encoder, vectors, shares, count)
 
 
 def _nearest(vectors: Array, others: Array, count: int, *, own: bool) -> NDArray[np.int64]:

@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 from podium.evals.strategies.routers.base import Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 from podium.routing.adam import Adam
-from podium.routing.arrays import Array, packed, unit, unpacked
-from podium.routing.encoders import Encoder
+from podium.routing.arrays import Array, array_in, packed, unit
+from podium.routing.encoders import Encoder, width_of
 
 WIDTH: Final = 64
 """How long the vectors of questions and workers are that are compared."""
@@ -103,12 +103,10 @@ class RouterDC:
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> RouterDC:
         """The router that was written down."""
-        return cls(
-            workers,
-            read_encoder(document.get("encoder")),
-            unpacked(document.get("projection")),
-            unpacked(document.get("keys")),
-        )
+        encoder = read_encoder(document.get("encoder"))
+        projection = array_in(document, "projection", (width_of(encoder), None))
+        keys = array_in(document, "keys", (len(workers), projection.shape[1]))
+        return cls(workers, encoder, projection, keys)
 
 
 class _Lesson:

@@ -25,11 +25,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from podium.errors import UsageError
+from podium.errors import ConfigError, UsageError
 from podium.evals.strategies.routers.base import Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
-from podium.routing.arrays import Array, packed, unpacked
-from podium.routing.encoders import Encoder
+from podium.routing.arrays import AGAIN, Array, array_in, packed
+from podium.routing.encoders import Encoder, width_of
 
 NEAREST: Final = 20
 """How many questions the local form looks at."""
@@ -65,7 +65,7 @@ class SmoothieGlobal:
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> SmoothieGlobal:
         """The router that was written down."""
-        return cls(workers, unpacked(document.get("trust")))
+        return cls(workers, array_in(document, "trust", (len(workers),)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,12 +103,15 @@ class SmoothieLocal:
     @classmethod
     def read(cls, workers: tuple[str, ...], document: Mapping[str, Any]) -> SmoothieLocal:
         """The router that was written down."""
-        return cls(
-            workers,
-            read_encoder(document.get("encoder")),
-            unpacked(document.get("vectors")),
-            unpacked(document.get("distances")),
-        )
+        if len(workers) < LEAST_WORKERS:
+            raise ConfigError(
+                f"expected at least {LEAST_WORKERS} workers whose replies were compared, not "
+                f"{len(workers)}; {AGAIN}"
+            )
+        encoder = read_encoder(document.get("encoder"))
+        vectors = array_in(document, "vectors", (None, width_of(encoder)))
+        distances = array_in(document, "distances", (len(vectors), len(workers), len(workers)))
+        return cls(workers, encoder, vectors, distances)
 
 
 def _distances(outcomes: Outcomes, encoder: MakeEncoder) -> Array:
