@@ -132,6 +132,13 @@ def test_a_line_that_was_cut_off_is_told_with_its_number(tmp_path: Path) -> None
         read_log([path])
 
 
+def test_a_line_that_is_nested_without_end_is_told_with_its_number(tmp_path: Path) -> None:
+    path = written(tmp_path, *LINES)
+    path.write_text(path.read_text() + "[" * 200_000)
+    with pytest.raises(ConfigError, match=rf"{path}, line 5: nested deeper than can be read"):
+        read_log([path])
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
@@ -142,6 +149,8 @@ def test_a_line_that_was_cut_off_is_told_with_its_number(tmp_path: Path) -> None
         (line("one", "small", float("nan")), "in 'reward', not nan"),
         (line("one", "small", 1, cost=-1), "expected a number from 0 up in 'cost', not -1"),
         (line("one", "small", 1, cost="dear"), "in 'cost', not 'dear'"),
+        (line("one", "small", 1, cost=float("inf")), "in 'cost', not inf"),
+        (line("one", "small", 1, cost=10**400), r"in 'cost', not 10{39}$"),
     ],
 )
 def test_a_line_that_is_wrong_is_told_with_its_number(

@@ -63,6 +63,19 @@ def test_the_command_line_overrides_the_recipe(tmp_path: Path) -> None:
     assert [each.cost for each in LearnedRouter.load(elsewhere).workers] == [0.5, 0.01]
 
 
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_any_whole_number_is_a_seed(tmp_path: Path, seed: int) -> None:
+    assert main(["train", "router", str(written(tmp_path)), "--seed", str(seed)]) == 0
+    assert LearnedRouter.load(tmp_path / "router.json").workers
+
+
+def test_a_directory_in_the_routers_place_is_told_before_anything_is_learned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "router", str(written(tmp_path)), "--output", str(tmp_path)]) == 2
+    assert f"'--output': file '{tmp_path}' is a directory" in capsys.readouterr().err
+
+
 def test_the_same_recipe_makes_the_same_router(tmp_path: Path) -> None:
     recipe = written(tmp_path)
     paths = [tmp_path / "one.json", tmp_path / "other.json"]
@@ -146,6 +159,11 @@ def test_the_recipe_that_ships_can_be_read() -> None:
         ("[router]\nlogs = ['a']\nencodr = 'hashed'", "encoder"),
         ("[router]\nlogs = ['a']\nparts = 2", "router.parts"),
         ("[router]\nlogs = ['a']\n[evolution]\ngenerations = -1", "evolution.generations"),
+        (
+            "[router]\nlogs = ['a']\n[evolution]\npopulation = 1",
+            "evolution.population: .* 2 or more",
+        ),
+        ("[router]\nlogs = ['a']\n[evolution]\nspread = 1e300", r"evolution.spread: .* 1e\+06 or"),
         ("[router]\nlogs = ['a']\n[costs]\nusd = { small = -1.0 }", "costs.usd.small"),
     ],
 )

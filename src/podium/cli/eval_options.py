@@ -149,7 +149,7 @@ Flaky = Annotated[
     typer.Option(metavar="SHARE", min=0, max=1, help="How many requests the specialists decline."),
 ]
 TableFile = Annotated[
-    Path, typer.Option("--file", "-o", metavar="FILE", help="Where the figures go.")
+    Path, typer.Option("--file", "-o", metavar="FILE", dir_okay=False, help="Where the figures go.")
 ]
 Evolved = Annotated[
     list[Path],

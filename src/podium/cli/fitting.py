@@ -41,7 +41,9 @@ Dealt = Annotated[
 ]
 FoldsFile = Annotated[
     Path | None,
-    typer.Option("--file", "-o", metavar="FILE", help="Write the figures there, as JSON."),
+    typer.Option(
+        "--file", "-o", metavar="FILE", dir_okay=False, help="Write the figures there, as JSON."
+    ),
 ]
 Fitted = Annotated[
     Path | None,
@@ -49,6 +51,7 @@ Fitted = Annotated[
         "--file",
         "-o",
         metavar="FILE",
+        dir_okay=False,
         help="Where what was learned goes; fitted/STRATEGY.json, when left out.",
     ),
 ]

@@ -50,7 +50,9 @@ Limit = Annotated[
 Seed = Annotated[int, typer.Option(metavar="N", help="What the order of tasks comes from.")]
 File = Annotated[
     Path | None,
-    typer.Option("--file", "-o", metavar="FILE", help="Write the figures there, as JSON."),
+    typer.Option(
+        "--file", "-o", metavar="FILE", dir_okay=False, help="Write the figures there, as JSON."
+    ),
 ]
 
 

@@ -54,7 +54,9 @@ Output = Annotated[
 ]
 RouterFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The router's file, instead of the one in the recipe."),
+    typer.Option(
+        metavar="FILE", dir_okay=False, help="The router's file, instead of the one in the recipe."
+    ),
 ]
 Steps = Annotated[int | None, typer.Option(metavar="N", min=1, help="Updates of the model.")]
 Seed = Annotated[int | None, typer.Option(metavar="N", help="What all that is random begins with.")]

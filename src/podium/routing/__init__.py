@@ -7,6 +7,7 @@
     encoders      vectors of questions in general, by meaning and by words
     ends          what of a long question is read
     separable     separable CMA-ES, for routers and coordinators
+    seeds         what all that is random begins with
     arrays, adam  what all of them compute with
 
 Needs numpy and more of the extra `router`, so it is imported by whoever routes, when they do.

@@ -17,6 +17,7 @@ import numpy as np
 from podium.errors import ConfigError, installing
 from podium.routing.arrays import Array
 from podium.routing.dial import MARKS, Dial
+from podium.routing.seeds import known_seed
 
 WEIGHED: Final = tuple(range(1, len(MARKS), 3))
 """Which marks of the dial a head is judged at; at the first of all everything goes to the
@@ -55,7 +56,9 @@ def evolved(
         ) from error
     size = float(np.sqrt(np.mean(np.square(head[:-1])))) or 1e-3
     population = evolution.population or usual_population(head.size)
-    search = Separable(np.zeros(head.size), evolution.spread, population, evolution.seed)
+    search = Separable(
+        np.zeros(head.size), evolution.spread, population, known_seed(evolution.seed)
+    )
     yield head
     for _ in range(evolution.generations if generations is None else generations):
         drawn = [head + size * change.reshape(head.shape) for change in search.ask()]

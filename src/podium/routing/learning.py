@@ -30,6 +30,7 @@ from podium.routing.evidence import Evidence
 from podium.routing.evolution import Evolution, evolved
 from podium.routing.nearness import NearScores
 from podium.routing.router import Certainty, LearnedRouter
+from podium.routing.seeds import known_seed
 from podium.routing.words import Counted, WordScores
 
 MIDDLE: Final = 0.5
@@ -119,7 +120,7 @@ def taught(
 
 def _dealt(whole: NDArray[np.bool_], teaching: Teaching) -> NDArray[np.int64]:
     """Which part each question is in; those that every worker was asked are shared out evenly."""
-    rng = np.random.default_rng(teaching.seed)
+    rng = np.random.default_rng(known_seed(teaching.seed))
     found = np.zeros(len(whole), dtype=np.int64)
     for rows in (whole, ~whole):
         found[rows] = rng.permutation(int(rows.sum())) % min(teaching.parts, int(whole.sum()))

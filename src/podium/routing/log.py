@@ -12,12 +12,13 @@ them by hand. Lines of the same question and worker are repeats, and what counts
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from podium.credit import Outcome
 from podium.errors import ConfigError
 from podium.routing.evidence import Evidence
 from podium.routing.router import Known
+
+MOST: Final = sys.float_info.max
+"""JSON has whole numbers beyond it, which nothing can be computed with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,8 @@ def _parsed(line: str) -> object:
             f"expected a whole JSON object, and at character {error.pos + 1} of {len(line)} it is "
             f"none ({error.msg}), as where a file was cut off; remove the line"
         ) from error
+    except RecursionError as error:
+        raise ValueError("nested deeper than can be read; remove the line") from error
 
 
 def _outcome(data: object) -> Outcome:
@@ -133,7 +139,7 @@ def _outcome(data: object) -> Outcome:
         worker=_text(data, "worker"),
         model=str(data.get("model") or ""),
         reward=_number(data, "reward", 0.0, 1.0),
-        cost=None if data.get("cost") is None else _number(data, "cost", 0.0, float("inf")),
+        cost=None if data.get("cost") is None else _number(data, "cost", 0.0, MOST),
         output_tokens=_tokens(data.get("output_tokens")),
         source=str(data.get("source") or ""),
     )
@@ -142,7 +148,7 @@ def _outcome(data: object) -> Outcome:
 def _text(data: Mapping[str, Any], key: str) -> str:
     value = data.get(key)
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"expected a text in {key!r}, not {value!r}")
+        raise ValueError(f"expected a text in {key!r}, not {value!r:.40}")
     return value
 
 
@@ -150,9 +156,9 @@ def _number(data: Mapping[str, Any], key: str, least: float, most: float) -> flo
     value = data.get(key)
     if isinstance(value, bool):
         value = float(value)
-    if not isinstance(value, int | float) or not least <= value <= most or value == float("inf"):
-        between = f"between {least:g} and {most:g}" if most < float("inf") else f"from {least:g} up"
-        raise ValueError(f"expected a number {between} in {key!r}, not {value!r}")
+    if not isinstance(value, int | float) or not least <= value <= most:
+        between = f"between {least:g} and {most:g}" if most < MOST else f"from {least:g} up"
+        raise ValueError(f"expected a number {between} in {key!r}, not {value!r:.40}")
     return float(value)
 
 

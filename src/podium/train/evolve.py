@@ -31,6 +31,7 @@ from podium.files import read_json, whole_directory, write_whole
 from podium.local.reading import HiddenReader
 from podium.pool import Pool
 from podium.providers import Http
+from podium.routing.seeds import known_seed
 from podium.routing.separable import usual_population
 from podium.task import Task
 from podium.train.candidates import Candidates, Readings, earned
@@ -199,7 +200,7 @@ class _Evolution:
         self._questions = questions
         self._space = space
         self._blank = Coordinator.blank(space.described)
-        self._seed = recipe.run.seed % 2**32
+        self._seed = known_seed(recipe.run.seed)
         self._population = evolve.population or usual_population(space.size)
         self._search = begin(
             evolve.method,

@@ -11,7 +11,7 @@ from pydantic import Field
 from podium.catalogue.entries import Table
 from podium.conductor.evolved.description import TURNS, Token
 from podium.config.values import Count, Name
-from podium.train.schema import Names, Positive, Share, Temperature, Weight
+from podium.train.schema import Names, Positive, Share, Spread, Temperature, Weight
 
 Schedule = Literal["cosine", "linear", "constant"]
 Scale = Literal["group", "batch", "none"]
@@ -123,7 +123,7 @@ class EvolveTable(Table):
         description="candidates a step; left out: ⌈4 + 3 ln n⌉, where n is how many parameters are "
         "trained",
     )
-    sigma: Positive = Field(default=0.03, description="how far around the start it looks at first")
+    sigma: Spread = Field(default=0.03, description="how far around the start it looks at first")
     method: Method = Field(
         default="cma-es",
         description="`cma-es`: separable CMA-ES; `random`: as many candidates around the start, of "

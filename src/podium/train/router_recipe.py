@@ -17,9 +17,9 @@ from pydantic import Field, ValidationError
 from podium.catalogue.entries import Table
 from podium.config.files import read_tables
 from podium.config.problems import form_problem
-from podium.config.values import Count, Name
+from podium.config.values import Name
 from podium.train.recipe import override_in
-from podium.train.schema import Positive, Weight
+from podium.train.schema import Positive, Spread, Weight
 
 
 class RouterTable(Table):
@@ -52,10 +52,10 @@ class EvolutionTable(Table):
     """The second stage: evolution for what routing earns in the end."""
 
     generations: int = Field(default=60, ge=0, description="at most so many; 0 leaves it out")
-    population: Count | None = Field(
+    population: Annotated[int, Field(ge=2)] | None = Field(
         default=None, description="heads in each; 4 + 3 ln n of n numbers, when left out"
     )
-    spread: Positive = Field(
+    spread: Spread = Field(
         default=0.1, description="how far heads are drawn, in sizes of the first head's numbers"
     )
 

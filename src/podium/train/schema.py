@@ -25,6 +25,9 @@ from podium.train.rewards import PAPER, RELEASED, Reward
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Spread = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+"""How far a search draws; farther than that, numbers overflow in it."""
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 Names = Annotated[frozenset[Name], Field(strict=False)]

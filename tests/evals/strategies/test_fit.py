@@ -66,6 +66,12 @@ async def test_whatever_is_fitted_can_be_measured_by_its_file(name: str, tmp_pat
         assert row.accuracy.value == 1
 
 
+@pytest.mark.parametrize("name", ["router", "routerdc", "masrouter"])
+async def test_any_whole_number_is_a_seed(name: str) -> None:
+    fitted = await fit(name, ENSEMBLE, CASES, suite="trades", seed=-1)
+    assert fitted.workers == ("clerk", "poet", "fool")
+
+
 async def test_every_worker_is_asked_every_question_once() -> None:
     workers = [ScriptedWorker(name, "a sum") for name in ("ann", "ben")]
     cases = [case_of(question, "a sum", workers) for question in SUMS]

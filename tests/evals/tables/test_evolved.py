@@ -12,6 +12,7 @@ pytest.importorskip("numpy")
 
 from evals.support import Knowing, ensemble_of, oracle_cases
 from podium.conductor.evolved.conductor import EvolvedConductor
+from podium.conductor.evolved.description import PARAMETERS
 from podium.errors import ConfigError
 from podium.etudes import ROLES
 from podium.etudes.perfect import oracle_workers
@@ -97,17 +98,20 @@ def test_the_printed_table_has_the_same_figures(table: EvolvedTable) -> None:
     assert other.endswith("| –                | –                  | –           |")
 
 
-async def test_a_coordinator_of_another_pool_is_refused_before_anything_is_measured(
+async def test_a_coordinator_that_cannot_lead_is_refused_before_anything_is_measured(
     tmp_path: Path,
 ) -> None:
-    coordinator(("ann", "bob")).save(tmp_path)
+    coordinator(("ann", "bob")).save(tmp_path / "stranger")
+    coordinator(ROLES).save(tmp_path / "damaged")
+    (tmp_path / "damaged" / PARAMETERS).write_bytes(b"")
     conductor = Knowing(oracle_cases(N, SEED))
-    with pytest.raises(ConfigError, match="removed: ann, bob"):
-        await measure_evolved(
-            ensemble_of(oracle_workers(), conductor),
-            [Learner("evolved", f"evolved:{tmp_path}")],
-            n=N,
-            seed=SEED,
-            concurrency=4,
-        )
+    for name, why in (("stranger", "removed: ann, bob"), ("damaged", "npy: cannot be read")):
+        with pytest.raises(ConfigError, match=why):
+            await measure_evolved(
+                ensemble_of(oracle_workers(), conductor),
+                [Learner("evolved", f"evolved:{tmp_path / name}")],
+                n=N,
+                seed=SEED,
+                concurrency=4,
+            )
     assert not conductor.planner.requests

@@ -36,6 +36,7 @@ from podium.evals.strategies.learned import LEARNED, named, read_learned
 from podium.evals.strategies.named import file_of, is_function_name, named_function
 from podium.files import sha256_of
 from podium.pool import CONDUCTOR_PROVIDER
+from podium.tasks.sources import optional
 
 PLANNED: Final = ("conductor", "recursion", "untrained")
 """Strategies that need the conductor's model."""
@@ -250,6 +251,10 @@ def _check_evolved(which: str, ensemble: Ensemble) -> None:
             f"the coordinator in {which} takes {described.turns} turns, and the workers of this "
             f"pool reply to the question alone, as was recorded; train one of a single turn"
         )
+    optional("numpy", f"reading {which}", extra="train")
+    from podium.conductor.evolved.coordinator import Coordinator
+
+    Coordinator.load(Path(which))  # numbers that are damaged are told before anybody is asked
 
 
 def _in_form(which: str) -> tuple[str, Form]:

@@ -242,10 +242,11 @@ async def _tried(
     import numpy as np
 
     from podium.evals.strategies.routers.masrouter import BATCH, PASSES, MasRouter, Teacher
+    from podium.routing.seeds import known_seed
 
     questions = [case.task.question for case in cases]
     teacher = Teacher(MasRouter.untaught(single_workers(ensemble), questions, encoder, seed))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(known_seed(seed))
     stage = ensemble.stage(seed)
     gate = asyncio.Semaphore(concurrency)
 

@@ -39,6 +39,7 @@ from podium.pool import CONDUCTOR_PROVIDER, Pool
 from podium.routing.adam import Adam
 from podium.routing.arrays import Array, array_in, packed
 from podium.routing.encoders import Encoder, width_of
+from podium.routing.seeds import known_seed
 from podium.workflow import Workflow
 
 WIDTH: Final = 64
@@ -74,7 +75,7 @@ class MasRouter:
         cls, workers: tuple[str, ...], questions: Sequence[str], encoder: MakeEncoder, seed: int
     ) -> MasRouter:
         """A cascade that has learned nothing yet."""
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(known_seed(seed))
         made = encoder(questions)
         wide = made.encode(questions[:1]).shape[1]
         weights = {

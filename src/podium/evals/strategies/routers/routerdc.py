@@ -34,6 +34,7 @@ from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 from podium.routing.adam import Adam
 from podium.routing.arrays import Array, array_in, packed, unit
 from podium.routing.encoders import Encoder, width_of
+from podium.routing.seeds import known_seed
 
 WIDTH: Final = 64
 """How long the vectors of questions and workers are that are compared."""
@@ -72,7 +73,7 @@ class RouterDC:
     @classmethod
     def fitted(cls, outcomes: Outcomes, encoder: MakeEncoder, seed: int) -> RouterDC:
         """The router after the step that routed the questions held back best."""
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(known_seed(seed))
         made = encoder(outcomes.questions)
         vectors = made.encode(outcomes.questions)
         order = rng.permutation(len(vectors))
