@@ -15,6 +15,7 @@ from podium.conductor.evolved.description import ROLES as TURN_ROLES
 from podium.conductor.evolved.description import Description
 from podium.errors import UsageError
 from podium.etudes import ROLES
+from podium.evals.tables.training import read_trainings
 from support.tiny_model import HIDDEN, one_thread, tiny_model
 
 pytest.importorskip("numpy")
@@ -133,8 +134,18 @@ def test_a_training_that_is_named_twice_is_refused(
 ) -> None:
     run = trained(tmp_path / "run", base)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=r"run is named 2 times; name each training once"):
-        learners([run, Path("run")])
+    for read in (learners, read_trainings):
+        with pytest.raises(UsageError, match=r"run is named 2 times; name each training once"):
+            read([run, Path("run")])
+
+
+def test_a_directory_in_the_tables_place_is_told_before_anything_is_measured(
+    podium: Podium, role_pool: Path, tmp_path: Path, base: str
+) -> None:
+    run = trained(tmp_path / "run", base)
+    ended = podium("eval", "evolved-table", run, "--pool", role_pool, "-o", tmp_path)
+    assert ended.code == 2
+    assert f"file '{tmp_path}' is a directory" in ended.complaint
 
 
 def test_what_is_damaged_is_told_in_one_line(

@@ -6,7 +6,6 @@ row can be mistaken for another.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from podium.cli import options
 from podium.cli.output import say
 from podium.cli.settings import Choice
 from podium.cli.sitting import Sitting
-from podium.errors import UsageError
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.tables.evolved import Learner
@@ -93,14 +91,12 @@ def evolved_table(
 def learners(directories: Sequence[Path]) -> tuple[Learner, ...]:
     """The coordinators that these trainings left, each named by what it departs in from the first,
     and by its directory where that is not enough."""
+    from podium.evals.tables.training import each_once
     from podium.train.evolved import read_evolved
 
     found = [read_evolved(directory) for directory in directories]
     names = [", ".join(("evolved", *_departures(left, found[0]))) for left in found]
-    places = [directory.resolve() for directory in directories]
-    for place, often in Counter(places).items():
-        if often > 1:
-            raise UsageError(f"{place} is named {often} times; name each training once")
+    places = each_once(directories)
     alike: dict[str, list[Path]] = {}
     for name, place in zip(names, places, strict=True):
         alike.setdefault(name, []).append(place)

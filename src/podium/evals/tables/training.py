@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,9 +58,19 @@ class TrainingFigures:
 NOT_MEASURED: Final = TrainingFigures()
 
 
+def each_once(trainings: Sequence[Path]) -> list[Path]:
+    """Where these really are; one that is named twice is refused."""
+    places = [training.resolve() for training in trainings]
+    for place, often in Counter(places).items():
+        if often > 1:
+            raise UsageError(f"{place} is named {often} times; name each training once")
+    return places
+
+
 def read_trainings(trainings: Sequence[Path]) -> TrainingFigures:
     """The figures of these trainings, by their directories or their files of metrics, taken
     together; unknown where one's are."""
+    each_once(trainings)
     summaries = [_summary(training) for training in trainings]
     seconds = _sum(_number(summary, "seconds") for summary in summaries)
     rollouts = _sum(_number(summary, "rollouts") for summary in summaries)
