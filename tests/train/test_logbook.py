@@ -228,7 +228,18 @@ def test_what_begins_anew_forgets_what_was_there(recipe: Recipe, clock: Clock) -
     assert summary(recipe)["rollouts"] == 4
 
 
-@pytest.mark.parametrize("broken", ['{"step": 3, "rew', "\0\0\0", '{"step": 3}garbage', "[3]"])
+@pytest.mark.parametrize(
+    "broken",
+    [
+        '{"step": 3, "rew',
+        "\0\0\0",
+        '{"step": 3}garbage',
+        "[3]",
+        '{"step": "2"}',
+        '{"step": null}',
+        pytest.param("[" * 100_000, id="nested too deep"),
+    ],
+)
 def test_a_line_that_a_kill_broke_off_is_left_out(
     recipe: Recipe, clock: Clock, broken: str
 ) -> None:
@@ -241,9 +252,21 @@ def test_a_line_that_a_kill_broke_off_is_left_out(
     assert [line["step"] for line in lines(recipe)] == [1, 2, 3]
 
 
-def test_a_broken_summary_costs_no_more_than_its_numbers(recipe: Recipe, clock: Clock) -> None:
+@pytest.mark.parametrize(
+    "broken",
+    [
+        '{"seconds": ',
+        "[]",
+        '{"seconds": "1", "rollouts": null}',
+        '{"seconds": NaN, "rollouts": Infinity}',
+        pytest.param("[" * 100_000, id="nested too deep"),
+    ],
+)
+def test_a_broken_summary_costs_no_more_than_its_numbers(
+    recipe: Recipe, clock: Clock, broken: str
+) -> None:
     first_stretch(recipe, clock, 2)
-    (recipe.output / "summary.json").write_text('{"seconds": ', "utf-8")
+    (recipe.output / "summary.json").write_text(broken, "utf-8")
     with Logbook(recipe, after=2) as logbook:
         logbook.step(seen())
         logbook.updated(3)

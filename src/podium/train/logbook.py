@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -51,7 +52,7 @@ class Logbook:
         self._steps_in_all = recipe.training.steps
         self._watch = Watch()
         earlier = _summary(self._output) if after else {}
-        self._seconds_before = float(earlier.get("seconds", 0.0))
+        self._seconds_before = earlier.get("seconds", 0.0)
         self._rollouts = int(earlier.get("rollouts", 0))
         self._metrics = self._opened(METRICS, after)
         self._samples = self._opened(SAMPLES, after)
@@ -239,12 +240,18 @@ def _told(seen: StepDiagnostics) -> str:
     )
 
 
-def _summary(output: Path) -> dict[str, Any]:
+def _summary(output: Path) -> dict[str, float]:
+    """The numbers of the summary; of one that is damaged, those that are left."""
     try:
-        found: dict[str, Any] = json.loads((output / SUMMARY).read_text("utf-8"))
-    except (FileNotFoundError, ValueError):
+        found = json.loads((output / SUMMARY).read_text("utf-8"))
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    return found
+    numbers = found.items() if isinstance(found, dict) else ()
+    return {
+        name: value
+        for name, value in numbers
+        if isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    }
 
 
 def _lines_until(path: Path, step: int) -> Iterator[str]:
@@ -252,9 +259,10 @@ def _lines_until(path: Path, step: int) -> Iterator[str]:
     for line in path.read_text("utf-8", errors="replace").split("\n"):
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and entry.get("step", 0) <= step:
+        number = entry.get("step", 0) if isinstance(entry, dict) else None
+        if isinstance(number, int) and number <= step:
             yield f"{line}\n"
 
 
