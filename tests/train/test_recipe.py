@@ -262,6 +262,8 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (EVOLVE, ["run.eval_every=5"], "every task is trained on and none is held out"),
         (EVOLVE, ["pool.file="], "[pool] needs one of these"),
         (EVOLVE, ["evolve.population=1"], "evolve.population"),
+        (EVOLVE, ["evolve.sigma=1e300"], "evolve.sigma: expected 1e+06 or less"),
+        (EVOLVE, ["evolve.matrices=['w', 'w']"], "evolve.matrices names a matrix twice"),
         (EVOLVE, ["sft.teach=file", "sft.steps=1", "sft.learning_rate=1.0"], "one of the tables"),
         (
             EVOLVE,

@@ -88,6 +88,8 @@ def misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
         yield from _reward_misfits(recipe)
     if recipe.grpo is not None:
         yield from _grpo_misfits(recipe, recipe.grpo)
+    if recipe.evolve is not None and len({*recipe.evolve.matrices}) < len(recipe.evolve.matrices):
+        yield "evolve.matrices names a matrix twice, whose scales would be trained twice; name it once"
     try:
         recipe.reward.reward()
     except ConfigError as error:
