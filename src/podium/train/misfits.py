@@ -89,7 +89,7 @@ def misfits(recipe: Recipe, kind: Kind | None) -> Iterator[str]:
     if recipe.grpo is not None:
         yield from _grpo_misfits(recipe, recipe.grpo)
     if recipe.evolve is not None and len({*recipe.evolve.matrices}) < len(recipe.evolve.matrices):
-        yield "evolve.matrices names a matrix twice, and its scales are trained once; name it once"
+        yield "evolve.matrices names a matrix twice; name it once"
     try:
         recipe.reward.reward()
     except ConfigError as error:
