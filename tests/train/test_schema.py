@@ -24,6 +24,8 @@ CALLED = {
     "estimate": {"assumed"},
     "workers": {"asking"},
     "run": {"recipe"},  # `Recipe.output`
+    "sft": {"optimiser"},
+    "grpo": {"optimiser"},
 }
 """What a table is called beside its own name where it is read."""
 

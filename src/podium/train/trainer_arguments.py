@@ -12,19 +12,19 @@ from podium.train.method import OptimiserTable
 from podium.train.recipe import Recipe
 
 
-def trainer_arguments(recipe: Recipe, table: OptimiserTable) -> dict[str, Any]:
+def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, Any]:
     """By the names of transformers' `TrainingArguments`."""
     run = recipe.run
     return {
         "output_dir": str(recipe.output / DIRECTORY),
-        "max_steps": table.steps,
-        "learning_rate": table.learning_rate,
-        "lr_scheduler_type": table.schedule,
-        "warmup_steps": round(table.warmup_ratio * table.steps),
-        "adam_beta1": table.adam_beta1,
-        "adam_beta2": table.adam_beta2,
-        "adam_epsilon": table.adam_epsilon,
-        "weight_decay": table.weight_decay,
+        "max_steps": optimiser.steps,
+        "learning_rate": optimiser.learning_rate,
+        "lr_scheduler_type": optimiser.schedule,
+        "warmup_steps": round(optimiser.warmup_ratio * optimiser.steps),
+        "adam_beta1": optimiser.adam_beta1,
+        "adam_beta2": optimiser.adam_beta2,
+        "adam_epsilon": optimiser.adam_epsilon,
+        "weight_decay": optimiser.weight_decay,
         "use_cpu": not torch.cuda.is_available(),
         "seed": run.seed,
         "save_steps": run.save_every,
