@@ -125,9 +125,11 @@ QUERIES = {
     [
         ({"token_embd.weight": half(8, 8)}, 8.0, "holds token_embd.weight, of F16"),
         ({**WHOLE, A: torch.ones(4, HIDDEN)}, 8.0, f"holds {A}, of F32"),
+        ({**WHOLE, A: half(HIDDEN)}, 8.0, f"holds {A}, of F16.*matrices of layers alone"),
+        ({A.replace("ffn_down", "ffn_gate_inp"): half(4, 8)}, 8.0, "ffn_gate_inp.*of layers alone"),
         ({A: half(4, HIDDEN)}, 8.0, "holds no whole adapter"),
         ({**WHOLE, B: half(WIDTH // 2, 4)}, 8.0, "a matrix of 96 by 32, and in the base model"),
-        ({name.replace("0", "9"): one for name, one in WHOLE.items()}, 8.0, "adapts blk.9.ffn_"),
+        ({name.replace("0", "9"): one for name, one in WHOLE.items()}, 8.0, "have; name the model"),
         ({**WHOLE, **QUERIES}, 8.0, r"has the ranks \[2, 4\]"),
         (WHOLE, None, "alpha None"),
     ],
@@ -140,6 +142,26 @@ def test_what_is_no_adapter_for_the_base_is_refused(
     with pytest.raises(ConfigError, match=reason):
         unpack_adapter(file, tmp_path / "out", base=str(base))
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_there_already_is_never_replaced(base: Path, tmp_path: Path) -> None:
+    trained = adapter(tmp_path / "trained")
+    exported = export_adapter(trained, tmp_path / "adapter.gguf", base=base)
+    before = exported.read_bytes()
+    for there in (trained, exported):
+        with pytest.raises(ConfigError, match=f"{there.name} is there already; name a new dir"):
+            unpack_adapter(exported, there, base=str(base))
+    assert (trained / CONFIG_FILE).is_file()
+    assert exported.read_bytes() == before
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert (unpack_adapter(exported, empty, base=str(base)) / WEIGHTS_FILE).is_file()
+
+
+def test_an_adapter_is_no_base(base: Path, tmp_path: Path) -> None:
+    exported = export_adapter(adapter(tmp_path / "trained"), tmp_path / "a.gguf", base=base)
+    with pytest.raises(ConfigError, match="a.gguf does not say how many heads .* name the model"):
+        unpack_adapter(exported, tmp_path / "out", base=str(exported))
 
 
 def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ TENSORS: Final[Mapping[str, str]] = {
 }
 """The matrices of a layer that may be adapted: as transformers calls them, and as GGUF does."""
 
+ITS_BASE: Final = "name the model that the adapter was trained on"
+
 
 class Pair(NamedTuple):
     """What an adapter adds to one matrix: `b @ a`, times alpha over the rank."""
@@ -64,13 +66,14 @@ class Base:
     def check(self, path: Path, tensor: str, pair: Pair) -> None:
         """Refuse what an adapter in that file adds to a tensor, if it does not fit there."""
         if tensor not in self.sizes:
-            raise ConfigError(f"{path} adapts {tensor}, which the base model does not have")
+            raise ConfigError(
+                f"{path} adapts {tensor}, which the base model does not have; {ITS_BASE}"
+            )
         came, size = (pair.a.shape[1], pair.b.shape[0]), self.sizes[tensor]
         if came != size or pair.a.shape[0] != pair.b.shape[1]:
             raise ConfigError(
                 f"{path} adapts {tensor} as a matrix of {came[0]} by {came[1]}, and in the base "
-                f"model it has {size[0]} by {size[1]}; name the model that the adapter was "
-                f"trained on"
+                f"model it has {size[0]} by {size[1]}; {ITS_BASE}"
             )
 
     def turned(self, tensor: str, pair: Pair) -> Pair:
@@ -104,7 +107,12 @@ def read_base(base: str | Path) -> Base:
             f"{model.path} has the architecture {architecture!r}; adapters are converted for "
             f"{' and '.join(ARCHITECTURES)}, use llama.cpp's convert_lora_to_gguf.py for this one"
         )
-    heads = int(value_of(reader, f"{architecture}.attention.head_count"))
+    heads = value_of(reader, f"{architecture}.attention.head_count")
+    if not isinstance(heads, int):
+        raise ConfigError(
+            f"{model.path} does not say how many heads its attention has, so it is no whole model; "
+            f"{ITS_BASE}"
+        )
     return Base(
         architecture=architecture,
         heads=heads,

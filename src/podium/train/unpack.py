@@ -25,14 +25,17 @@ if TYPE_CHECKING:
     from podium.train.gguf_base import Matrix
 
 _MODULES: Final[Mapping[str, str]] = {tensor: module for module, tensor in TENSORS.items()}
-_NAME: Final = re.compile(r"(?P<tensor>blk\.\d+\.[a-z_]+\.weight)\.lora_(?P<side>[ab])")
-_TENSOR: Final = re.compile(r"blk\.(?P<layer>\d+)\.(?P<matrix>[a-z_]+)\.weight")
+_TENSOR: Final = rf"blk\.(?P<layer>\d+)\.(?P<matrix>{'|'.join(_MODULES)})\.weight"
+_NAME: Final = re.compile(rf"(?P<tensor>{_TENSOR})\.lora_(?P<side>[ab])")
 _ADVICE: Final = "name an adapter in GGUF"
 
 
 def unpack_adapter(file: Path, output: Path, *, base: str) -> Path:
     """Write the adapter in that GGUF file into the directory `output`, as peft would, and say
-    where it is. `base` is the model that it is for, by name or by the path of a GGUF file."""
+    where it is. `base` is the model that it is for, by name or by the path of a GGUF file. What
+    is there already stays: it may be an adapter that somebody has trained."""
+    if output.is_file() or (output.is_dir() and any(output.iterdir())):
+        raise ConfigError(f"{output} is there already; name a new directory")
     model = read_base(base)
     reader = open_gguf(file, _ADVICE)
     pairs = {
@@ -52,7 +55,7 @@ def _read_pairs(file: Path, reader: GGUFReader, base: Base) -> dict[str, Pair]:
     sides: dict[str, dict[str, Matrix]] = {}
     for stored in reader.tensors:
         found = _NAME.fullmatch(stored.name)
-        if found is None or stored.data.dtype != np.float16:
+        if found is None or stored.data.ndim != 2 or stored.data.dtype != np.float16:
             raise ConfigError(
                 f"{file} holds {stored.name}, of {stored.tensor_type.name}; {_ADVICE}, with the "
                 f"matrices of layers alone, in half precision"
@@ -77,6 +80,6 @@ def _shape(file: Path, reader: GGUFReader, pairs: Mapping[str, Pair]) -> LoraSha
 
 def _module(tensor: str) -> str:
     """The layer's number and what transformers calls the matrix: `3.self_attn.q_proj`."""
-    found = _TENSOR.fullmatch(tensor)
+    found = re.fullmatch(_TENSOR, tensor)
     assert found is not None, "its form was checked as it was read"
     return f"{found['layer']}.{_MODULES[found['matrix']]}"
