@@ -23,6 +23,13 @@ def test_a_short_text_is_read_as_it_is_and_a_long_one_at_its_ends() -> None:
     assert both_ends("beginning and end", 6) == "beg\nend"
 
 
+def test_half_of_a_surrogate_pair_can_be_read() -> None:
+    assert both_ends("what is \ud83d?", 20) == "what is ??"
+    assert both_ends("🙂 is what?", 4) == "🙂 \nt?"
+    torn, whole = HashedEncoder.fitted(TEXTS).encode([f"{SUMS[0]} \ud83d", f"{SUMS[0]} ?"])
+    assert torn == pytest.approx(whole)
+
+
 def test_the_words_between_the_ends_of_a_long_question_are_not_read() -> None:
     scores = WordScores.fitted(Counted.of(TEXTS), REWARDS)
     plain = f"{PLAYS[0]} {BETWEEN} {PLAYS[1]}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 def both_ends(text: str, most: int) -> str:
     """The text where it has at most so many characters, else as many of its beginning and its end,
-    in lines of their own."""
-    if len(text) <= most:
-        return text
+    in lines of their own. Half of a surrogate pair, which nobody can encode, is a question mark."""
     half = most // 2
-    return f"{text[:half]}\n{text[-half:]}"
+    read = text if len(text) <= most else f"{text[:half]}\n{text[-half:]}"
+    return read.encode("utf-8", "replace").decode("utf-8")

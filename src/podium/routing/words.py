@@ -202,8 +202,8 @@ def _solved(rows: _Rows, wanted: Array) -> Array:
 
 def _tokens(text: str) -> Iterator[str]:
     """Words and pairs of words; those that begin with a capital, for names are unlike other words;
-    how each line begins and how long it is, for the layout of a
-    question tells of its kind; and how long all of it is, so that no text is empty."""
+    how each line begins and how long it is, for the layout of a question tells of its kind; and how
+    long all of it is, so that no text is empty."""
     yield f"\t{int(3 * log1p(len(text)))}"
     text = both_ends(text, MOST_CHARACTERS)
     words = _TOKEN.findall(text.casefold())
@@ -219,4 +219,4 @@ def _tokens(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=200_000)
 def _bucket(token: str) -> int:
-    return zlib.crc32(token.encode("utf-8", "replace")) % BUCKETS
+    return zlib.crc32(token.encode()) % BUCKETS
