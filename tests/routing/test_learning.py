@@ -21,10 +21,10 @@ from podium.routing.learning import (  # noqa: E402
     Teaching,
     area,
     certainty,
-    expected_by,
     fitted_head,
     taught,
 )
+from podium.routing.router import expected_by  # noqa: E402
 
 WORKERS = (Known("small", "s", 1.0), Known("large", "l", 10.0))
 SUBJECTS = {"sum": (0.9, 0.9), "play": (0.1, 0.9), "riddle": (0.1, 0.2)}

@@ -29,7 +29,7 @@ from podium.routing.encoders import Encoder, ScoringEncoder, averaged, joined
 from podium.routing.evidence import Evidence
 from podium.routing.evolution import Evolution, evolved
 from podium.routing.nearness import NearScores
-from podium.routing.router import Certainty, LearnedRouter
+from podium.routing.router import Certainty, LearnedRouter, expected_by
 from podium.routing.seeds import known_seed
 from podium.routing.words import Counted, WordScores
 
@@ -216,12 +216,6 @@ class _Stage:
         evidence, whole = self.lesson.evidence, part & self.lesson.evidence.whole
         expected = expected_by(head, self.lesson.vectors[whole])
         return by_question(expected, evidence.rewards[whole], evidence.costs)
-
-
-def expected_by(head: Array, vectors: Array) -> Array:
-    """What reward the head expects of each worker (columns) on each question (rows)."""
-    found: Array = vectors @ head[:-1] + head[-1]
-    return found
 
 
 def fitted_head(

@@ -128,11 +128,8 @@ class LearnedRouter:
         )
 
     def expected(self, vectors: Array) -> Array:
-        """What reward to expect of each worker, a row for each vector of a question. A line leaves
-        0 and 1 behind where it is sure: by that workers are still told apart, and the chance that
-        an answer is right is a curve over it, which stays between them."""
-        found: Array = vectors @ self.head[:-1] + self.head[-1]
-        return found
+        """What reward to expect of each worker, a row for each vector of a question."""
+        return expected_by(self.head, vectors)
 
     @property
     def costs(self) -> Array:
@@ -247,6 +244,14 @@ class LearnedRouter:
             raise ConfigError("it has no workers, or two of the same name; " + AGAIN)
         head = array_in(document, "head", (width_of(encoder) + 1, len(workers)))
         return cls(workers, encoder, head, dial, certainty, str(document.get("source", "")))
+
+
+def expected_by(head: Array, vectors: Array) -> Array:
+    """What reward a head expects of each worker (columns) on each question (rows). A line leaves 0
+    and 1 behind where it is sure: by that workers are still told apart, and the chance that an
+    answer is right is a curve over it, which stays between them."""
+    found: Array = vectors @ head[:-1] + head[-1]
+    return found
 
 
 def _reward(expected: float) -> float:

@@ -16,7 +16,7 @@ from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
 from podium.routing import Known, LearnedRouter
 from podium.routing.arrays import Array
 from podium.routing.evidence import Evidence
-from podium.routing.learning import Teaching, expected_by, taught
+from podium.routing.learning import Teaching, taught
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class HeadRouter:
 
     def scores(self, questions: Sequence[str]) -> Array:
         """What reward is expected of each worker."""
-        return expected_by(self.router.head, self.router.encoder.encode(questions))
+        return self.router.expected(self.router.encoder.encode(questions))
 
     def chosen_at(self, dial: float, question: str, present: Collection[str]) -> str:
         """The worker at that position of the dial, of those who are there."""
