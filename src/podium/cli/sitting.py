@@ -1,7 +1,7 @@
 """One sitting of `podium eval`: settings, weights, kept replies, progress and files.
 
-Everything that the commands which measure do alike. What is measured is `podium.cli.eval`'s to
-say, and `podium.evals`' to do.
+Everything that the commands which measure do alike. What is measured is for each of them to say
+(`podium.cli.measure`, for one), and `podium.evals`' to do.
 """
 
 from __future__ import annotations

@@ -45,10 +45,7 @@ class Evolved:
     @property
     def parameters(self) -> int:
         """How many numbers were searched."""
-        directions = self.settings.directions
-        if directions is None:
-            return self.described.size
-        return sum(self.described.ranks) + self.described.rows * directions
+        return self.described.size_with(self.settings.directions or self.described.width)
 
     @property
     def is_finished(self) -> bool:

@@ -72,11 +72,6 @@ class Reward:
                     f"so give a number from 0 up"
                 )
 
-    @property
-    def counts_cost(self) -> bool:
-        """Whether it matters what the workers used."""
-        return bool(self.per_usd or self.per_1000_worker_tokens)
-
     def of_malformed(self, completion_tokens: int = 0) -> Mapping[str, float]:
         """What a text earns that is no plan, part by part."""
         return _nonzero(

@@ -43,7 +43,7 @@ class Space:
         """How many numbers are free."""
         if self.directions is None:
             return self.described.size
-        return sum(self.described.ranks) + self.described.rows * len(self.directions)
+        return self.described.size_with(len(self.directions))
 
     def parameters(self, chosen: NDArray[np.float64]) -> NDArray[np.float64]:
         """The coordinator's parameters that these numbers stand for."""

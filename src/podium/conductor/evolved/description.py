@@ -87,8 +87,12 @@ class Description:
 
     @property
     def size(self) -> int:
-        """How many numbers are trained: the scales of singular values, then the head."""
-        return sum(self.ranks) + self.rows * self.width
+        """How many numbers it has: the scales of singular values, then the head."""
+        return self.size_with(self.width)
+
+    def size_with(self, row_length: int) -> int:
+        """How many numbers there would be if a row of the head had so many."""
+        return sum(self.ranks) + self.rows * row_length
 
     def changes(self, pool: Pool) -> str:
         """How the pool differs from that of the training, in words; nothing where only its order

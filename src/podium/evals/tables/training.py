@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from podium.errors import UsageError
 from podium.evals.tables.statistics import rounded
@@ -109,8 +109,7 @@ def _is_shape(told: object) -> bool:
 def _summary(training: Path) -> dict[str, Any]:
     """How a training ended."""
     if training.is_file():
-        names = ("rollouts", "seconds")
-        return dict(zip(names, map(sum, zip(*_steps(training), strict=True)), strict=False))
+        return _added_up(_steps(training))
     try:
         text = (training / SUMMARY).read_text("utf-8", "replace")
     except OSError as error:
@@ -119,6 +118,16 @@ def _summary(training: Path) -> dict[str, Any]:
             f"name the directory of a training, or its file of metrics"
         ) from error
     return next(_objects(text), {})
+
+
+def _added_up(steps: Sequence[_Step]) -> dict[str, Any]:
+    """What the steps come to, as a summary has it; nothing where there were none."""
+    if not steps:
+        return {}
+    return {
+        "rollouts": sum(step.rollouts for step in steps),
+        "seconds": sum(step.seconds for step in steps),
+    }
 
 
 def _metrics(training: Path) -> Path:
@@ -132,20 +141,28 @@ def _sum(numbers: Iterable[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(found) else None
 
 
-def _steps(metrics: Path) -> list[tuple[float, float]]:
-    """The rollouts and the seconds of every step that made some."""
+class _Step(NamedTuple):
+    """How many rollouts a step made, and how long it took."""
+
+    rollouts: float
+    seconds: float
+
+
+def _steps(metrics: Path) -> list[_Step]:
+    """Every step that made rollouts."""
     lines = metrics.read_text("utf-8", "replace").splitlines() if metrics.is_file() else []
     return [
-        (rollouts, seconds)
+        _Step(rollouts, seconds)
         for line in lines
         for step in _objects(line)
         if (rollouts := _number(step, "rollouts")) and (seconds := _number(step, "seconds"))
     ]
 
 
-def _rate(steps: list[tuple[float, float]]) -> float | None:
-    seconds = sum(seconds for _, seconds in steps)
-    return sum(rollouts for rollouts, _ in steps) / seconds if seconds else None
+def _rate(steps: Sequence[_Step]) -> float | None:
+    """How many rollouts a second."""
+    seconds = sum(step.seconds for step in steps)
+    return sum(step.rollouts for step in steps) / seconds if seconds else None
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
