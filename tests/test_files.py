@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import StoreError
-from podium.files import full, whole_directory, writing
+from podium.errors import ConfigError, StoreError
+from podium.files import full, read_json, whole_directory, writing
 
 
 def names(directory: Path) -> list[str]:
@@ -93,3 +93,23 @@ def test_a_directory_that_is_not_writable_is_told_with_the_option_that_names_it(
         writing(tmp_path / "file" / "below", 0, option="--cache"),
     ):
         raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (None, "No such file"),
+        (b"{", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 100_000, "nested deeper than can be read"),
+    ],
+    ids=["missing", "cut off", "no text", "deep"],
+)
+def test_a_file_that_is_no_json_is_told_with_what_to_do(
+    tmp_path: Path, written: bytes | None, reason: str
+) -> None:
+    path = tmp_path / "some.json"
+    if written is not None:
+        path.write_bytes(written)
+    with pytest.raises(ConfigError, match=rf"some\.json: {reason}.*; make it anew$"):
+        read_json(path, "make it anew")

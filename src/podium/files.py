@@ -140,6 +140,6 @@ def read_json(path: Path, advice: str) -> Any:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}; {advice}") from error
     except ValueError as error:
-        raise ConfigError(f"{path}: not valid JSON: {error}") from error
+        raise ConfigError(f"{path}: not valid JSON: {error}; {advice}") from error
     except RecursionError as error:
         raise ConfigError(f"{path}: nested deeper than can be read; {advice}") from error

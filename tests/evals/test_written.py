@@ -177,6 +177,16 @@ def test_an_evaluation_from_before_pools_were_written_down_goes_on(tmp_path: Pat
         files.resume(MANIFEST, pool="pool.toml")
 
 
+@pytest.mark.parametrize("damaged", ["{", "[]", "[" * 100_000], ids=["cut off", "list", "deep"])
+def test_an_evaluation_that_is_damaged_is_told_with_what_to_do(
+    tmp_path: Path, damaged: str
+) -> None:
+    (tmp_path / "evaluation.json").write_text(damaged, "utf-8")
+    words = r"evaluation\.json: .*; name another directory"
+    with SampleFiles(tmp_path) as files, pytest.raises(UsageError, match=words):
+        files.resume({"suite": "etudes"})
+
+
 def test_samples_of_a_strategy_whose_file_has_changed_are_anothers(tmp_path: Path) -> None:
     with SampleFiles(tmp_path / "out") as files:
         files.resume(MANIFEST, {"routerdc:a.json": "one"})

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, Self, TextIO
 
 from podium.errors import UsageError
 from podium.evals.sample import Sample
-from podium.files import place, write_whole, writing
+from podium.files import place, read_json, write_whole, writing
 from podium.run import Run
 
 SUMMARY: Final = "summary.json"
@@ -102,7 +102,7 @@ class SampleFiles:
         if not path.is_file():
             write_json(path, {**wanted, "made_of": dict(made_of), "pool": pool})
             return
-        begun = read_json(path)
+        begun = read_document(path)
         for key in wanted:
             if begun.get(key) != wanted[key]:
                 raise UsageError(
@@ -187,14 +187,12 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
         write_whole(path, written.encode("utf-8", HALF_PAIRS).decode("utf-8"))
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
     """Read what `write_json` wrote."""
-    try:
-        document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}; name another directory") from error
+    advice = "name another directory"
+    document = read_json(path, advice)
     if not isinstance(document, dict):
-        raise UsageError(f"{path}: expected a JSON object; name another directory")
+        raise UsageError(f"{path}: expected a JSON object; {advice}")
     return document
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from podium.errors import UsageError
 from podium.evals.sample import Sample
 from podium.evals.tables.row import Row
-from podium.evals.written import MANIFEST, SUMMARY, read_json, read_line
+from podium.evals.written import MANIFEST, SUMMARY, read_document, read_line
 from podium.run import Run, load
 
 
@@ -97,7 +97,7 @@ class Measured:
 def read_measured(directory: Path) -> Measured:
     """Read what `podium eval run --output DIR` wrote."""
     summary, manifest = directory / SUMMARY, directory / MANIFEST
-    told = read_json(summary) if summary.is_file() else {}
+    told = read_document(summary) if summary.is_file() else {}
     found: dict[str, list[Sample]] = {}
     places: dict[tuple[str, str, int], Place] = {}
     for path in sorted(directory.glob("*.jsonl")):
@@ -109,7 +109,7 @@ def read_measured(directory: Path) -> Measured:
         raise UsageError(
             f"{directory} has no samples; name a directory that podium eval run --output wrote"
         )
-    begun = read_json(manifest) if manifest.is_file() else {}
+    begun = read_document(manifest) if manifest.is_file() else {}
     told = told or begun
     chosen = {
         str(row["strategy"]): max(row["candidates"], key=row["candidates"].__getitem__)
