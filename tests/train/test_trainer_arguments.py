@@ -27,3 +27,9 @@ def test_a_trainer_is_told_of_the_optimiser_the_checkpoints_and_where_metrics_go
     assert (arguments.save_steps, arguments.save_total_limit, arguments.seed) == (3, 2, 5)
     assert arguments.output_dir == str(recipe.output / "checkpoints")
     assert arguments.report_to == ["tensorboard"]
+
+
+@pytest.mark.parametrize(("seed", "known"), [(7, 7), (-1, 2**32 - 1), (2**32 + 7, 7)])
+def test_any_whole_number_is_a_seed(tmp_path: Path, seed: int, known: int) -> None:
+    arguments = trl_arguments(make_recipe(tmp_path, overrides=[f"run.seed={seed}"]))
+    assert (arguments.seed, arguments.data_seed) == (known, known)

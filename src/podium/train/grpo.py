@@ -36,6 +36,7 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from podium.pool import Pool
 from podium.providers import Http
+from podium.routing.seeds import known_seed
 from podium.tasks.everyday import EVERYDAY
 from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
@@ -76,7 +77,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     arguments = trl_arguments(recipe)
     processes.wait_for_all()  # the first one has made sure of the output before anybody writes
-    torch.manual_seed(recipe.run.seed)
+    torch.manual_seed(known_seed(recipe.run.seed))
     with nullcontext() if recipe.run.ray is None else spread(recipe) as cluster:
         _train(recipe, arguments, cluster, resume=resume)
 

@@ -7,6 +7,7 @@ import torch
 from trl import GRPOConfig
 
 from podium.errors import ConfigError
+from podium.routing.seeds import known_seed
 from podium.train import processes
 from podium.train.precision import mixed
 from podium.train.recipe import Recipe
@@ -57,7 +58,7 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
         bf16=mixed(recipe) is torch.bfloat16,
         fp16=mixed(recipe) is torch.float16,
         shuffle_dataset=False,
-        data_seed=recipe.run.seed,
+        data_seed=known_seed(recipe.run.seed),
         logging_steps=1,
         logging_strategy="steps",
     )

@@ -138,14 +138,26 @@ class Scorer:
             workflow = self._read(text, pool, rounds, ended=ended)
         except MalformedPlan as malformed:
             parts = self.reward.of_malformed(tokens)
-            earned, told = sum(parts.values()), str(malformed)
-            return Score(earned, parts, None, None, False, False, told, task.question, text)
+            return Score(
+                sum(parts.values()),
+                parts,
+                valid=False,
+                problem=str(malformed),
+                question=task.question,
+                text=text,
+            )
         if task.plan_grader is None:
             return await self._carried_out(text, task, pool, rounds, workflow, tokens)
         right = task.plan_grader(workflow or _last_workflow(rounds))
         parts = self.reward.of_plan(right=right, steps=_length(workflow), completion_tokens=tokens)
-        earned = sum(parts.values())
-        return Score(earned, parts, None, workflow, True, right, "", task.question, text)
+        return Score(
+            sum(parts.values()),
+            parts,
+            workflow=workflow,
+            right=right,
+            question=task.question,
+            text=text,
+        )
 
     def _read(
         self, text: str, pool: Pool, rounds: tuple[Round, ...], *, ended: bool
@@ -194,7 +206,14 @@ class Scorer:
         cost = self.reward.cost_of(done.steps)
         if failed or cost is None:
             problem = failed or "a worker did not say what it used, and this reward counts it"
-            return Score(None, {}, run, workflow, True, False, problem, task.question, text)
+            return Score(
+                None,
+                run=run,
+                workflow=workflow,
+                problem=problem,
+                question=task.question,
+                text=text,
+            )
         right = run.answer is not None and await task.grader(run.answer)
         reached = 0.0 if right else await self._reached(task, done)
         was_right = await self._was_right(task, rounds)
@@ -206,9 +225,17 @@ class Scorer:
             reached=reached,
             is_needless=workflow is not None and was_right is True,
         )
-        earned, told = sum(parts.values()), run.error or ""
-        asked = task.question
-        return Score(earned, parts, run, workflow, True, right, told, asked, text, was_right)
+        return Score(
+            sum(parts.values()),
+            parts,
+            run=run,
+            workflow=workflow,
+            right=right,
+            problem=run.error or "",
+            question=task.question,
+            text=text,
+            was_right=was_right,
+        )
 
     async def _was_right(self, task: Task, rounds: tuple[Round, ...]) -> bool | None:
         """Whether the answer that could have been accepted is right, where it counts."""

@@ -23,6 +23,7 @@ from podium.files import whole_directory
 from podium.local import pretrained
 from podium.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
 from podium.local.pretrained import nothing_drawn
+from podium.routing.seeds import known_seed
 from podium.train import processes
 from podium.train.callbacks import StopInTime, silence
 from podium.train.checkpoints import last_checkpoint, on_a_disk_that_may_be_full
@@ -151,7 +152,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     processes.wait_for_all()  # the first one has made sure of the output before anybody writes
     written = taught_examples(recipe, "train", sft.examples)
     tested = taught_examples(recipe, "test", recipe.run.eval_tasks) if recipe.run.eval_every else {}
-    torch.manual_seed(recipe.run.seed)
+    torch.manual_seed(known_seed(recipe.run.seed))
     loaded = pretrained.load(recipe.model.base, dtype=held_as(recipe))
     stack = _stacked(recipe, loaded.model, tuple(written))
     if recipe.model.gradient_checkpointing:

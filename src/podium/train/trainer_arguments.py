@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from podium.routing.seeds import known_seed
 from podium.train.checkpoints import DIRECTORY
 from podium.train.method import OptimiserTable
 from podium.train.recipe import Recipe
@@ -26,7 +27,7 @@ def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, An
         "adam_epsilon": optimiser.adam_epsilon,
         "weight_decay": optimiser.weight_decay,
         "use_cpu": not torch.cuda.is_available(),
-        "seed": run.seed,
+        "seed": known_seed(run.seed),
         "save_steps": run.save_every,
         "save_total_limit": run.keep,
         "report_to": sorted(run.log - {"jsonl"}),
