@@ -70,11 +70,6 @@ class Agreement:
     mistakes: tuple[Mistake, ...] = ()
     missing: tuple[tuple[str, int], ...] = ()
 
-    @property
-    def not_run(self) -> int:
-        """How many answers could not be graded here."""
-        return sum(count for _, count in self.missing)
-
     def document(self) -> dict[str, Any]:
         """As JSON has it; of programs the beginning alone, since the suite has them whole."""
         mistakes = [
