@@ -129,6 +129,7 @@ QUERIES = {
         ({A.replace("ffn_down", "ffn_gate_inp"): half(4, 8)}, 8.0, "ffn_gate_inp.*of layers alone"),
         ({A: half(4, HIDDEN)}, 8.0, "holds no whole adapter"),
         ({**WHOLE, B: half(WIDTH // 2, 4)}, 8.0, "a matrix of 96 by 32, and in the base model"),
+        ({**WHOLE, B: half(WIDTH, 2)}, 8.0, "by halves of the ranks 4 and 2, .*; save the adapter"),
         ({name.replace("0", "9"): one for name, one in WHOLE.items()}, 8.0, "have; name the model"),
         ({**WHOLE, **QUERIES}, 8.0, r"has the ranks \[2, 4\]"),
         (WHOLE, None, "alpha None"),

@@ -69,8 +69,13 @@ class Base:
             raise ConfigError(
                 f"{path} adapts {tensor}, which the base model does not have; {ITS_BASE}"
             )
+        if pair.a.shape[0] != pair.b.shape[1]:
+            raise ConfigError(
+                f"{path} adapts {tensor} by halves of the ranks {pair.a.shape[0]} and "
+                f"{pair.b.shape[1]}, which have to be the same; save the adapter again"
+            )
         came, size = (pair.a.shape[1], pair.b.shape[0]), self.sizes[tensor]
-        if came != size or pair.a.shape[0] != pair.b.shape[1]:
+        if came != size:
             raise ConfigError(
                 f"{path} adapts {tensor} as a matrix of {came[0]} by {came[1]}, and in the base "
                 f"model it has {size[0]} by {size[1]}; {ITS_BASE}"

@@ -35,7 +35,7 @@ def unpack_adapter(file: Path, output: Path, *, base: str) -> Path:
     where it is. `base` is the model that it is for, by name or by the path of a GGUF file. What
     is there already stays: it may be an adapter that somebody has trained."""
     if output.is_file() or (output.is_dir() and any(output.iterdir())):
-        raise ConfigError(f"{output} is there already; name a new directory")
+        raise ConfigError(f"{output} is there already; name a new directory, or remove it")
     model = read_base(base)
     reader = open_gguf(file, _ADVICE)
     pairs = {
