@@ -118,8 +118,9 @@ def as_before(recipe: Recipe, *newer: str) -> None:
 
 
 ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=true"]
+LATER = [*ETUDES, "data.etudes.later_round_share=0.5"]
 BEFORE = [
-    (GRPO, ETUDES, ("evolve", "data.etudes.nested_share", "reward.needless")),
+    (GRPO, LATER, ("evolve", "data.etudes.nested_share", "reward.needless")),
     (EVOLVE, [], ("evolve.directions",)),
     (LESSONS, [], ("evolve", "sft.max_tokens")),
 ]

@@ -241,6 +241,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (GRPO, ["data.kind=suite"], 'data.file has no effect with data.kind = "suite"'),
         (GRPO, ["data.kind=mix", "data.file="], 'data.kind = "mix" needs a table [data.mix]'),
         (GRPO, ["pool.drop=0.5"], "pool.drop has no effect with a pool file"),
+        (GRPO, ["reward.needless=0.3"], "reward.needless has no effect without [recursion]"),
         (GRPO, ["pool.file="], "[pool] needs one of these"),
         (GRPO, ["grpo.explore_tries=4"], "write at least one there, and as many or more here"),
         (GRPO, ["grpo.explore=8"], "of 8 rollouts at least one must stay; write 7 or less"),
@@ -364,7 +365,7 @@ def test_the_fingerprint_is_that_of_what_is_learned(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    ["reward.needless=0.0", "grpo.top_k=0", "prompt.max_steps=5", "reward.wrong=0.5"],
+    ["reward.per_usd=0.0", "grpo.top_k=0", "prompt.max_steps=5", "reward.wrong=0.5"],
 )
 def test_a_key_at_its_default_counts_as_not_written(tmp_path: Path, written: str) -> None:
     recipe = make_recipe(tmp_path)

@@ -115,8 +115,11 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
         return
     if recipe.evolve is not None:
         yield from ((key, "with [evolve]") for key in NOT_FOR_EVOLUTION)
-    if recipe.grpo is not None and recipe.grpo.max_tokens is not None:
-        yield "grpo.micro_batch", "with grpo.max_tokens"
+    if recipe.grpo is not None:
+        if recipe.grpo.max_tokens is not None:
+            yield "grpo.micro_batch", "with grpo.max_tokens"
+        if recipe.recursion is None and not data.etudes.later_round_share:
+            yield "reward.needless", "without [recursion] or data.etudes.later_round_share"
     pool = recipe.pool
     for other, keys in POOL_KEYS.items():
         if not getattr(pool, other):
