@@ -57,6 +57,16 @@ def test_an_evaluation_that_is_refused_leaves_no_directory(
     assert not list(Path("measured").iterdir())
 
 
+def test_what_led_is_called_is_kept_for_whoever_reads_the_report(podium: Podium) -> None:
+    ended = podium(
+        *("eval", "run", "etudes", "--oracle", "--limit", "2", "--conductor", "rules"),
+        *("--strategy", "conductor", "--output", "out"),
+    )
+    assert ended.code == 0, ended.err
+    begun = json.loads(Path("out/evaluation.json").read_text("utf-8"))
+    assert (begun["conductor"], begun["untrained"]) == ("rules", None)
+
+
 def test_the_same_command_again_asks_no_worker_anything(podium: Podium) -> None:
     command = (
         *("eval", "run", "etudes", "--oracle", "--limit", "10", "--seed", "7", "--json"),

@@ -165,16 +165,16 @@ async def test_strategies_whose_names_make_one_file_are_kept_apart(tmp_path: Pat
 
 def test_a_pool_that_is_called_otherwise_is_no_other_evaluation(tmp_path: Path) -> None:
     with SampleFiles(tmp_path / "out") as files:
-        files.resume(MANIFEST, pool="pool.toml")
+        files.resume(MANIFEST, called={"pool": "pool.toml"})
         begun = json.loads((tmp_path / "out" / "evaluation.json").read_text("utf-8"))
-        files.resume(MANIFEST, pool="renamed.toml")
+        files.resume(MANIFEST, called={"pool": "renamed.toml"})
     assert begun["pool"] == "pool.toml"
 
 
 def test_an_evaluation_from_before_pools_were_written_down_goes_on(tmp_path: Path) -> None:
     with SampleFiles(tmp_path / "out") as files:
         write_json(tmp_path / "out" / "evaluation.json", {"version": 1, **MANIFEST})
-        files.resume(MANIFEST, pool="pool.toml")
+        files.resume(MANIFEST, called={"pool": "pool.toml"})
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", "[" * 100_000], ids=["cut off", "list", "deep"])

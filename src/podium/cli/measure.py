@@ -116,6 +116,8 @@ def _wanted(file: SuiteFile, *, retry_faults: bool) -> Wanted:
         cap_usd=file.budget_usd,
         retry_faults=retry_faults,
         judge=file.judge,
+        conductor=file.conductor,
+        untrained=file.untrained,
     )
 
 

@@ -45,7 +45,8 @@ class Wanted:
     Each task is put `repeats` times, once when left out. Nothing is begun any more when the whole
     has cost `cap_usd`. With `retry_faults`, samples of an earlier sitting in which something
     failed are measured again. `judge` is the worker that grades where a task has a model decide.
-    `pool` is what the workers' pool is called, for whoever reads the report.
+    `pool`, `conductor` and `untrained` are what the command line calls these, for whoever reads
+    the report: who takes part is the ensemble's to say.
     """
 
     suite: str = ETUDES
@@ -60,6 +61,8 @@ class Wanted:
     retry_faults: bool = False
     judge: str | None = None
     pool: str | None = None
+    conductor: str | None = None
+    untrained: str | None = None
 
     def __post_init__(self) -> None:
         if not self.strategies:
@@ -209,7 +212,12 @@ async def reported(
         evaluation.check(name)
     if files is not None:
         manifest = _manifest(wanted, cases, ensemble)
-        files.resume(manifest, made_of(wanted.strategies), pool=wanted.pool)
+        called = {
+            "pool": wanted.pool,
+            "conductor": wanted.conductor,
+            "untrained": wanted.untrained,
+        }
+        files.resume(manifest, made_of(wanted.strategies), called=called)
     rows, stop = list[Row](), None
     try:
         for name in wanted.strategies:

@@ -90,17 +90,18 @@ class SampleFiles:
         manifest: Mapping[str, Any],
         made_of: Mapping[str, str] | None = None,
         *,
-        pool: str | None = None,
+        called: Mapping[str, str | None] | None = None,
     ) -> None:
         """Begin the evaluation that the manifest tells of, or go on with it where it was begun
         before; another one's directory is refused. `made_of` are the checksums of the files that
-        strategies are made of: samples of one whose file has changed are another's. What the pool
-        is called is written down, and may change: the manifest says who is in it."""
+        strategies are made of: samples of one whose file has changed are another's. What pool and
+        conductors were `called` is written down, and may change: the manifest says who they
+        are."""
         path = self._directory / MANIFEST
         wanted = json.loads(json.dumps({"version": MANIFEST_VERSION, **manifest}))
         made_of = made_of or {}
         if not path.is_file():
-            write_json(path, {**wanted, "made_of": dict(made_of), "pool": pool})
+            write_json(path, {**wanted, "made_of": dict(made_of), **(called or {})})
             return
         begun = read_document(path)
         for key in wanted:

@@ -60,6 +60,16 @@ async def test_what_was_changed_about_etudes_is_in_the_command(tmp_path: Path) -
     )
 
 
+async def test_who_led_is_in_the_command_where_it_was_said(tmp_path: Path) -> None:
+    directory = await write_evaluation(tmp_path / "of", {"conductor": [(Item("a"), "42")]})
+    called = {"conductor": "openai/gpt-5", "untrained": "llamacpp/some model"}
+    page = page_of(directory, suite="gsm8k", workers=list(POOL.names), **called)
+    assert command_on(page) == (
+        "podium eval run gsm8k --conductor openai/gpt-5 --untrained 'llamacpp/some model' "
+        "--seed 0 --strategy conductor"
+    )
+
+
 @pytest.mark.parametrize(
     ("pool", "option"), [("mine.toml", "--pool mine.toml "), ("embedded", ""), (None, "")]
 )

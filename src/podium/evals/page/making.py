@@ -60,6 +60,8 @@ def _command(measured: Measured, met: Mapping[str, WorkerProfile]) -> Iterator[s
     if met and all(worker.provider == ORACLE for worker in met.values()):
         yield "--oracle"
     yield from _given("--pool", None if measured.pool in ("", EMBEDDED) else measured.pool)
+    yield from _given("--conductor", begun.get("conductor"))
+    yield from _given("--untrained", begun.get("untrained"))
     yield from _given("--limit", begun.get("limit"))
     yield from _given("--seed", begun.get("seed"))
     repeats = int(measured.told.get("repeats") or 1)
