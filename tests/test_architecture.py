@@ -267,3 +267,11 @@ def test_every_room_is_on_the_page_about_them() -> None:
         if (path.suffix == ".py" or (path / "__init__.py").is_file()) and path.stem[0] != "_"
     }
     assert rooms - named == set()
+
+
+@pytest.mark.parametrize("room", ["routing", "train"])
+def test_the_map_of_a_room_has_every_module_in_it(room: str) -> None:
+    modules = {path.stem for path in (PACKAGE / room).glob("*.py")} - {"__init__"}
+    drawn = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text("utf-8")))
+    named = re.findall(r"^ {4}([a-z_]+(?:, [a-z_]+)*)  ", drawn or "", re.MULTILINE)
+    assert {name for names in named for name in names.split(", ")} == modules
