@@ -89,7 +89,8 @@ def test_what_an_open_breaker_refuses_is_no_call_that_failed(
     podium: Podium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stress, "FAULTS", Faults(server_error=1.0))
-    text = POOL + "[breaker]\nfailures = 3\ncooling_seconds = 60\n"
+    impatient = POOL.replace("[retry]", "[retry]\nlongest_requested_wait = 1.0")
+    text = impatient + "[breaker]\nfailures = 3\ncooling_seconds = 60\n"
     found = podium(
         *("pool", "check", "--stress", "--runs", 9, "--yes", "--json"),
         *("--pool", pool_file(tmp_path, text)),
