@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import stat
@@ -96,6 +97,17 @@ async def test_a_directory_that_exists_is_left_as_it_is(tmp_path: Path) -> None:
     os.chmod(tmp_path, 0o755)
     await (await SqlRunStore.open(tmp_path / "podium.db")).close()
     assert stat.S_IMODE(os.stat(tmp_path).st_mode) == 0o755
+
+
+async def test_closing_lets_what_is_under_way_end_so_that_no_connection_is_left(
+    tmp_path: Path,
+) -> None:
+    store = await SqlRunStore.open(tmp_path / "podium.db")
+    asked = [asyncio.create_task(store.list()) for _ in range(3)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert [task.done() for task in asked] == [True] * 3
+    assert os.listdir(tmp_path) == ["podium.db"]  # the last connection leaves no other
 
 
 async def test_a_closed_store_leaves_one_file(tmp_path: Path, make_run: Callable[..., Run]) -> None:

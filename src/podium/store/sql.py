@@ -7,8 +7,9 @@ A store belongs to one event loop. What a row holds is `documents`, what the tab
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -37,7 +38,7 @@ from podium.store.base import (
 )
 from podium.store.charges import charge_of
 from podium.store.clock import DatabaseClock
-from podium.store.database import Place, as_it_is, connect, is_only_readable, locate
+from podium.store.database import BUSY_SECONDS, Place, as_it_is, connect, is_only_readable, locate
 from podium.store.documents import (
     OWN,
     Piece,
@@ -92,6 +93,9 @@ class SqlRunStore:
         self._clock = clock
         self._claims = SqlClaims(clock, lease_seconds)
         self._closed = False
+        self._under_way = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self._up_to_date = True
         self._progress = SqlProgress(self._transaction, self._claims)
         self.keys = SqlKeyStore(self._transaction, clock)
@@ -277,14 +281,32 @@ class SqlRunStore:
         """Close every connection. The store cannot be used afterwards."""
         self._closed = True
         await self._progress.close()
+        await self._settled()
         with border(self._place.name):
             await self._database.dispose()
+
+    async def _settled(self) -> None:
+        """Let what is under way end, for so long: a connection in use would not be closed."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._is_idle.wait(), BUSY_SECONDS)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._under_way += 1
+        self._is_idle.clear()
+        try:
+            with border(self._place.name):
+                yield
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._is_idle.set()
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:
         if self._closed:  # SQLAlchemy would connect again, and nobody would close that
             raise StoreError(f"the store {self._place.name} is closed; open it again to use it")
-        with border(self._place.name):
+        with self._at_work():
             async with self._database.begin() as connection:
                 yield connection
 
@@ -313,7 +335,7 @@ class SqlRunStore:
         log of changes holds the pages as they were. Postgres does so in its own time."""
         if self._place.file is None:
             return
-        with border(self._place.name):
+        with self._at_work():
             async with self._database.connect() as connection:
                 whole = await connection.execution_options(isolation_level="AUTOCOMMIT")
                 await whole.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")

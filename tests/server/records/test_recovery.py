@@ -164,8 +164,10 @@ async def test_a_run_that_was_cut_off_is_carried_to_its_end_and_its_done_steps_a
         assert (run.status, run.answer, run.process) == ("answered", "two", this_process())
         assert run.steps[0] == FIRST
         assert server.worker.calls == 1
-        page = server.parts.metrics.text().decode()
-    assert 'podium_runs_recovered_total{status="answered"} 1\n' in page
+        counted = b'podium_runs_recovered_total{status="answered"} 1\n'
+        async with asyncio.timeout(10):
+            while counted not in server.parts.metrics.text():
+                await asyncio.sleep(0.005)
 
 
 async def test_of_several_servers_one_goes_on_with_each_run(place: str) -> None:

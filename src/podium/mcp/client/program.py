@@ -151,7 +151,9 @@ class Program:
             self._input.write(_line(message))
             await self._input.drain()
         except (OSError, RuntimeError) as error:
-            raise McpFault(f"{self._name} does not listen any more{self._reason()}") from error
+            if asyncio.current_task() is not self._reader:  # which may know more in a moment
+                await asyncio.wait({self._reader}, timeout=STOP_SECONDS)
+            raise McpFault(self._problem or f"{self._name} does not listen any more") from error
 
     async def _read(self, output: asyncio.StreamReader) -> None:
         """Take what the program says, to its end."""
