@@ -149,9 +149,17 @@ async def test_a_run_is_not_taken_up_twice_at_once() -> None:
 
 
 async def test_of_two_podiums_over_one_store_one_takes_a_run_up(
-    store: RunStore, tmp_path: Path
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = looking()
+    worker, one_is_refused = looking(), asyncio.Event()
+    at_once = worker.reply
+
+    async def reply(request: Request) -> Reply:
+        if worker.calls:
+            await one_is_refused.wait()
+        return await at_once(request)
+
+    monkeypatch.setattr(worker, "reply", reply)
     other = await open_store(tmp_path / "runs.db")
     async with (
         AsyncPodium([worker], FixedConductor(ALONE), store=store) as here,
@@ -159,11 +167,13 @@ async def test_of_two_podiums_over_one_store_one_takes_a_run_up(
     ):
         run = await here.ask("why?", terms=Terms(tools=(LOOK,)))
         results = (ToolResult("1", "it"),)
-        ended = await asyncio.gather(
-            here.resume(run, results=results),
-            there.resume(run.id, results=results),
-            return_exceptions=True,
-        )
+        resuming = [
+            asyncio.create_task(here.resume(run, results=results)),
+            asyncio.create_task(there.resume(run.id, results=results)),
+        ]
+        await asyncio.wait(resuming, timeout=SOON, return_when=asyncio.FIRST_COMPLETED)
+        one_is_refused.set()
+        ended = await asyncio.gather(*resuming, return_exceptions=True)
         assert (await store.load(run.id)).answer == "found it"
     await other.close()
     assert sorted(type(end).__name__ for end in ended) == ["Conflict", "Run"]
