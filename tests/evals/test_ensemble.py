@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -178,6 +181,36 @@ async def test_calls_that_were_really_made_are_counted_by_worker(settings: Setti
             await Evaluation(ensemble, cases, seed=0, concurrency=2).row("single:words")
             counts.append(dict(ensemble.asked))
     assert counts == [{"words": 3}, {}]
+
+
+SAYS_WHO_IT_IS = """
+import asyncio, sys
+from pathlib import Path
+from podium.config import load
+from podium.evals.ensemble import opened
+
+async def main():
+    async with opened(load(Path(sys.argv[1])), {}) as ensemble:
+        print(ensemble.identity)
+
+asyncio.run(main())
+"""
+
+
+def test_an_ensemble_is_the_same_in_every_process(tmp_path: Path) -> None:
+    pool = tmp_path / "pool.toml"
+    able = 'capabilities = ["tools", "vision", "sampling", "prefill"]'
+    pool.write_text(f'[[worker]]\nname = "solo"\nprovider = "scripted"\n{able}\n', "utf-8")
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", SAYS_WHO_IT_IS, str(pool)],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in range(3)
+    }
+    assert len(told) == 1
 
 
 async def test_other_workers_and_other_conductors_make_another_ensemble(

@@ -15,7 +15,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +32,7 @@ from podium.evals.occasion import CountedWorker, RepeatingWorker
 from podium.evals.stage import Stage
 from podium.files import sha256_of
 from podium.local import weights
-from podium.pool import Pool
+from podium.pool import Pool, WorkerProfile
 from podium.providers import Http, connect
 from podium.providers.cached import ReplyCache
 from podium.runner import Options
@@ -147,7 +147,7 @@ def _identity(settings: Settings, untrained: WorkerSettings | None, *, oracle: b
     workers = () if oracle else settings.workers
     asked = [worker for worker in (*workers, conductor.worker, untrained) if worker is not None]
     known: tuple[object, ...] = (
-        [(worker.profile, fingerprint(worker)) for worker in asked],
+        [(_described(worker.profile), fingerprint(worker)) for worker in asked],
         (conductor.kind, conductor.max_steps, conductor.temperature, conductor.prompt),
         (conductor.few_shot, conductor.fallback, conductor.workflow),
         (settings.share_question, settings.mask_names, settings.budget),
@@ -155,6 +155,11 @@ def _identity(settings: Settings, untrained: WorkerSettings | None, *, oracle: b
     if conductor.coordinator is not None:
         known += (sha256_of(conductor.coordinator / PARAMETERS), conductor.rounds)
     return hashlib.blake2b(repr(known).encode(), digest_size=8).hexdigest()
+
+
+def _described(profile: WorkerProfile) -> dict[str, object]:
+    """All of a profile, in an order that is the same in every process: that of a set is not."""
+    return {**asdict(profile), "capabilities": sorted(profile.capabilities)}
 
 
 def fingerprint(worker: WorkerSettings) -> str:
