@@ -199,8 +199,11 @@ asyncio.run(main())
 
 def test_an_ensemble_is_the_same_in_every_process(tmp_path: Path) -> None:
     pool = tmp_path / "pool.toml"
-    able = 'capabilities = ["tools", "vision", "sampling", "prefill"]'
-    pool.write_text(f'[[worker]]\nname = "solo"\nprovider = "scripted"\n{able}\n', "utf-8")
+    pool.write_text(
+        '[[worker]]\nname = "solo"\nprovider = "scripted"\noptions = { reply = "done" }\n'
+        'capabilities = ["tools", "vision", "sampling", "prefill"]\n',
+        "utf-8",
+    )
     told = {
         subprocess.run(
             [sys.executable, "-c", SAYS_WHO_IT_IS, str(pool)],
