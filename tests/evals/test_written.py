@@ -175,6 +175,8 @@ def test_an_evaluation_from_before_pools_were_written_down_goes_on(tmp_path: Pat
     with SampleFiles(tmp_path / "out") as files:
         write_json(tmp_path / "out" / "evaluation.json", {"version": 1, **MANIFEST})
         files.resume(MANIFEST, called={"pool": "pool.toml"})
+    begun = json.loads((tmp_path / "out" / "evaluation.json").read_text("utf-8"))
+    assert begun == {"version": 1, **MANIFEST}
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", "[" * 100_000], ids=["cut off", "list", "deep"])

@@ -166,18 +166,8 @@ class Short:
 
 
 @dataclass(frozen=True, slots=True)
-class Contains:
+class Contains(Short):
     """A few words or a number, alone or within sentences: "The capital of Japan is Tokyo."."""
-
-    __pydantic_config__: ClassVar = STRICT
-
-    answer: str
-    tolerance: float = 1e-3
-    tagged: bool = False
-
-    def __post_init__(self) -> None:
-        _require_answer(self.answer)
-        _require_tolerance(self.tolerance)
 
     async def __call__(self, answer: str) -> bool:
         """Whether the reply gives these words or this number, or mentions it."""
