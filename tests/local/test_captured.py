@@ -108,6 +108,15 @@ def test_a_batch_that_there_is_no_room_for_grows(monkeypatch: pytest.MonkeyPatch
     assert not fixed._captured._memories
 
 
+def test_a_batch_that_is_too_large_is_completed_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed = decoder(grouped(tiny()))
+    monkeypatch.setattr(captured, "MOST_BYTES", 4 * 2 * GRAIN * bytes_a_token(fixed.model))
+    sampling = [Sampling(2 + place) for place in range(4)]
+    found = fixed.complete(PROMPTS, sampling, copies=2, captured=True)
+    assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=2)
+    assert [size.rows for size in fixed._captured._memories] == [4]
+
+
 def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_added(
     tmp_path: Path,
 ) -> None:

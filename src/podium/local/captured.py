@@ -184,9 +184,12 @@ class CapturedSteps:
         """The width to which these prompts are padded."""
         return _rounded(max(map(len, prompts)))
 
-    def has_room_for(self, rows: int, prompt: int, max_tokens: int) -> bool:
-        """Whether so many rows, of prompts and completions so long, can be of fixed size."""
-        size = Size(_room_for(rows), _rounded(prompt) + _rounded(max_tokens), 0)
+    def has_room_for(
+        self, prompts: Sequence[Sequence[int]], copies: int, max_tokens: int
+    ) -> bool:
+        """Whether these prompts, and completions so long, can be of fixed size."""
+        width = self.width_for(prompts) + _rounded(max_tokens)
+        size = Size(_room_for(len(prompts) * copies), width, 0)
         return self._bytes(size) <= MOST_BYTES
 
     def memory(
