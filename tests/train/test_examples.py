@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium.errors import ConfigError
+from podium.etudes import UNSURE
 from podium.train import examples
 from podium.train.examples import (
     UNLABELLED,
@@ -45,6 +46,10 @@ learning_rate = 1e-3
 [run]
 output = "out"
 """
+
+DECISIONS = OPENINGS.replace("openings", "decisions").replace(
+    "assigned_share = 0.5\nlater_round_share = 0.25", "nested_share = 0.4"
+)
 
 OWN = """
 [model]
@@ -119,6 +124,21 @@ def test_ids_that_nobody_chose_are_given_and_not_learned(tmp_path: Path) -> None
         unlearned = [one.reply[begin:end] for begin, end in one.unlearned]
         assert unlearned == [str(step["worker"]) for step in json.loads(one.reply)["steps"]]
     assert not any(one.unlearned for one in taught_examples(recipe, "test", 20)["conductor"])
+
+
+def test_an_answer_is_accepted_where_it_is_right_and_else_another_plan_begun(
+    tmp_path: Path,
+) -> None:
+    recipe = make_recipe(tmp_path, DECISIONS)
+    for split in ("train", "test"):
+        written = taught_examples(recipe, split, 60)["conductor"]  # type: ignore[arg-type]
+        assert {len(one.messages) for one in written} == {4}  # a round lies behind it
+        begun = [one for one in written if not one.is_whole]
+        assert {one.reply for one in begun} == {'{"steps": [{"subtask":'}
+        assert {one.reply for one in written if one.is_whole} == {'{"steps": []}'}
+        assert len(begun) == pytest.approx(30, abs=15)
+        assert any(UNSURE in one.messages[-1]["content"] for one in begun)
+        assert not any(UNSURE in one.messages[-1]["content"] for one in written if one.is_whole)
 
 
 # ---- a user's own
@@ -251,3 +271,15 @@ def test_long_examples_come_in_smaller_batches_and_none_is_lost() -> None:
 def test_a_row_that_is_too_long_by_itself_comes_alone() -> None:
     made = list(batches(GROUPS[:1], 2, 40, seed=1, most_tokens=1))
     assert {len(batch) for batch in made} == {1}
+
+
+@pytest.mark.torch
+def test_a_reply_that_is_only_begun_does_not_end_and_begins_as_plans_do(base: Path) -> None:
+    from podium.local import pretrained
+
+    loaded = pretrained.load(str(base))
+    asked = [{"role": "user", "content": "Who?"}]
+    begun, whole = '{"steps": [{"subtask":', '{"steps": [{"subtask": "find it", "worker": 3}]}'
+    one, plan = encode(loaded, [Written(asked, begun, is_whole=False), Written(asked, whole)], 0)
+    assert one.labels == one.reply == plan.reply[: len(one.reply)]
+    assert (one.is_whole, plan.is_whole) == (False, True)

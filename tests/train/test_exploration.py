@@ -26,6 +26,16 @@ def test_every_other_worker_in_every_place_is_tried_once_before_any_is_tried_aga
     assert len(tried) == len(set(tried)) == 6
 
 
+def test_after_a_round_a_step_may_also_read_all_of_it() -> None:
+    tried = variations(PLAN, POOL, 5, Random(1), is_later=True)
+    assert [[step.access for step in one.steps] for one in tried] == [
+        ["all", (0,)],
+        [(), "all"],
+        *[[(), (0,)]] * 3,
+    ]
+    assert variations(PLAN, POOL, 1, Random(1), is_later=True) == tried[:1]
+
+
 def test_a_pool_of_one_has_no_variations() -> None:
     alone = Pool((Actor("ann").profile,))
     assert variations(Workflow((Step("ann", "find it"),)), alone, 3, Random(1)) == []

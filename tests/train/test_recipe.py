@@ -124,10 +124,11 @@ def test_the_etudes_recipes_go_on_from_each_other() -> None:
         role: str((alone if role == "arithmetic" else workers).output / role)
         for role in ("arithmetic", "calendar", "lists", "words")
     }
-    course = [paper(name) for name in ("etudes", "etudes-further", "etudes-recursion")]
-    assert paper("etudes-evolved").pool.adapters == course[0].pool.adapters
+    names = ("etudes", "etudes-further", "etudes-decisions", "etudes-recursion")
+    course = [paper(name) for name in names]
     for before, recipe in itertools.pairwise([warm, *course]):
         assert recipe.model.adapter == str(before.output / "conductor")
+    for recipe in (paper("etudes-evolved"), *(recipe for recipe in course if recipe.grpo)):
         adapters = {role: path for role, path in recipe.pool.adapters.items() if path}
         assert workers.sft is not None
         assert adapters == {
@@ -242,9 +243,15 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (GRPO, ["data.kind=mix", "data.file="], 'data.kind = "mix" needs a table [data.mix]'),
         (GRPO, ["pool.drop=0.5"], "pool.drop has no effect with a pool file"),
         (GRPO, ["reward.needless=0.3"], "reward.needless has no effect without [recursion]"),
+        (GRPO, ["reward.hasty=0.3"], "reward.hasty has no effect without [recursion]"),
         (GRPO, ["pool.file="], "[pool] needs one of these"),
         (GRPO, ["grpo.explore_tries=4"], "write at least one there, and as many or more here"),
         (GRPO, ["grpo.explore=8"], "of 8 rollouts at least one must stay; write 7 or less"),
+        (
+            GRPO,
+            ["grpo.explore=4", "recursion.share=0.5"],
+            "of 4 rollouts that go on from no other at least one must stay; write 3 or less",
+        ),
         (GRPO, ["grpo.micro_batch=5"], "the 4 x 8 rollouts of a step cannot be divided by it"),
         (GRPO, ["recursion.rounds=1"], "recursion.rounds is 1"),
         (GRPO, ["recursion.rounds=3"], "recursion.rounds is 3, and rollouts have two; write 2"),

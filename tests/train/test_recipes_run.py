@@ -120,6 +120,15 @@ def test_the_warm_start(trained: Trained) -> None:
     assert (output / "conductor" / "adapter_model.safetensors").exists()
 
 
+def test_what_is_decided_after_a_round(trained: Trained) -> None:
+    begun = f"model.adapter={trained.directory / 'etudes-warm-start' / 'conductor'}"
+    output = trained.run(
+        "sft", "etudes-decisions", begun, *FEW_EXAMPLES, *SMALL_LORA, "run.eval_every=2"
+    )
+    assert is_finished(output)
+    assert any("recited/conductor" in line for line in lines(output))
+
+
 @pytest.mark.parametrize("name", ["etudes", "etudes-further", "etudes-recursion"])
 def test_the_etudes_conductor(trained: Trained, name: str) -> None:
     adapter = trained.directory / "etudes-warm-start" / "conductor"
@@ -127,7 +136,7 @@ def test_the_etudes_conductor(trained: Trained, name: str) -> None:
         "grpo",
         name,
         *(f"model.adapter={adapter}", *trained.specialists(), *SMALL_LORA, *FEW_PLANS),
-        *("grpo.questions=2", "grpo.rollouts=6", "workers.max_tokens=2", "run.eval_every=2"),
+        *("grpo.questions=2", "grpo.rollouts=10", "workers.max_tokens=2", "run.eval_every=2"),
     )
     assert is_finished(output)
     assert (output / "conductor" / "adapter_model.safetensors").exists()
@@ -173,7 +182,7 @@ def test_a_coordinator_is_evolved(trained: Trained, name: str, settings: list[st
 
 def test_no_recipe_is_left_out() -> None:
     run = {"etudes-workers", "etudes-arithmetic", "etudes-practice", "etudes-warm-start"}
-    run |= {"etudes", "etudes-further", "etudes-recursion"}
+    run |= {"etudes", "etudes-further", "etudes-decisions", "etudes-recursion"}
     run |= {"conductor-7b", "conductor-7b-recursion", "conductor-7b-random-pools"}
     run |= {"trinity", "etudes-evolved"}
     assert {path.stem for path in OF_MODELS} == run

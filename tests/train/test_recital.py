@@ -85,6 +85,16 @@ def test_accuracy_is_the_share_that_is_right_to_the_letter_and_mistakes_are_kept
     assert (german.adapter, german.accuracy, german.mistakes) == ("german", 1.0, ())
 
 
+def test_a_reply_that_is_only_begun_is_compared_as_far_as_it_goes(memory: Memory) -> None:
+    stack: Any = object()
+    whole = example(memory, "12 + 3?", "1", 1)
+    begun = whole._replace(reply=whole.reply[:-1], is_whole=False)
+    memory.replies[("12 + 3?", 1)] = "1 and more"
+    for one, accuracy in ((whole, 0.0), (begun, 1.0)):
+        (sums,) = recite(memory.loaded, stack, {"sums": [one]})
+        assert sums.accuracy == accuracy
+
+
 def test_everybody_is_asked_together_by_length_and_no_more_at_once_than_allowed(
     memory: Memory,
 ) -> None:

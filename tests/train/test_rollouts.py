@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from podium.conductor import Situation
-from podium.plan import write
+from podium.plan import write, write_acceptance
 from podium.pool import Pool
+from podium.run import Round
 from podium.task import Task
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
@@ -205,7 +206,13 @@ class Learning(Reading):
 
 
 async def explored(
-    tmp_path: Path, right: str, *, explore: int, tries: int | None = None
+    tmp_path: Path,
+    right: str,
+    *,
+    explore: int,
+    tries: int | None = None,
+    wrote: str | None = None,
+    rounds: tuple[Round, ...] = (),
 ) -> Rollouts:
     from podium.train.score import Scorer
 
@@ -221,8 +228,8 @@ async def explored(
             *([] if tries is None else [f"grpo.explore_tries={tries}"]),
         ],
     )
-    practice = [Exercise(task, Situation(question="alpha", pool=CREW_POOL))]
-    policy: Any = Learning(lambda question, copy: planned("ann"))
+    practice = [Exercise(task, Situation(question="alpha", pool=CREW_POOL, rounds=rounds))]
+    policy: Any = Learning(lambda question, copy: wrote or planned("ann"))
     rollouts = Rollouts(recipe, policy, Scorer(CREW), practice)
     await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())
     await rollouts.rewards()
@@ -254,6 +261,21 @@ async def test_of_more_that_are_tried_those_that_earn_most_are_taught(tmp_path: 
         assert [attempt.text for attempt in rollouts.batch if attempt.is_explored] == [
             planned(right)
         ]
+
+
+async def test_where_a_wrong_answer_is_accepted_its_plan_is_varied(tmp_path: Path) -> None:
+    behind = (answered(Workflow((Step("ann", "Guess"),)), "ann"),)
+    rollouts = await explored(
+        tmp_path, "cat", explore=3, wrote=write_acceptance("step-by-step"), rounds=behind
+    )
+    scores = [attempt.score for attempt in rollouts.batch if attempt.is_explored]
+    plans = [score.workflow for score in scores if score is not None and score.workflow is not None]
+    assert {(step.worker, step.access) for plan in plans for step in plan.steps} == {
+        ("ann", "all"),
+        ("ben", ()),
+        ("cat", ()),
+    }
+    assert rollouts.found == 1
 
 
 async def test_there_are_no_more_variations_than_there_are_other_workers(tmp_path: Path) -> None:

@@ -283,6 +283,18 @@ async def test_another_plan_after_a_right_answer_earns_less_than_accepting_it() 
     assert (first.reward, first.was_right) == (1.0, None)
 
 
+async def test_accepting_a_wrong_answer_earns_less_than_trying_to_mend_it() -> None:
+    reward = Reward(hasty=0.2)
+    for reply, again, accepted in (("42", 1.0, 1.0), ("41", 0.5, 0.3)):
+        solver = saying("solver", reply)
+        rounds = await first_round(solver)
+        planned = await scored(ONE, solver, rounds=rounds, reward=reward)
+        assert planned.reward == pytest.approx(again)
+        kept = await scored(ACCEPT, solver, rounds=rounds, reward=reward)
+        assert kept.reward == pytest.approx(accepted)
+        assert kept.was_right is (reply == "42")
+
+
 async def test_only_what_the_new_plan_uses_is_taken_off() -> None:
     reward = Reward(per_1000_worker_tokens=50)  # an actor uses two tokens a call
     solver = saying("solver")

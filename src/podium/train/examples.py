@@ -19,9 +19,21 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
+from podium import plan
 from podium.conductor.prompt import Prompt
 from podium.errors import ConfigError
-from podium.etudes import ROLES, EtudeShape, Opening, Split, later_openings, lessons, openings
+from podium.etudes import (
+    ROLES,
+    EtudeShape,
+    LaterSituation,
+    Opening,
+    Split,
+    later_openings,
+    later_situations,
+    lessons,
+    openings,
+)
+from podium.etudes.later import FLAKY
 from podium.etudes.openings import SHAPES
 from podium.train.recipe import Recipe
 
@@ -46,6 +58,7 @@ UNLABELLED: Final = -100
 """The label of a token that is not to be learned, as torch has it."""
 
 _ID: Final = re.compile(r'(?<="worker": )\d+')
+_FIRST_KEY: Final = '"subtask":'
 
 FEW: Final = 5_000
 """Fewer examples than this are not worth starting processes for."""
@@ -53,11 +66,12 @@ FEW: Final = 5_000
 
 class Written(NamedTuple):
     """An example in words. `unlearned` are the places of the reply, from and to which character,
-    that are given and not to be learned."""
+    that are given and not to be learned; one that is not whole is only how the reply begins."""
 
     messages: Messages
     reply: str
     unlearned: tuple[tuple[int, int], ...] = ()
+    is_whole: bool = True
 
 
 class _OwnMessage(BaseModel):
@@ -76,12 +90,13 @@ class _OwnExample(BaseModel):
 
 class Example(NamedTuple):
     """An example in tokens; `labels` are those of the reply, or `UNLABELLED` where nothing is to
-    be learned, and `adapter` is the one that learns it."""
+    be learned, and `adapter` is the one that learns it. A reply that is whole ends its turn."""
 
     prompt: list[int]
     reply: list[int]
     labels: list[int]
     adapter: int
+    is_whole: bool = True
 
     @property
     def length(self) -> int:
@@ -100,6 +115,8 @@ def taught_examples(recipe: Recipe, split: Split, count: int) -> dict[str, list[
         )
     if sft.teach == "openings":
         return _in_parts({CONDUCTOR: _Openings(recipe, split)}, seed, count)
+    if sft.teach == "decisions":
+        return _in_parts({CONDUCTOR: _Decisions(recipe, split)}, seed, count)
     assert recipe.data.file is not None, "checked as it was read"
     examples = file_examples(Path(recipe.data.file.path))[: recipe.data.file.limit]
     kept_apart = min(recipe.run.eval_tasks, len(examples) // 10) if recipe.run.eval_every else 0
@@ -172,6 +189,31 @@ class _Openings:
         return [_as_conversation(prompt, opening) for opening in drawn]
 
 
+@dataclass(frozen=True, slots=True)
+class _Decisions:
+    """Makes decisions for a conductor: after a first round its answer is accepted where it is
+    right, and where it is wrong another plan is begun. How that goes on is not taught here."""
+
+    recipe: Recipe
+    split: Split
+
+    def __call__(self, seed: int, count: int) -> list[Written]:
+        asked, pool = self.recipe.prompt, self.recipe.pool
+        prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
+        drawn = later_situations(
+            Random(f"{seed}/decisions"),  # noqa: S311 - repeatable, not secret
+            self.split,
+            dict.fromkeys(ROLES, ""),
+            shapes=_shapes(self.recipe),
+            nested_share=self.recipe.data.etudes.nested_share,
+            flaky_share=pool.flaky or FLAKY,
+            flaky_seed=self.recipe.run.seed,
+            drop=pool.drop,
+            order=prompt.order,
+        )
+        return [_as_decision(prompt, later) for later in islice(drawn, count)]
+
+
 def _shapes(recipe: Recipe) -> Mapping[EtudeShape, float]:
     stages = recipe.data.etudes.stage
     if not stages:
@@ -212,12 +254,23 @@ def _as_conversation(prompt: Prompt, opening: Opening) -> Written:
     return Written([{"role": m.role, "content": m.text} for m in messages], opening.plan, unlearned)
 
 
+def _as_decision(prompt: Prompt, later: LaterSituation) -> Written:
+    """What follows a first round: the acceptance of its answer, or how another plan begins, as
+    far as every plan begins alike."""
+    messages = [{"role": m.role, "content": m.text} for m in prompt.messages(later.situation)]
+    if later.is_right:
+        return Written(messages, plan.write_acceptance(prompt.order))
+    (first,) = later.situation.rounds
+    begun, key, _ = first.plan_text.partition(_FIRST_KEY)
+    return Written(messages, begun + key, is_whole=False)
+
+
 def _places_of_ids(text: str) -> Iterator[tuple[int, int]]:
     return (number.span() for number in _ID.finditer(text))
 
 
 def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> list[Example]:
-    """The examples in tokens; every reply ends its turn."""
+    """The examples in tokens; every reply that is whole ends its turn."""
     tokenizer = pretrained.tokenizer
     prompts = tokenizer.apply_chat_template(
         [example.messages for example in written], tokenize=False, add_generation_prompt=True
@@ -228,7 +281,6 @@ def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> 
         add_special_tokens=False,
         return_offsets_mapping=True,
     )
-    end = [pretrained.turn_end]
     examples = []
     for one, prompt, reply, places in zip(
         written, asked, replied["input_ids"], replied["offset_mapping"], strict=True
@@ -237,7 +289,8 @@ def encode(pretrained: Pretrained, written: Sequence[Written], adapter: int) -> 
             token if _is_learned(place, one.unlearned) else UNLABELLED
             for token, place in zip(reply, places, strict=True)
         ]
-        examples.append(Example(prompt, reply + end, labels + end, adapter))
+        end = [pretrained.turn_end] if one.is_whole else []
+        examples.append(Example(prompt, reply + end, labels + end, adapter, one.is_whole))
     return examples
 
 

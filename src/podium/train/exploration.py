@@ -1,4 +1,5 @@
-"""Plans that nobody wrote: a plan that was wrong, with another worker in one place.
+"""Plans that nobody wrote: a plan that was wrong, with another worker in one place. After a first
+round, one step may also read all of that: a worker who did not know is asked otherwise.
 
 A policy that has settled on the wrong worker for a kind of subtask hardly draws another one, and
 what is not drawn is not rewarded. So where no plan for a question was right, some of them make
@@ -15,20 +16,24 @@ from podium.pool import Pool
 from podium.workflow import Workflow
 
 
-def variations(workflow: Workflow, pool: Pool, count: int, rng: Random) -> list[Workflow]:
+def variations(
+    workflow: Workflow, pool: Pool, count: int, rng: Random, *, is_later: bool = False
+) -> list[Workflow]:
     """So many different ones, or as many as there are."""
-    choices = [
-        (place, name)
-        for place, step in enumerate(workflow.steps)
+    places = list(enumerate(workflow.steps))
+    reading = [
+        (place, replace(step, access="all"))
+        for place, step in places
+        if is_later and step.access != "all"
+    ]
+    others = [
+        (place, replace(step, worker=name))
+        for place, step in places
         for name in pool.names
         if name != step.worker
     ]
+    left = max(0, min(count - len(reading), len(others)))
     return [
-        Workflow(
-            tuple(
-                replace(step, worker=name) if number == place else step
-                for number, step in enumerate(workflow.steps)
-            )
-        )
-        for place, name in rng.sample(choices, min(count, len(choices)))
+        Workflow((*workflow.steps[:place], changed, *workflow.steps[place + 1 :]))
+        for place, changed in (*reading[:count], *rng.sample(others, left))
     ]

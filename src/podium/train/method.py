@@ -39,9 +39,9 @@ class OptimiserTable(Table):
 class SftTable(OptimiserTable):
     """Learning by example: `podium train sft`."""
 
-    teach: Literal["lessons", "openings", "file"] = Field(
-        description="`lessons` for the études' specialists, `openings` for a conductor, or the "
-        "examples of `data.file`"
+    teach: Literal["lessons", "openings", "decisions", "file"] = Field(
+        description="`lessons` for the études' specialists, `openings` for a conductor, "
+        "`decisions` whether it accepts an answer, or the examples of `data.file`"
     )
     adapters: Names = Field(
         default=frozenset(),
@@ -78,7 +78,8 @@ class GrpoTable(OptimiserTable):
     explore: Annotated[int, Field(ge=0)] = Field(
         default=0,
         description="where no plan for a question was right, so many of them make room for the "
-        "best one with another worker in one place, drawn evenly; fewer than `rollouts`",
+        "best one with another worker in one place, drawn evenly, and after a round with a step "
+        "that reads all of it; fewer than `rollouts`",
     )
     explore_tries: Count | None = Field(
         default=None,

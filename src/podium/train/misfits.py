@@ -21,7 +21,7 @@ Kind = Literal["sft", "grpo", "evolve"]
 ONLY_GRPO: Final = ("reward", "workers", "recursion", "estimate")
 """Tables without effect where no plan is carried out."""
 
-NOT_FOR_OPENINGS: Final = (
+NOT_FOR_DESCRIPTIONS: Final = (
     "file",
     "subset",
     "base",
@@ -43,13 +43,20 @@ ETUDE_POOL_KEYS: Final = ("drop", "keep_needed", "flaky")
 """The keys of `[pool]` that go with each way of naming workers."""
 
 ETUDE_KEYS: Final = {
-    "lessons": ("unsure_share",),
-    "openings": ("assigned_share", "true_clauses", "true_access", "accepted_share"),
-    "reward": ("nested_share",),
-    "both": ("stage", "everyday_share", "later_round_share"),
+    "unsure_share": ("lessons",),
+    "assigned_share": ("openings",),
+    "true_clauses": ("openings",),
+    "true_access": ("openings",),
+    "accepted_share": ("openings",),
+    "everyday_share": ("openings", "reward"),
+    "later_round_share": ("openings", "reward"),
+    "nested_share": ("decisions", "reward"),
+    "stage": ("openings", "decisions", "reward"),
 }
-"""The keys of `[data.etudes]` that are for lessons alone, for openings alone, for learning from
-reward alone, and for both of these."""
+"""The keys of `[data.etudes]`, and what teaches by each of them."""
+
+DESCRIBED: Final = ("openings", "decisions")
+"""What is taught over pools that are only described."""
 
 
 NOT_FOR_EVOLUTION: Final = (
@@ -103,14 +110,13 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
         if kind != data.kind:
             yield f"data.{kind}", f'with data.kind = "{data.kind}"'
     teach = sft.teach if sft is not None else "reward"
-    used = {"lessons": ("lessons",), "openings": ("openings", "both"), "reward": ("reward", "both")}
-    for group, keys in ETUDE_KEYS.items():
-        if group not in used.get(teach, ()):
-            yield from ((f"data.etudes.{key}", f"where {teach} teach") for key in keys)
+    for key, teachers in ETUDE_KEYS.items():
+        if teach not in teachers:
+            yield f"data.etudes.{key}", f"where {teach} teach"
     if sft is not None:
-        described = [f"pool.{key}" for key in NOT_FOR_OPENINGS]
+        described = [f"pool.{key}" for key in NOT_FOR_DESCRIPTIONS]
         described += [f"prompt.{key}" for key in PROMPT_KEYS_OF_REWARD]
-        unused = described if teach == "openings" else ["prompt", "pool"]
+        unused = described if teach in DESCRIBED else ["prompt", "pool"]
         yield from ((key, "with [sft]") for key in (*ONLY_GRPO, "run.ray", *unused))
         return
     if recipe.evolve is not None:
@@ -119,7 +125,8 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
         if recipe.grpo.max_tokens is not None:
             yield "grpo.micro_batch", "with grpo.max_tokens"
         if recipe.recursion is None and not data.etudes.later_round_share:
-            yield "reward.needless", "without [recursion] or data.etudes.later_round_share"
+            without = "without [recursion] or data.etudes.later_round_share"
+            yield from ((f"reward.{key}", without) for key in ("needless", "hasty"))
     pool = recipe.pool
     for other, keys in POOL_KEYS.items():
         if not getattr(pool, other):
@@ -154,11 +161,13 @@ def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
         yield 'sft.adapters names the specialists where sft.teach = "lessons", and only there'
     if sft.adapters and recipe.model.lora is None:
         yield "sft.adapters needs a table [model.lora]; write one"
-    if sft.teach == "openings":
+    if sft.teach in DESCRIBED:
         if recipe.prompt.access == "binary" and _is_written(recipe, "prompt.access"):
-            yield 'openings name the steps that are read; write prompt.access = "index"'
+            yield f'{sft.teach} name the steps that are read; write prompt.access = "index"'
         if not recipe.prompt.mask_names:
-            yield "openings have no names for workers; write prompt.mask_names = true"
+            yield f"{sft.teach} have no names for workers; write prompt.mask_names = true"
+    if sft.teach == "decisions" and recipe.prompt.length != "trained":
+        yield 'decisions are made in the form of trained conductors; write prompt.length = "trained"'
 
 
 def _reward_misfits(recipe: Recipe) -> Iterator[str]:
@@ -190,18 +199,18 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
             f"rollouts of a step cannot be divided by it"
         )
-    if grpo.explore >= grpo.rollouts:
+    first = grpo.rollouts - (recipe.recursion.later(grpo.rollouts) if recipe.recursion else 0)
+    if grpo.explore >= first:
+        which = "rollouts" if first == grpo.rollouts else "rollouts that go on from no other"
         yield (
-            f"grpo.explore is {grpo.explore}, and of {grpo.rollouts} rollouts at least one must "
-            f"stay; write {grpo.rollouts - 1} or less"
+            f"grpo.explore is {grpo.explore}, and of {first} {which} at least one must stay; "
+            f"write {first - 1} or less"
         )
     if grpo.explore_tries is not None and not 0 < grpo.explore <= grpo.explore_tries:
         yield (
             f"grpo.explore_tries is {grpo.explore_tries}, and {grpo.explore} of them are to be "
             f"taken (grpo.explore); write at least one there, and as many or more here"
         )
-    if grpo.explore and recipe.recursion is not None:
-        yield "grpo.explore is for trainings of one round; write 0, or drop [recursion]"
     if grpo.beta and recipe.model.lora is None and _is_gguf(recipe.model.base):
         yield (
             "grpo.beta needs model.base a second time, unchanged, and trainers cannot read that "
@@ -229,7 +238,7 @@ def _recursion_misfits(recursion: RecursionTable, grpo: GrpoTable) -> Iterator[s
     if recursion.rounds != 2:
         told = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
         yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({told})"
-    second = round(grpo.rollouts * recursion.share)
+    second = recursion.later(grpo.rollouts)
     if not 0 < second <= grpo.rollouts - second:
         yield (
             f"recursion.share is {recursion.share:g}, which makes {second} of {grpo.rollouts} "

@@ -24,7 +24,7 @@ class Mistake:
 @dataclass(frozen=True, slots=True)
 class Recital:
     """How well an adapter says what it was taught: the share of replies that are right to the
-    letter, and those that were not."""
+    letter, as far as they are taught, and those that were not."""
 
     adapter: str
     accuracy: float
@@ -58,7 +58,9 @@ def recite(
             choices=[example.adapter for _, example in part] if stack is not None else None,
         )
         for (name, example), completion in zip(part, completions, strict=True):
-            wanted, said = (_words(pretrained, t) for t in (example.reply, completion.tokens))
+            compared = None if example.is_whole else len(example.reply)
+            replies = (example.reply, completion.tokens[:compared])
+            wanted, said = (_words(pretrained, tokens) for tokens in replies)
             if said != wanted:
                 prompt = pretrained.tokenizer.decode(example.prompt)
                 mistakes[name].append(Mistake(prompt, wanted, said))

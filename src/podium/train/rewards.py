@@ -23,6 +23,7 @@ _COSTS: Final = (
     "per_completion_token",
     "per_extra_step",
     "needless",
+    "hasty",
 )
 
 
@@ -37,8 +38,9 @@ class Reward:
     `per_completion_token` for the length of what the conductor wrote, and `per_extra_step` for
     every step beyond the first. `needless` is taken off for a plan that follows a right answer:
     where workers answer the same request alike, the same plan once more comes to the same answer,
-    and nothing else tells it from accepting. All of these are 0 in the paper. What is taken off
-    never makes a well-formed plan worth less than a malformed one: otherwise a dear plan would
+    and nothing else tells it from accepting. `hasty` is taken off for accepting a wrong answer:
+    to mend one succeeds now and then, and otherwise trying would be worth no more than giving up.
+    All of these are 0 in the paper. What is taken off never makes a well-formed plan worth less than a malformed one: otherwise a dear plan would
     teach the conductor to write none.
     """
 
@@ -51,6 +53,7 @@ class Reward:
     per_completion_token: float = 0.0
     per_extra_step: float = 0.0
     needless: float = 0.0
+    hasty: float = 0.0
 
     def __post_init__(self) -> None:
         values = (self.malformed, self.wrong, self.right)
@@ -88,21 +91,24 @@ class Reward:
         completion_tokens: int = 0,
         reached: float = 0.0,
         is_needless: bool = False,
+        is_hasty: bool = False,
     ) -> Mapping[str, float]:
         """What a well-formed plan earns, part by part; `cost` is what `cost_of` made of it,
-        `reached` the share of the milestones that it came by, and `is_needless` says that the
-        answer there was is right and the plan does not accept it.
+        `reached` the share of the milestones that it came by. `is_needless` says that the answer
+        there was is right and the plan does not accept it, and `is_hasty` that it is wrong and
+        the plan does.
 
         `format` is for being a plan at all, `answer` for being right, `milestones` for coming
-        near, `cost`, `length` and `needless` are what is taken off, and `floor` gives back what
-        would be too much of that.
+        near, `cost`, `length`, `needless` and `hasty` are what is taken off, and `floor` gives
+        back what would be too much of that.
         """
         length = self.per_completion_token * completion_tokens
         length += self.per_extra_step * max(0, steps - 1)
         answer = self.right - self.wrong if right else 0.0
         near = 0.0 if right else self.milestones * reached
         needless = self.needless if is_needless else 0.0
-        total = self.wrong + answer + near - cost - length - needless
+        hasty = self.hasty if is_hasty else 0.0
+        total = self.wrong + answer + near - cost - length - needless - hasty
         return _nonzero(
             {
                 "format": self.wrong,
@@ -111,6 +117,7 @@ class Reward:
                 "cost": -cost,
                 "length": -length,
                 "needless": -needless,
+                "hasty": -hasty,
                 "floor": max(0.0, self.malformed - total),
             },
             "format",

@@ -117,7 +117,7 @@ class Rollouts:
         second rounds of the first."""
         groups = _grouped(numbers)
         size = len(numbers) // len(groups)
-        second = round(size * self._recipe.recursion.share) if self._recipe.recursion else 0
+        second = self._recipe.recursion.later(size) if self._recipe.recursion else 0
         first = self._first_rounds(groups, size - second)
         if second or self._grpo.explore:
             self._score_now(first, loop)
@@ -215,20 +215,22 @@ class Rollouts:
         return [later[place : place + count] for place in range(0, len(later), count)]
 
     def _tried(self, group: Sequence[Attempt]) -> list[Attempt]:
-        """Variations of the best of a group in which none is right; one whose workers failed says
-        nothing about its plan."""
+        """Variations of the best of a group in which none is right, or where that only accepts an
+        answer, of the plan behind it; one whose workers failed says nothing about its plan."""
         if not self._grpo.explore or not all(map(_is_wrong, group)):
             return []
         best = max(group, key=_earned)
         assert best.score is not None
-        if best.score.workflow is None:
+        rounds = best.exercise.situation.rounds
+        workflow = best.score.workflow or (rounds[-1].workflow if rounds else None)
+        if workflow is None:
             return []
         rng = Random(f"{self._recipe.run.seed}/explored/{best.number}")  # noqa: S311 - repeatable
         pool = best.exercise.situation.pool
         count = self._grpo.explore_tries or self._grpo.explore
         return [
             self._instead(best, self._asking.written(one, pool))
-            for one in variations(best.score.workflow, pool, count, rng)
+            for one in variations(workflow, pool, count, rng, is_later=bool(rounds))
         ]
 
     def _explored(self, group: Sequence[Attempt], tried: Sequence[Attempt]) -> list[Attempt]:

@@ -253,6 +253,9 @@ class RewardTable(Table):
     needless: Weight = Field(
         default=0.0, description="taken off for another plan where the answer there is is right"
     )
+    hasty: Weight = Field(
+        default=0.0, description="taken off for accepting the answer there is where it is wrong"
+    )
 
     def reward(self) -> Reward:
         """The same as scoring takes it."""
@@ -291,3 +294,7 @@ class RecursionTable(Table):
         description="a rollout is compared with those of its question in the same round, not with "
         "all of its question",
     )
+
+    def later(self, rollouts: int) -> int:
+        """How many of a question's rollouts go on from others."""
+        return round(rollouts * self.share)

@@ -224,6 +224,7 @@ class Scorer:
             completion_tokens=tokens,
             reached=reached,
             is_needless=workflow is not None and was_right is True,
+            is_hasty=workflow is None and was_right is False,
         )
         return Score(
             sum(parts.values()),
@@ -239,7 +240,8 @@ class Scorer:
 
     async def _was_right(self, task: Task, rounds: tuple[Round, ...]) -> bool | None:
         """Whether the answer that could have been accepted is right, where it counts."""
-        before = best_so_far(rounds) if self.reward.needless else None
+        counts = self.reward.needless or self.reward.hasty
+        before = best_so_far(rounds) if counts else None
         return None if before is None else await task.grader(before.reply)
 
     async def _reached(self, task: Task, round_: Round) -> float:
