@@ -131,7 +131,7 @@ def test_an_answer_is_accepted_where_it_is_right_and_else_another_plan_begun(
 ) -> None:
     recipe = make_recipe(tmp_path, DECISIONS)
     for split in ("train", "test"):
-        written = taught_examples(recipe, split, 60)["conductor"]  # type: ignore[arg-type]
+        written = taught_examples(recipe, split, 60)["conductor"]
         assert {len(one.messages) for one in written} == {4}  # a round lies behind it
         begun = [one for one in written if not one.is_whole]
         assert {one.reply for one in begun} == {'{"steps": [{"subtask":'}

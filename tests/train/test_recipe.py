@@ -252,6 +252,11 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
             ["grpo.explore=4", "recursion.share=0.5"],
             "of 4 rollouts that go on from no other at least one must stay; write 3 or less",
         ),
+        (
+            LESSONS,
+            ["sft.teach=decisions", "sft.adapters="],
+            "decisions have the form of trained conductors",
+        ),
         (GRPO, ["grpo.micro_batch=5"], "the 4 x 8 rollouts of a step cannot be divided by it"),
         (GRPO, ["recursion.rounds=1"], "recursion.rounds is 1"),
         (GRPO, ["recursion.rounds=3"], "recursion.rounds is 3, and rollouts have two; write 2"),

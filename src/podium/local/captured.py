@@ -184,9 +184,7 @@ class CapturedSteps:
         """The width to which these prompts are padded."""
         return _rounded(max(map(len, prompts)))
 
-    def has_room_for(
-        self, prompts: Sequence[Sequence[int]], copies: int, max_tokens: int
-    ) -> bool:
+    def has_room_for(self, prompts: Sequence[Sequence[int]], copies: int, max_tokens: int) -> bool:
         """Whether these prompts, and completions so long, can be of fixed size."""
         width = self.width_for(prompts) + _rounded(max_tokens)
         size = Size(_room_for(len(prompts) * copies), width, 0)

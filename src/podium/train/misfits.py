@@ -167,7 +167,7 @@ def _sft_misfits(recipe: Recipe, sft: SftTable) -> Iterator[str]:
         if not recipe.prompt.mask_names:
             yield f"{sft.teach} have no names for workers; write prompt.mask_names = true"
     if sft.teach == "decisions" and recipe.prompt.length != "trained":
-        yield 'decisions are made in the form of trained conductors; write prompt.length = "trained"'
+        yield 'decisions have the form of trained conductors; write prompt.length = "trained"'
 
 
 def _reward_misfits(recipe: Recipe) -> Iterator[str]:

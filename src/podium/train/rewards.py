@@ -40,8 +40,8 @@ class Reward:
     where workers answer the same request alike, the same plan once more comes to the same answer,
     and nothing else tells it from accepting. `hasty` is taken off for accepting a wrong answer:
     to mend one succeeds now and then, and otherwise trying would be worth no more than giving up.
-    All of these are 0 in the paper. What is taken off never makes a well-formed plan worth less than a malformed one: otherwise a dear plan would
-    teach the conductor to write none.
+    All of these are 0 in the paper. What is taken off never makes a well-formed plan worth less
+    than a malformed one: otherwise a dear plan would teach the conductor to write none.
     """
 
     malformed: float = 0.0
