@@ -35,6 +35,7 @@ DEMANDED = (
     "majority",
     "random",
     "untrained",
+    "two_rounds",
     "shuffled",
     "subset",
     "worker_tokens_conductor",
@@ -50,7 +51,8 @@ DEMANDED = (
 )
 SHARES = (
     *("ceiling", "conductor", "best_single", "moa", "reflection", "majority", "random"),
-    *("untrained", "shuffled", "subset", "recursion_gain", "recursion_accept_right"),
+    *("untrained", "two_rounds", "shuffled", "subset"),
+    *("recursion_gain", "recursion_accept_right"),
 )
 
 
@@ -115,6 +117,11 @@ def test_orchestration_is_a_column_of_its_own(
     assert document["orchestration_tokens_conductor"] == pytest.approx(expected)
     assert document["worker_tokens_conductor"] == measured.rows["ideal"].worker_tokens
     assert document["worker_tokens_moa"] > document["worker_tokens_conductor"]
+
+
+def test_two_rounds_are_also_measured_on_the_usual_pool(measured: EtudesTable) -> None:
+    assert measured.two_rounds.accuracy.value == 1.0
+    assert {sample.accepted for sample in measured.two_rounds.samples} == {True}
 
 
 def test_recursion_is_measured_on_the_flaky_pool(document: dict[str, Any]) -> None:

@@ -56,6 +56,7 @@ class EtudesTable:
     """Every row of the table: the main ones by strategy, and the conductor elsewhere."""
 
     rows: Mapping[str, Row]
+    two_rounds: Row
     shuffled: Row
     subset: Row
     longer: Row
@@ -72,6 +73,7 @@ class EtudesTable:
     def all_rows(self) -> Iterator[tuple[str, Row]]:
         """Every row under the name that a reader of the table meets."""
         yield from self.rows.items()
+        yield "conductor, two rounds", self.two_rounds
         yield "conductor, shuffled pools", self.shuffled
         yield "conductor, pools less one", self.subset
         yield "conductor, longer chains", self.longer
@@ -92,6 +94,7 @@ class EtudesTable:
             },
             "best_single": self.rows["best-single"].accuracy.document(),
             **{name: self.rows[name].accuracy.document() for name in BEATEN},
+            "two_rounds": self.two_rounds.accuracy.document(),
             "shuffled": self.shuffled.accuracy.document(),
             "subset": self.subset.accuracy.document(),
             "worker_tokens_conductor": conductor.worker_tokens,
@@ -234,6 +237,7 @@ async def measure_etudes(
     unreliable = ensemble.made_flaky(flaky, seed)
     return EtudesTable(
         rows={name: await main.row(name) for name in MAIN},
+        two_rounds=await main.row("recursion"),
         shuffled=await evaluation("shuffled-", ensemble, n, SHUFFLED).row("conductor"),
         subset=await evaluation("subset-", ensemble, n, SUBSET).row("conductor"),
         longer=await longer.row("conductor"),
