@@ -1,4 +1,5 @@
-"""The checkpoints of a training: which of them can be gone on from, and a disk that is full.
+"""The checkpoints of a training: which of them can be gone on from, and what is left where room
+runs out, on the disk or on the graphics card.
 
 Trainers write a checkpoint file by file into a directory of its own, the state of the training
 last. A training that was killed in between leaves a directory without it, which is no checkpoint.
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from podium.errors import StoreError
+from podium.errors import ConfigError, StoreError
 from podium.files import NO_ROOM
 
 DIRECTORY: Final = "checkpoints"
@@ -31,6 +32,8 @@ _NAME: Final = re.compile(r"checkpoint-(\d+)")
 _FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "iostream error")
 """How libraries put it that pass on no error number; the last two are torch, whose archives fail
 so when they cannot be written."""
+_NO_MEMORY: Final = "out of memory"
+"""How torch puts it, whatever it computes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +63,23 @@ def _is_whole(path: Path) -> bool:
 
 
 @contextmanager
-def on_a_disk_that_may_be_full(output: Path) -> Iterator[None]:
-    """Say in words that there is no room, and what is left, whoever was writing."""
+def where_room_may_run_out(output: Path) -> Iterator[None]:
+    """Say in words that there is no room on the disk, whoever was writing, or in the memory of a
+    graphics card, and what is left."""
     try:
         yield
     except Exception as error:
-        if not _is_about_room(error):
-            raise
         kept = last_checkpoint(output)
         left = f"the checkpoint of step {kept.step} is whole" if kept else "no checkpoint is whole"
+        if isinstance(error, RuntimeError) and _NO_MEMORY in str(error):
+            raise ConfigError(
+                f"there is no memory left to compute in, and {left} "
+                f"({str(error).partition('. ')[0]}); end what else computes there, then go on by "
+                f"--resume, or begin anew with fewer rows in a pass: micro_batch or max_tokens of "
+                f"the recipe"
+            ) from error
+        if not _is_about_room(error):
+            raise
         raise StoreError(
             f"no room in {output}: what was being written is lost, {left}; free some, then go on "
             f"by --resume"

@@ -42,7 +42,7 @@ from podium.train.checkpoints import (
     STATE_FILE,
     Checkpoint,
     last_checkpoint,
-    on_a_disk_that_may_be_full,
+    where_room_may_run_out,
 )
 from podium.train.evolution import begin
 from podium.train.evolved import COORDINATOR
@@ -61,7 +61,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Evolve the recipe's coordinator, from the beginning or from its last checkpoint."""
     begun = last_checkpoint(recipe.output) if resume else None
     with (
-        on_a_disk_that_may_be_full(recipe.output),
+        where_room_may_run_out(recipe.output),
         Logbook(recipe, after=begun.step if begun else 0) as logbook,
     ):
         asyncio.run(_train(recipe, logbook, begun))

@@ -42,7 +42,7 @@ from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
 from podium.train.callbacks import StopInTime, silence
 from podium.train.cast import Cast, make_cast
-from podium.train.checkpoints import last_checkpoint, on_a_disk_that_may_be_full
+from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
 from podium.train.cluster import SpreadScorer, spread
 from podium.train.diagnostics import References, diagnose
 from podium.train.exercises import (
@@ -95,7 +95,7 @@ def _train(
     rollouts = Rollouts(recipe, policy, scorer, practice)
     begun = last_checkpoint(recipe.output) if resume else None
     with (
-        on_a_disk_that_may_be_full(recipe.output),
+        where_room_may_run_out(recipe.output),
         Logbook(recipe, after=begun.step if begun else 0) as logbook,
     ):
         loop = _Loop(recipe, rollouts, logbook, held_out_exercises(recipe, cast.pool))

@@ -26,7 +26,7 @@ from podium.local.pretrained import nothing_drawn
 from podium.routing.seeds import known_seed
 from podium.train import processes
 from podium.train.callbacks import StopInTime, silence
-from podium.train.checkpoints import last_checkpoint, on_a_disk_that_may_be_full
+from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
 from podium.train.precision import held_as, mixed
@@ -165,7 +165,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     plan = [own_share(batch, len(encoded)) for batch in planned]
     begun = last_checkpoint(recipe.output) if resume else None
     with (
-        on_a_disk_that_may_be_full(recipe.output),
+        where_room_may_run_out(recipe.output),
         Logbook(recipe, after=begun.step if begun else 0) as logbook,
     ):
         watchers = [
