@@ -261,6 +261,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (GRPO, ["recursion.rounds=1"], "recursion.rounds is 1"),
         (GRPO, ["recursion.rounds=3"], "recursion.rounds is 3, and rollouts have two; write 2"),
         (GRPO, ["recursion.share=0.6"], "makes 5 of 8 rollouts second rounds"),
+        (GRPO, ["recursion.share=1.0"], "makes 8 of 8 rollouts second rounds"),
         (GRPO, ["recursion.share=0.01"], "makes 0 of 8 rollouts second rounds"),
         (GRPO, ["model.adapter=./warm"], "model.adapter needs a table [model.lora]"),
         (GRPO, ["model.adapters.words=./words"], "model.adapters names all of sft.adapters"),

@@ -211,8 +211,9 @@ async def explored(
     *,
     explore: int,
     tries: int | None = None,
-    wrote: str | None = None,
+    wrote: Callable[[int], str] = lambda copy: planned("ann"),
     rounds: tuple[Round, ...] = (),
+    recursion: float | None = None,
 ) -> Rollouts:
     from podium.train.score import Scorer
 
@@ -226,10 +227,11 @@ async def explored(
             *("prompt.length=trained", "prompt.few_shot=false", "prompt.access=index"),
             f"grpo.explore={explore}",
             *([] if tries is None else [f"grpo.explore_tries={tries}"]),
+            *([] if recursion is None else [f"recursion.share={recursion}"]),
         ],
     )
     practice = [Exercise(task, Situation(question="alpha", pool=CREW_POOL, rounds=rounds))]
-    policy: Any = Learning(lambda question, copy: wrote or planned("ann"))
+    policy: Any = Learning(lambda question, copy: wrote(copy))
     rollouts = Rollouts(recipe, policy, Scorer(CREW), practice)
     await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())
     await rollouts.rewards()
@@ -265,8 +267,9 @@ async def test_of_more_that_are_tried_those_that_earn_most_are_taught(tmp_path: 
 
 async def test_where_a_wrong_answer_is_accepted_its_plan_is_varied(tmp_path: Path) -> None:
     behind = (answered(Workflow((Step("ann", "Guess"),)), "ann"),)
+    accepting = write_acceptance("step-by-step")
     rollouts = await explored(
-        tmp_path, "cat", explore=3, wrote=write_acceptance("step-by-step"), rounds=behind
+        tmp_path, "cat", explore=3, wrote=lambda copy: accepting, rounds=behind
     )
     scores = [attempt.score for attempt in rollouts.batch if attempt.is_explored]
     plans = [score.workflow for score in scores if score is not None and score.workflow is not None]
@@ -276,6 +279,39 @@ async def test_where_a_wrong_answer_is_accepted_its_plan_is_varied(tmp_path: Pat
         ("cat", ()),
     }
     assert rollouts.found == 1
+
+
+async def test_plans_that_were_tried_are_compared_with_first_rounds_alone(tmp_path: Path) -> None:
+    asked = iter(range(4))
+    rollouts = await explored(
+        tmp_path,
+        "cat",
+        explore=1,
+        tries=2,
+        recursion=0.5,
+        wrote=lambda copy: planned("cat" if next(asked) >= 2 else "ann"),
+    )
+    assert [attempt.is_explored for attempt in rollouts.batch] == [False, True, False, False]
+    assert [attempt.round for attempt in rollouts.batch] == [0, 0, 1, 1]
+    assert await rollouts.rewards() == [0.5, 1.0, 1.0, 1.0]  # the first is not 0.625
+
+
+async def test_more_tries_at_the_round_that_a_question_came_with_count_as_drawn(
+    tmp_path: Path,
+) -> None:
+    behind = (answered(Workflow((Step("ann", "Guess"),)), "ann"),)
+    asked = iter(range(4))
+    rollouts = await explored(
+        tmp_path,
+        "cat",
+        explore=1,
+        rounds=behind,
+        recursion=0.5,
+        wrote=lambda copy: planned("cat" if next(asked) == 3 else "ann"),
+    )
+    assert [attempt.round for attempt in rollouts.batch] == [1] * 4
+    assert not any(attempt.is_explored for attempt in rollouts.batch)
+    assert rollouts.found == 0
 
 
 async def test_there_are_no_more_variations_than_there_are_other_workers(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ engine would carry them out with such workers. About half of them came to the ri
 others a step was not known, at the end or in the middle, where it spoiled what followed; or it
 went to the wrong worker.
 
-    later_situations   for learning from reward, and for measuring what is accepted
+    later_situations   for learning what to accept, by example and from reward, and for measuring it
     later_openings     for the form alone: whether to accept is decided by chance
 """
 

@@ -143,7 +143,8 @@ class Decoder:
         copies: int,
     ) -> list[Completion]:
         """The completions of a batch of fixed size that there is no room for, by one half of it
-        after the other: a recorded step is so much quicker that twice as many of them are, too."""
+        after the other, and by halves of these where need be: recorded steps are quicker by more
+        than there are more of them."""
         middle = len(prompts) // 2
         return [
             completion

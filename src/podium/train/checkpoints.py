@@ -33,7 +33,7 @@ _FULL_IN_WORDS: Final = ("no space left", "disk quota", "inline_container", "ios
 """How libraries put it that pass on no error number; the last two are torch, whose archives fail
 so when they cannot be written."""
 _NO_MEMORY: Final = "out of memory"
-"""How torch puts it, whatever it computes on."""
+"""How torch puts it of a graphics card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,10 @@ def _is_whole(path: Path) -> bool:
 
 
 @contextmanager
-def where_room_may_run_out(output: Path) -> Iterator[None]:
+def where_room_may_run_out(output: Path, *, fewer: str) -> Iterator[None]:
     """Say in words that there is no room on the disk, whoever was writing, or in the memory of a
-    graphics card, and what is left."""
+    graphics card, and what is left; `fewer` are the keys of a recipe that need less memory where
+    they are lower."""
     try:
         yield
     except Exception as error:
@@ -73,10 +74,9 @@ def where_room_may_run_out(output: Path) -> Iterator[None]:
         left = f"the checkpoint of step {kept.step} is whole" if kept else "no checkpoint is whole"
         if isinstance(error, RuntimeError) and _NO_MEMORY in str(error):
             raise ConfigError(
-                f"there is no memory left to compute in, and {left} "
-                f"({str(error).partition('. ')[0]}); end what else computes there, then go on by "
-                f"--resume, or begin anew with fewer rows in a pass: micro_batch or max_tokens of "
-                f"the recipe"
+                f"the graphics card is full, and {left} ({_first_sentence(error)}); end what else "
+                f"computes there, then go on by --resume, or begin anew with less at a time: "
+                f"{fewer}"
             ) from error
         if not _is_about_room(error):
             raise
@@ -84,6 +84,10 @@ def where_room_may_run_out(output: Path) -> Iterator[None]:
             f"no room in {output}: what was being written is lost, {left}; free some, then go on "
             f"by --resume"
         ) from error
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(". ")[0]
 
 
 def _is_about_room(error: Exception) -> bool:

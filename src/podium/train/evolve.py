@@ -61,7 +61,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Evolve the recipe's coordinator, from the beginning or from its last checkpoint."""
     begun = last_checkpoint(recipe.output) if resume else None
     with (
-        where_room_may_run_out(recipe.output),
+        where_room_may_run_out(recipe.output, fewer="evolve.questions or evolve.population"),
         Logbook(recipe, after=begun.step if begun else 0) as logbook,
     ):
         asyncio.run(_train(recipe, logbook, begun))

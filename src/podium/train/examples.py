@@ -1,7 +1,7 @@
 """What a model is taught by example: messages, and the reply that should follow them.
 
-Examples come from the études' lessons and openings, or from a file; here they become tokens and
-batches. Learning from them is `podium.train.sft`.
+Examples come from the études' lessons, openings and second rounds, or from a file; here they
+become tokens and batches. Learning from them is `podium.train.sft`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from podium.conductor.prompt import Prompt
 from podium.errors import ConfigError
 from podium.etudes import (
     ROLES,
+    USUAL,
     EtudeShape,
     LaterSituation,
     Opening,
@@ -33,7 +34,6 @@ from podium.etudes import (
     lessons,
     openings,
 )
-from podium.etudes.later import FLAKY
 from podium.etudes.openings import SHAPES
 from podium.train.recipe import Recipe
 
@@ -153,7 +153,7 @@ class _Openings:
         data, asked = self.recipe.data.etudes, self.recipe.prompt
         prompt = Prompt(length=asked.length, form="lists", few_shot=asked.few_shot)
         models = dict.fromkeys(ROLES, "")
-        shapes = _shapes(self.recipe)
+        shapes = _shapes(self.recipe, SHAPES)
         if self.split == "test":
             told = openings(
                 seed + 500,
@@ -204,9 +204,9 @@ class _Decisions:
             Random(f"{seed}/decisions"),  # noqa: S311 - repeatable, not secret
             self.split,
             dict.fromkeys(ROLES, ""),
-            shapes=_shapes(self.recipe),
+            shapes=_shapes(self.recipe, USUAL),
             nested_share=self.recipe.data.etudes.nested_share,
-            flaky_share=pool.flaky or FLAKY,
+            flaky_share=pool.forgetful,
             flaky_seed=self.recipe.run.seed,
             drop=pool.drop,
             order=prompt.order,
@@ -214,10 +214,11 @@ class _Decisions:
         return [_as_decision(prompt, later) for later in islice(drawn, count)]
 
 
-def _shapes(recipe: Recipe) -> Mapping[EtudeShape, float]:
+def _shapes(recipe: Recipe, usual: Mapping[EtudeShape, float]) -> Mapping[EtudeShape, float]:
+    """How often the recipe draws each shape, or the usual ones where it does not say."""
     stages = recipe.data.etudes.stage
     if not stages:
-        return SHAPES
+        return usual
     return {EtudeShape(name): weight for name, weight in stages[-1].shapes.items()}
 
 
@@ -262,6 +263,7 @@ def _as_decision(prompt: Prompt, later: LaterSituation) -> Written:
         return Written(messages, plan.write_acceptance(prompt.order))
     (first,) = later.situation.rounds
     begun, key, _ = first.plan_text.partition(_FIRST_KEY)
+    assert key, f"a plan in this form has {_FIRST_KEY} in it"
     return Written(messages, begun + key, is_whole=False)
 
 

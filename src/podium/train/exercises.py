@@ -129,7 +129,7 @@ def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
         nested_share=data.nested_share,
         drop=recipe.pool.drop,
         keep_needed=recipe.pool.keep_needed,
-        flaky_share=recipe.pool.flaky or 0.15,
+        flaky_share=recipe.pool.forgetful,
         flaky_seed=recipe.run.seed,
     )
     stages: Sequence[tuple[int | None, Mapping[EtudeShape, float]]] = [

@@ -19,21 +19,21 @@ from podium.workflow import Workflow
 def variations(
     workflow: Workflow, pool: Pool, count: int, rng: Random, *, is_later: bool = False
 ) -> list[Workflow]:
-    """So many different ones, or as many as there are."""
-    places = list(enumerate(workflow.steps))
-    reading = [
-        (place, replace(step, access="all"))
-        for place, step in places
-        if is_later and step.access != "all"
-    ]
-    others = [
+    """So many different ones, or as many as there are; `is_later` says that a round lies behind,
+    which a step may read."""
+    changes = [
         (place, replace(step, worker=name))
-        for place, step in places
+        for place, step in enumerate(workflow.steps)
         for name in pool.names
         if name != step.worker
     ]
-    left = max(0, min(count - len(reading), len(others)))
+    if is_later:
+        changes += [
+            (place, replace(step, access="all"))
+            for place, step in enumerate(workflow.steps)
+            if step.access != "all"
+        ]
     return [
         Workflow((*workflow.steps[:place], changed, *workflow.steps[place + 1 :]))
-        for place, changed in (*reading[:count], *rng.sample(others, left))
+        for place, changed in rng.sample(changes, min(count, len(changes)))
     ]

@@ -67,6 +67,9 @@ T = TypeVar("T")
 CONDUCTOR: Final = "conductor"
 """The directory below the output in which the adapter of the trained conductor lies."""
 
+FEWER: Final = "grpo.micro_batch or grpo.max_tokens to learn from, grpo.questions to be sampled"
+"""What needs less memory where it is lower."""
+
 ONE_SKILL: Final = frozenset({"one", EVERYDAY})
 """The kinds of étude that one step can do."""
 
@@ -78,7 +81,10 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     arguments = trl_arguments(recipe)
     processes.wait_for_all()  # the first one has made sure of the output before anybody writes
     torch.manual_seed(known_seed(recipe.run.seed))
-    with nullcontext() if recipe.run.ray is None else spread(recipe) as cluster:
+    with (
+        where_room_may_run_out(recipe.output, fewer=FEWER),
+        nullcontext() if recipe.run.ray is None else spread(recipe) as cluster,
+    ):
         _train(recipe, arguments, cluster, resume=resume)
 
 
@@ -94,10 +100,7 @@ def _train(
     scorer = cluster or recipe_scorer(recipe, cast.workers)
     rollouts = Rollouts(recipe, policy, scorer, practice)
     begun = last_checkpoint(recipe.output) if resume else None
-    with (
-        where_room_may_run_out(recipe.output),
-        Logbook(recipe, after=begun.step if begun else 0) as logbook,
-    ):
+    with Logbook(recipe, after=begun.step if begun else 0) as logbook:
         loop = _Loop(recipe, rollouts, logbook, held_out_exercises(recipe, cast.pool))
         trainer = loop.trainer(policy, practice, arguments)
         if asking.left_out:

@@ -79,7 +79,7 @@ class GrpoTable(OptimiserTable):
         default=0,
         description="where no plan for a question was right, so many of them make room for the "
         "best one with another worker in one place, drawn evenly, and after a round with a step "
-        "that reads all of it; fewer than `rollouts`",
+        "that reads all of it; fewer than there are that go on from no other",
     )
     explore_tries: Count | None = Field(
         default=None,

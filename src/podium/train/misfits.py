@@ -116,6 +116,8 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
     if sft is not None:
         described = [f"pool.{key}" for key in NOT_FOR_DESCRIPTIONS]
         described += [f"prompt.{key}" for key in PROMPT_KEYS_OF_REWARD]
+        if teach == "openings":
+            described.append("pool.flaky")
         unused = described if teach in DESCRIBED else ["prompt", "pool"]
         yield from ((key, "with [sft]") for key in (*ONLY_GRPO, "run.ray", *unused))
         return
@@ -200,7 +202,7 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             f"rollouts of a step cannot be divided by it"
         )
     first = grpo.rollouts - (recipe.recursion.later(grpo.rollouts) if recipe.recursion else 0)
-    if grpo.explore >= first:
+    if grpo.explore >= first > 0:
         which = "rollouts" if first == grpo.rollouts else "rollouts that go on from no other"
         yield (
             f"grpo.explore is {grpo.explore}, and of {first} {which} at least one must stay; "

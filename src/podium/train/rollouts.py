@@ -122,7 +122,9 @@ class Rollouts:
         if second or self._grpo.explore:
             self._score_now(first, loop)
         later = self._second_rounds(first, second) if second else [[]] * len(first)
-        tried = [self._tried(group) for group in first]
+        if self._grpo.explore:
+            self._score_now(later, loop)
+        tried = [self._tried(*groups) for groups in zip(first, later, strict=True)]
         self._score_now(tried, loop)
         self.drawn, self.batch = [], []
         for group, others, goes_on in zip(first, tried, later, strict=True):
@@ -214,10 +216,13 @@ class Rollouts:
             attempt.later = next_one if next_one.round > attempt.round else None
         return [later[place : place + count] for place in range(0, len(later), count)]
 
-    def _tried(self, group: Sequence[Attempt]) -> list[Attempt]:
-        """Variations of the best of a group in which none is right, or where that only accepts an
-        answer, of the plan behind it; one whose workers failed says nothing about its plan."""
-        if not self._grpo.explore or not all(map(_is_wrong, group)):
+    def _tried(self, group: Sequence[Attempt], others: Sequence[Attempt]) -> list[Attempt]:
+        """Variations of the best of a group, where none is right of it or of the others in the
+        same round; one whose workers failed says nothing about its plan. Where the best is no
+        plan, because it accepts an answer or is malformed, the plan behind that is varied."""
+        round_ = group[0].round
+        drawn = [*group, *(attempt for attempt in others if attempt.round == round_)]
+        if not self._grpo.explore or not all(map(_is_wrong, drawn)):
             return []
         best = max(group, key=_earned)
         assert best.score is not None
@@ -234,9 +239,12 @@ class Rollouts:
         ]
 
     def _explored(self, group: Sequence[Attempt], tried: Sequence[Attempt]) -> list[Attempt]:
-        """The group, the last of which make room for those that earned most of what was tried."""
+        """The group, the last of which make room for those that earned most of what was tried.
+        Nothing follows these, so that all of the group are compared by their own round alone."""
         if not tried:
             return list(group)
+        for attempt in group:
+            attempt.later = None
         best = max(group, key=_earned)
         others = [attempt for attempt in group if attempt is not best]
         made = sorted(tried, key=_earned, reverse=True)[: self._grpo.explore]

@@ -17,7 +17,7 @@ from podium.config.schema import PromptLength
 from podium.config.values import Count, Name
 from podium.etudes import ROLES
 from podium.etudes.etude import NESTED_SHARE
-from podium.etudes.later import ACCEPTED
+from podium.etudes.later import ACCEPTED, FLAKY
 from podium.etudes.lessons import UNSURE_SHARE
 from podium.etudes.openings import ASSIGNED, DROP, EVERYDAY, TRUE_ACCESS, TRUE_CLAUSES
 from podium.train.rewards import PAPER, RELEASED, Reward
@@ -95,7 +95,7 @@ class EtudesTable(Table):
     )
     nested_share: Share = Field(
         default=NESTED_SHARE,
-        description="reward: how many of several steps are one phrase inside another",
+        description="reward and decisions: how many of several steps are one phrase inside another",
     )
     accepted_share: Share = Field(
         default=ACCEPTED, description="openings: how many of these accept the answer"
@@ -195,6 +195,12 @@ class PoolTable(Table):
     shuffle: bool = Field(
         default=False, description="the workers of a pool file in another order for each question"
     )
+
+    @property
+    def forgetful(self) -> float:
+        """How often a worker did not know in the first rounds that études come with, though the
+        workers themselves may always know."""
+        return self.flaky or FLAKY
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class Score:
     that accepts the answer there is. `valid` says whether the text is a plan, `right` whether
     its answer was. `problem` tells in words what went wrong, where something did. `was_right` says
     whether the answer was right that this plan followed; None where there was none, or where the
-    reward takes nothing off for a needless plan.
+    reward takes nothing off for a needless plan or a hasty one.
     """
 
     reward: float | None

@@ -1,4 +1,5 @@
-"""Learning by example: specialists from their lessons, a conductor from its openings.
+"""Learning by example: specialists from their lessons, a conductor from its openings and from
+decisions.
 
 One run may teach several adapters side by side over one base model, each from examples of its
 own: a batch holds as many rows of each, and what one adapter learns never touches another. Or it
@@ -145,6 +146,11 @@ def collate(rows: Sequence[Example], padding: int) -> dict[str, Tensor]:
 def train(recipe: Recipe, *, resume: bool = False) -> None:
     """Teach what the recipe names, and write it below the output: adapters by their names, or
     the whole model."""
+    with where_room_may_run_out(recipe.output, fewer="sft.micro_batch or sft.max_tokens"):
+        _train(recipe, resume=resume)
+
+
+def _train(recipe: Recipe, *, resume: bool) -> None:
     sft = recipe.sft
     assert sft is not None, "checked as it was read"
     parts = _parts_of_a_step(recipe)
@@ -164,10 +170,7 @@ def train(recipe: Recipe, *, resume: bool = False) -> None:
     planned = batches(list(encoded.values()), rows, steps, recipe.run.seed, sft.max_tokens)
     plan = [own_share(batch, len(encoded)) for batch in planned]
     begun = last_checkpoint(recipe.output) if resume else None
-    with (
-        where_room_may_run_out(recipe.output),
-        Logbook(recipe, after=begun.step if begun else 0) as logbook,
-    ):
+    with Logbook(recipe, after=begun.step if begun else 0) as logbook:
         watchers = [
             _EachStep(recipe, logbook, lambda: recite(loaded, stack, test)),
             StopInTime(recipe.run.minutes, logbook),

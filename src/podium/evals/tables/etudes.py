@@ -117,6 +117,7 @@ class EtudesTable:
                 name: difference_document(conductor.against(self.rows[name]))
                 for name in ("best-single", *BEATEN)
             },
+            "two_rounds_difference": difference_document(self.two_rounds.against(conductor)),
             "shuffled_difference": difference_document(self.shuffled.against(conductor)),
             "subset_difference": difference_document(self.subset.against(conductor)),
             "bars": [bar.document() for bar in self.bars()],
@@ -128,7 +129,8 @@ class EtudesTable:
 
     def _best_single_beside(self, row: Row) -> Row | None:
         """The best single worker, for a row over the same cases."""
-        return self.rows["best-single"] if any(row is one for one in self.rows.values()) else None
+        same = (*self.rows.values(), self.two_rounds)
+        return self.rows["best-single"] if any(row is one for one in same) else None
 
     def bars(self) -> Iterator[Bar]:
         """Everything that must be shown, one after the other."""
