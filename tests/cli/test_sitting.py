@@ -4,11 +4,15 @@ import json
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cli.support import RULES, MakePool, Podium
+from podium.cli import sitting
 from podium.cli.settings import Choice
 from podium.cli.sitting import Sitting
 from podium.cluster import Replies
@@ -211,3 +215,24 @@ def test_the_pool_is_called_by_its_file_where_one_was_chosen(
 ) -> None:
     sitting = Sitting(choice=choice, suite=suite, oracle=oracle, concurrency=None, cache=None)
     assert sitting.pool == pool
+
+
+@pytest.mark.parametrize(
+    ("providers", "has_card", "at_once"),
+    [
+        (("transformers",), True, 1_000),
+        (("transformers",), False, 32),  # a thousand would wait until they are out of time
+        (("transformers", "llamacpp"), True, 4),
+        (("openai",), False, 8),
+    ],
+    ids=str,
+)
+def test_as_many_tasks_are_under_way_as_suits_who_is_asked(
+    monkeypatch: pytest.MonkeyPatch, providers: tuple[str, ...], has_card: bool, at_once: int
+) -> None:
+    monkeypatch.setattr(sitting, "_has_a_card", lambda: has_card)
+    workers = [SimpleNamespace(profile=SimpleNamespace(provider=name)) for name in providers]
+    settings: Any = SimpleNamespace(workers=workers)
+    usual = Sitting(choice=Choice(), suite="s", oracle=False, concurrency=None, cache=None)
+    assert usual._at_once(settings) == at_once
+    assert replace(usual, concurrency=3)._at_once(settings) == 3

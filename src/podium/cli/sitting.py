@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -35,8 +36,11 @@ if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.written import SampleFiles
     from podium.providers.cached import ReplyCache
 
-TASKS_AT_ONCE: Final = {"transformers": 1_000, "llamacpp": 4}
-"""By provider: as many as make its batches large, or as it can serve without a queue."""
+TASKS_AT_ONCE: Final = {"transformers": 32, "llamacpp": 4}
+"""By provider: as many as it can serve on a processor before the last of them is out of time."""
+
+TASKS_ON_A_CARD: Final = 1_000
+"""For `transformers` on a graphics card, which answers so many in hardly more time than one."""
 
 USUAL_TASKS_AT_ONCE: Final = 8
 CACHE_BYTES: Final = 1_000_000_000
@@ -218,6 +222,8 @@ class Sitting:
         if self.concurrency is not None:
             return self.concurrency
         providers = {worker.profile.provider for worker in settings.workers}
+        if providers == {"transformers"} and _has_a_card():
+            return TASKS_ON_A_CARD
         return min(TASKS_AT_ONCE.get(name, USUAL_TASKS_AT_ONCE) for name in providers)
 
     async def _cluster(self, settings: Settings, stack: AsyncExitStack) -> SpreadPerformer | None:
@@ -275,6 +281,15 @@ class Sitting:
             raise UsageError(
                 f"another evaluation is writing to {directory}; wait for it, or name another one"
             ) from error
+
+
+def _has_a_card() -> bool:
+    """Whether local models compute on a graphics card here; without torch there are none."""
+    if find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
 
 
 @contextmanager

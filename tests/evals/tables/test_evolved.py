@@ -93,6 +93,7 @@ def test_rows_are_held_against_the_conductor_and_the_first_coordinator(
 def test_the_printed_table_has_the_same_figures(table: EvolvedTable) -> None:
     header, _, conductor, first, other, _ = learners_table(table.rows).splitlines()
     assert header.split(" | ")[-3:] == ["training minutes", "parameters trained", "evaluations |"]
+    assert [line.split("|")[8].strip() for line in (header, first)] == ["faults", "0"]
     assert "| 15.5             | 4,884,480          | 111,616     |" in conductor
     assert "| 2.00  |" in first
     assert other.endswith("| –                | –                  | –           |")

@@ -26,7 +26,7 @@ COLUMNS: Final = (
 )
 LEARNER_COLUMNS: Final = (
     *("strategy", "accuracy", "95 % interval", "one skill", "turns"),
-    *("worker tokens", "orchestration tokens"),
+    *("worker tokens", "orchestration tokens", "faults"),
     *("training minutes", "parameters trained", "evaluations"),
 )
 BAR_COLUMNS: Final = ("what must be shown", "reached", "met")
@@ -88,6 +88,7 @@ def _learner_cells(found: LearnedRow) -> Sequence[str]:
         _number(row.steps(), 2),
         _number(row.worker_tokens, 0),
         _number(row.orchestration_tokens, 0),
+        str(row.faults),
         _number(took.minutes, 1),
         _count(took.parameters),
         _count(took.rollouts),
