@@ -238,7 +238,7 @@ def test_no_process_outlives_its_parent(child: Path, ending: str) -> None:
         "from podium.local import serving\n"
         f"serving.CHILD = Path({str(child)!r})\n"
         "model = serving.shared_model(serving.ModelSettings(path='a.gguf'))\n"
-        "asyncio.run(model.serving())\n"
+        "asyncio.run(model.serving(), debug=False)\n"  # or it tells of steps that took long
         f"{ending}\n"
     )
     parent = subprocess.run(
