@@ -269,30 +269,34 @@ async def test_accepting_is_graded_by_the_plan_behind_the_answer() -> None:
     assert (await scored(ACCEPT, saying("solver"), task=graded, rounds=rounds)).reward == 1.0
 
 
-async def test_another_plan_after_a_right_answer_earns_less_than_accepting_it() -> None:
-    reward = Reward(needless=0.2)
-    for reply, again, accepted in (("42", 0.8, 1.0), ("41", 0.5, 0.5)):
-        solver = saying("solver", reply)
-        rounds = await first_round(solver)
-        planned = await scored(ONE, solver, rounds=rounds, reward=reward)
-        assert planned.reward == pytest.approx(again)
-        assert planned.was_right is (reply == "42")
-        kept = await scored(ACCEPT, solver, rounds=rounds, reward=reward)
-        assert (kept.reward, kept.was_right) == (accepted, reply == "42")
+@pytest.mark.parametrize(
+    ("reward", "reply", "again", "accepted"),
+    [
+        (Reward(needless=0.2), "42", 0.8, 1.0),
+        (Reward(needless=0.2), "41", 0.5, 0.5),
+        (Reward(hasty=0.2), "42", 1.0, 1.0),
+        (Reward(hasty=0.2), "41", 0.5, 0.3),
+    ],
+    ids=[
+        "needless after a right answer",
+        "after a wrong one",
+        "hasty, but right",
+        "hasty and wrong",
+    ],
+)
+async def test_what_is_right_to_do_with_an_answer_earns_more_than_the_contrary(
+    reward: Reward, reply: str, again: float, accepted: float
+) -> None:
+    solver = saying("solver", reply)
+    rounds = await first_round(solver)
+    planned = await scored(ONE, solver, rounds=rounds, reward=reward)
+    assert planned.reward == pytest.approx(again)
+    assert planned.was_right is (reply == "42")
+    kept = await scored(ACCEPT, solver, rounds=rounds, reward=reward)
+    assert kept.reward == pytest.approx(accepted)
+    assert kept.was_right is (reply == "42")
     first = await scored(ONE, saying("solver"), reward=reward)
     assert (first.reward, first.was_right) == (1.0, None)
-
-
-async def test_accepting_a_wrong_answer_earns_less_than_trying_to_mend_it() -> None:
-    reward = Reward(hasty=0.2)
-    for reply, again, accepted in (("42", 1.0, 1.0), ("41", 0.5, 0.3)):
-        solver = saying("solver", reply)
-        rounds = await first_round(solver)
-        planned = await scored(ONE, solver, rounds=rounds, reward=reward)
-        assert planned.reward == pytest.approx(again)
-        kept = await scored(ACCEPT, solver, rounds=rounds, reward=reward)
-        assert kept.reward == pytest.approx(accepted)
-        assert kept.was_right is (reply == "42")
 
 
 async def test_only_what_the_new_plan_uses_is_taken_off() -> None:

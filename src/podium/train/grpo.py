@@ -67,7 +67,7 @@ T = TypeVar("T")
 CONDUCTOR: Final = "conductor"
 """The directory below the output in which the adapter of the trained conductor lies."""
 
-FEWER: Final = "grpo.micro_batch or grpo.max_tokens to learn from, grpo.questions to be sampled"
+FEWER: Final = "grpo.micro_batch or grpo.max_tokens for learning, grpo.questions for sampling"
 """What needs less memory where it is lower."""
 
 ONE_SKILL: Final = frozenset({"one", EVERYDAY})
