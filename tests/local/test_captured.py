@@ -117,9 +117,39 @@ def test_a_batch_that_is_too_large_is_completed_in_halves(monkeypatch: pytest.Mo
     assert [size.rows for size in fixed._captured._memories] == [4]
 
 
-def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_added(
-    tmp_path: Path,
+def test_when_few_rows_are_left_they_go_on_in_a_smaller_batch(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(captured, "LEAST_ROWS", 1)
+    fixed = decoder(grouped(tiny()), end_tokens=(100,))
+    prompts = [
+        PROMPTS[0],
+        LONG[0][:GRAIN],
+        *PROMPTS[2:],
+    ]  # nothing is free before the one that stays
+    sampling = [Sampling(2), Sampling(30), Sampling(3), Sampling(3)]
+    expected = decoder(tiny(), end_tokens=(100,)).complete(prompts, sampling, copies=4)
+    for _ in range(2):  # in memories that were never used, and in such as were
+        assert fixed.complete(prompts, sampling, copies=4, captured=True) == expected
+        assert sorted(size.rows for size in fixed._captured._memories) == [4, 16]
+
+
+def test_where_there_is_no_room_for_a_smaller_batch_all_rows_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(captured, "LEAST_ROWS", 1)
+    fixed = decoder(grouped(tiny()))
+    monkeypatch.setattr(captured, "MOST_BYTES", 16 * 2 * GRAIN * bytes_a_token(fixed.model))
+    sampling = [Sampling(2), Sampling(20), Sampling(3), Sampling(3)]
+    found = fixed.complete(PROMPTS, sampling, copies=4, captured=True)
+    assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=4)
+    assert [size.rows for size in fixed._captured._memories] == [16]
+
+
+def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(captured, "LEAST_ROWS", 1)
     torch.manual_seed(1)
     made = AdapterStack.fresh(tiny(), ("one", "other"), LoraShape(4))
     with torch.no_grad():
@@ -133,10 +163,11 @@ def test_rows_of_a_fixed_batch_have_adapters_of_their_own_also_after_one_is_adde
         stack = AdapterStack(model, targets=EVERY_LINEAR_LAYER)
         stack.add("one", tmp_path / "one")
         one = decoder(model, adapters=stack)
-        sampling = [Sampling(8)] * 3
-        first = one.complete(PROMPTS[:3], sampling, choices=[1, 0, 1], captured=is_captured)
+        sampling = [Sampling(8), Sampling(2), Sampling(2)]  # the last few rows go on by themselves
+        asked: dict[str, Any] = {"copies": 4, "captured": is_captured}
+        first = one.complete(PROMPTS[:3], sampling, choices=[1, 0, 1], **asked)
         stack.add("other", tmp_path / "other")
-        second = one.complete(PROMPTS[:3], sampling, choices=[2, 1, 0], captured=is_captured)
+        second = one.complete(PROMPTS[:3], sampling, choices=[2, 1, 0], **asked)
         return [first, second]
 
     fixed = completed(is_captured=True)

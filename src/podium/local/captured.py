@@ -29,6 +29,10 @@ MOST_BYTES: Final = 24_000_000_000
 """What the keys and values of all remembered sizes may take together; of more, the sizes that
 were not used for the longest time are forgotten."""
 
+LEAST_ROWS: Final = 256
+"""When few rows of a batch are left, they go on in a smaller one, of no fewer rows than this: a
+step of still fewer is hardly quicker."""
+
 SPARE: Final = 2
 """A recorded step is also taken for smaller batches, where it is at most so many times too large:
 that costs less than recording another."""
@@ -43,11 +47,12 @@ GROUPED_ATTENTION: Final = "podium_grouped"
 class FixedCache:
     """Keys and values of their final size; a step writes at `position`."""
 
-    def __init__(self, like: DynamicCache, rows: int, width: int) -> None:
-        first = like.layers[0].keys
+    def __init__(self, like: Sequence[Tensor], rows: int, width: int) -> None:
+        """For as many layers as there are in `like`, the keys of another batch."""
+        first = like[0]
         shape = (rows, first.shape[1], width, first.shape[3])
-        self.keys = [first.new_zeros(shape) for _ in like.layers]
-        self.values = [first.new_zeros(shape) for _ in like.layers]
+        self.keys = [first.new_zeros(shape) for _ in like]
+        self.values = [first.new_zeros(shape) for _ in like]
         self.position = torch.zeros(1, dtype=torch.long, device=first.device)
 
     def fill(self, prompts: DynamicCache, every: Tensor) -> None:
@@ -57,6 +62,14 @@ class FixedCache:
             self.keys[place][:, :, :width] = layer.keys[every]
             self.values[place][:, :, :width] = layer.values[every]
         self.position.fill_(width)
+
+    def take_over(self, other: FixedCache, rows: Tensor) -> None:
+        """Go on with these rows of another batch, which is no wider."""
+        width = other.keys[0].shape[2]
+        for mine, theirs in ((self.keys, other.keys), (self.values, other.values)):
+            for to, from_ in zip(mine, theirs, strict=True):
+                to[:, :, :width] = from_[rows]
+        self.position.copy_(other.position)
 
     def update(self, key: Tensor, value: Tensor, layer: int, *_: Any) -> tuple[Tensor, Tensor]:
         """What transformers calls: write the new token's, and return all."""
@@ -74,15 +87,16 @@ class FixedMemory:
     rows than there is room for; the others do what the last one does."""
 
     def __init__(
-        self, model: Any, like: DynamicCache, size: Size, adapters: AdapterStack | None
+        self, model: Any, like: Sequence[Tensor], size: Size, adapters: AdapterStack | None
     ) -> None:
         rows, width = size.rows, size.width
-        device = like.layers[0].keys.device
+        device = like[0].device
+        self.size = size
         self._model = model
-        self._adapters = adapters
+        self.adapters = adapters
+        self.cache = FixedCache(like, rows, width)
         self._used = rows
         self._choices = torch.zeros(rows, dtype=torch.long, device=device)
-        self._cache = FixedCache(like, rows, width)
         self._tokens = torch.zeros((rows, 1), dtype=torch.long, device=device)
         self._positions = torch.zeros((rows, 1), dtype=torch.long, device=device)
         self._mask = torch.zeros((rows, 1, 1, width), dtype=torch.bool, device=device)
@@ -97,21 +111,31 @@ class FixedMemory:
         every = self._filled_up(every)
         if choices is not None:
             self._choices.copy_(choices[every])
-        self._cache.fill(prompts, every)
+        self.cache.fill(prompts, every)
         self._mask.zero_()
         self._mask[:, 0, 0, : mask.shape[1]] = mask[every].bool()
         self._positions.copy_(mask.sum(1)[every][:, None] - 1)
+
+    def take_over(self, other: FixedMemory, rows: Tensor) -> None:
+        """Forget the batch before; go on with these rows of another one."""
+        self._used = len(rows)
+        rows = self._filled_up(rows)
+        self._choices.copy_(other._choices[rows])
+        self.cache.take_over(other.cache, rows)
+        self._mask.zero_()
+        self._mask[..., : other.size.width] = other._mask[rows]
+        self._positions.copy_(other._positions[rows])
 
     def step(self, tokens: Tensor) -> Tensor:
         """Take the next token of every row; return the logits after it."""
         self._tokens.copy_(self._filled_up(tokens)[:, None])
         self._positions += 1
-        self._mask.index_fill_(3, self._cache.position, True)
+        self._mask.index_fill_(3, self.cache.position, True)
         if self._tokens.is_cuda:
             self._replay()
         else:
             self._logits = self._forward()
-        self._cache.position += 1
+        self.cache.position += 1
         assert self._logits is not None
         return self._logits[: self._used]
 
@@ -119,17 +143,13 @@ class FixedMemory:
         missing = len(self._choices) - len(values)
         return torch.cat([values, values[-1:].expand(missing)]) if missing else values
 
-    def keep(self, rows: Tensor) -> bool:
-        """A batch of fixed size keeps all its rows."""
-        return False
-
     def _forward(self) -> Tensor:
-        with self._adapters.using(self._choices) if self._adapters else nullcontext():
+        with self.adapters.using(self._choices) if self.adapters else nullcontext():
             logits: Tensor = self._model(
                 input_ids=self._tokens,
                 attention_mask=self._mask,
                 position_ids=self._positions,
-                past_key_values=self._cache,
+                past_key_values=self.cache,
                 use_cache=True,
                 logits_to_keep=1,
             ).logits[:, -1]
@@ -173,6 +193,27 @@ class Size(NamedTuple):
         )
 
 
+class FixedBatch:
+    """A batch in a memory of fixed size, which moves to a smaller one when few of it are left."""
+
+    def __init__(self, steps: CapturedSteps, memory: FixedMemory) -> None:
+        self._steps = steps
+        self._memory = memory
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Take the next token of every row; return the logits after it."""
+        return self._memory.step(tokens)
+
+    def keep(self, rows: Tensor) -> bool:
+        """Go on with these rows alone, where a much smaller memory has room for them."""
+        smaller = self._steps.smaller(self._memory, len(rows))
+        if smaller is None:
+            return False
+        smaller.take_over(self._memory, rows)
+        self._memory = smaller
+        return True
+
+
 class CapturedSteps:
     """The recorded steps of one model, by the size of their batch."""
 
@@ -190,7 +231,7 @@ class CapturedSteps:
         size = Size(_room_for(len(prompts) * copies), width, 0)
         return self._bytes(size) <= MOST_BYTES
 
-    def memory(
+    def batch(
         self,
         prompts: DynamicCache,
         mask: Tensor,
@@ -198,7 +239,7 @@ class CapturedSteps:
         max_tokens: int,
         adapters: AdapterStack | None = None,
         choices: Tensor | None = None,
-    ) -> FixedMemory:
+    ) -> FixedBatch:
         """A batch that goes on from these prompts."""
         attention = self._model.config._attn_implementation
         assert attention in (GROUPED_ATTENTION, "sdpa"), f"{attention} takes no mask of yes and no"
@@ -207,15 +248,32 @@ class CapturedSteps:
             mask.shape[1] + _rounded(max_tokens),
             len(adapters.names) if adapters is not None else 0,
         )
+        memory = self._memory(size, [layer.keys for layer in prompts.layers], adapters)
+        memory.begin(prompts, mask, every, choices)
+        return FixedBatch(self, memory)
+
+    def smaller(self, memory: FixedMemory, rows: int) -> FixedMemory | None:
+        """A memory for so many rows of that one, where it is smaller and there is room for both."""
+        size = memory.size._replace(rows=_room_for(max(rows, LEAST_ROWS)))
+        if (
+            size.rows >= memory.size.rows
+            or self._bytes(size) + self._bytes(memory.size) > MOST_BYTES
+        ):
+            return None
+        return self._memory(size, memory.cache.keys, memory.adapters)
+
+    def _memory(
+        self, size: Size, like: Sequence[Tensor], adapters: AdapterStack | None
+    ) -> FixedMemory:
+        """One that a batch of that size fits in, remembered or made."""
         fitting = [other for other in self._memories if other.holds(size)]
         if fitting:
             size = min(fitting, key=self._bytes)
             memory = self._memories.pop(size)
         else:
             self._make_room_for(size)
-            memory = FixedMemory(self._model, prompts, size, adapters)
+            memory = FixedMemory(self._model, like, size, adapters)
         self._memories[size] = memory
-        memory.begin(prompts, mask, every, choices)
         return memory
 
     def _make_room_for(self, size: Size) -> None:

@@ -130,7 +130,7 @@ class Decoder:
         asked = [_copied(one, copy) for one in sampling for copy in range(copies)]
         memory: Memory
         if captured:
-            memory = self._captured.memory(cache, mask, every, longest, self.adapters, rows)
+            memory = self._captured.batch(cache, mask, every, longest, self.adapters, rows)
         else:
             memory = Growing(self, cache, mask, rows, every)
         return _Writing(self, memory, asked).until_all_have_ended(logits[every])
