@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from podium.errors import ConfigError, MalformedPlan
-from podium.etudes import GENERALIST
+from podium.etudes import GENERALIST, FlakyWorker
 from podium.etudes.perfect import oracle_workers
+from podium.etudes.vocabulary import UNSURE
 from podium.plan import write
 from podium.pool import Limits, Pool, WorkerProfile
 from podium.task import Task
@@ -72,6 +73,22 @@ def test_the_prompt_asks_for_the_access_that_the_recipe_says(tmp_path: Path, acc
     recipe = recipe_with(tmp_path, f"prompt.access={access}", "prompt.few_shot=false")
     prompt = recipe_prompt(recipe)
     assert (prompt.access, prompt.few_shot, prompt.length) == (access, False, "full")
+
+
+# ---- who forgets
+
+
+async def test_only_rounds_after_the_first_meet_who_forgets(tmp_path: Path) -> None:
+    knowing, pool = actors()
+    forgetful = [FlakyWorker(worker, 1.0) for worker in knowing]
+    scorer = recipe_scorer(recipe_with(tmp_path), knowing, forgetful)
+    text = write(chain(), pool)
+    first = await scorer.score(text, TASK, pool)
+    assert first.right
+    assert first.run is not None
+    later = await scorer.score(text, TASK, pool, rounds=first.run.rounds)
+    assert not later.right
+    assert [step.reply for step in later.steps] == [UNSURE, UNSURE]
 
 
 # ---- binary access

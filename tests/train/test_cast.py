@@ -150,14 +150,18 @@ async def test_a_worker_of_a_pool_file_is_asked_as_the_recipe_says(
 
 async def test_forgetful_workers_forget_before_their_replies_are_kept(tmp_path: Path) -> None:
     """A kept reply must not make a worker forgetful for good, nor reliable."""
-    always = make_recipe(tmp_path, ORACLE, ["pool.flaky=1.0"])
+    always = make_recipe(tmp_path, ORACLE, ["pool.flaky=1.0", "data.etudes.later_round_share=0.5"])
     async with on_stage(always) as cast:
         assert cast.cache is not None
-        assert {(await worker.reply(ask("hello"))).text for worker in cast.workers} == {UNSURE}
+        assert {(await worker.reply(ask("hello"))).text for worker in cast.forgetful} == {UNSURE}
         assert cast.cache.misses == 0
-    async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
         said = {worker.profile.name: await worker.reply(ask("hello")) for worker in cast.workers}
     assert said["misleading"].text == "7"
+
+
+async def test_no_worker_forgets_where_the_recipe_does_not_say_so(tmp_path: Path) -> None:
+    async with on_stage(make_recipe(tmp_path, ORACLE)) as cast:
+        assert cast.forgetful == cast.workers
 
 
 async def test_workers_that_hold_a_model_let_go_of_it(

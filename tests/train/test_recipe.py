@@ -244,6 +244,7 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         (GRPO, ["pool.drop=0.5"], "pool.drop has no effect with a pool file"),
         (GRPO, ["reward.needless=0.3"], "reward.needless has no effect without [recursion]"),
         (GRPO, ["reward.hasty=0.3"], "reward.hasty has no effect without [recursion]"),
+        (GRPO, ["pool.flaky=0.3"], "pool.flaky has no effect without [recursion]"),
         (GRPO, ["pool.file="], "[pool] needs one of these"),
         (GRPO, ["grpo.explore_tries=4"], "write at least one there, and as many or more here"),
         (GRPO, ["grpo.explore=8"], "of 8 rollouts at least one must stay; write 7 or less"),

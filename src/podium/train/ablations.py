@@ -25,7 +25,7 @@ from podium.errors import MalformedPlan, UnknownWorker
 from podium.pool import Pool, WorkerProfile
 from podium.request import Reply, Request
 from podium.train.recipe import FIXED_SUBTASK, Recipe
-from podium.train.score import Scorer
+from podium.train.score import RoundScorer, Scorer, Scoring
 from podium.worker import Worker
 from podium.workflow import Workflow
 
@@ -36,8 +36,16 @@ def recipe_prompt(recipe: Recipe) -> Prompt:
     return Prompt(asked.length, "lists", few_shot=asked.few_shot, access=asked.access)
 
 
-def recipe_scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
-    """The scorer of the recipe's plans over these workers, all of whose switches it honours."""
+def recipe_scorer(
+    recipe: Recipe, workers: Sequence[Worker], forgetful: Sequence[Worker] | None = None
+) -> Scoring:
+    """The scorer of the recipe's plans over these workers, all of whose switches it honours; those
+    of rounds after the first over the `forgetful` ones, where there are any."""
+    scorer = _scorer(recipe, workers)
+    return scorer if forgetful is None else RoundScorer(scorer, _scorer(recipe, forgetful))
+
+
+def _scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
     asked, board = recipe.prompt, Switchboard()
     if asked.one_worker is not None:
         worker = worker_named(workers, asked.one_worker)

@@ -5,7 +5,7 @@ wants that.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -32,10 +32,12 @@ MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Who is led, and the pool as data. `connected` are the workers themselves, behind what was
-    put before them."""
+    """Who is led, and the pool as data. `forgetful` are the same workers, who forget as often as
+    the recipe says: with first rounds, what a plan is worth would be told by luck. `connected` are
+    the workers themselves, behind what was put before them."""
 
     workers: tuple[Worker, ...]
+    forgetful: tuple[Worker, ...]
     pool: Pool
     cache: ReplyCache | None
     http: Http
@@ -72,7 +74,7 @@ def make_cast(
     given. `settings` are those of the pool's file, for who has read it already.
     """
     connected = list(_connected(recipe, http, settings))
-    workers = [one.asked for one in connected]
+    workers: Sequence[Worker] = [one.asked for one in connected]
     if not recipe.run.cache_mb:
         cache = None
     elif cache is None:
@@ -83,12 +85,13 @@ def make_cast(
             CachedWorker(one.asked, cache, fingerprint=_fingerprint(one.options))
             for one in connected
         ]
+    forgetful = workers
     if recipe.pool.flaky:
         share, seed = recipe.pool.flaky, recipe.run.seed
-        workers = [FlakyWorker(worker, share, seed) for worker in workers]
+        forgetful = [FlakyWorker(worker, share, seed) for worker in workers]
     behind = tuple(one.worker for one in connected)
     pool = settings.pool if settings is not None else recipe_pool(recipe)
-    return Cast(tuple(workers), pool, cache, http, behind)
+    return Cast(tuple(workers), tuple(forgetful), pool, cache, http, behind)
 
 
 def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:

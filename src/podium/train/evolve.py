@@ -155,7 +155,7 @@ class _Tryouts:
     def __init__(self, evolve: EvolveTable, cast: Cast, reader: HiddenReader) -> None:
         self._matrices = evolve.matrices
         self._reader = reader
-        self._candidates = Candidates(cast.workers, cast.pool, turns=evolve.turns)
+        self._candidates = Candidates(cast.forgetful, cast.pool, turns=evolve.turns)
 
     async def try_out(
         self,

@@ -97,7 +97,7 @@ def _train(
     policy = Policy(recipe)
     asking = Asking(recipe, policy)
     practice = exercises(recipe, cast.pool, asking.fits)
-    scorer = cluster or recipe_scorer(recipe, cast.workers)
+    scorer = cluster or recipe_scorer(recipe, cast.workers, cast.forgetful)
     rollouts = Rollouts(recipe, policy, scorer, practice)
     begun = last_checkpoint(recipe.output) if resume else None
     with Logbook(recipe, after=begun.step if begun else 0) as logbook:
@@ -232,7 +232,7 @@ class _Loop:
 
     def completions(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
         """Plans for a batch. A prompt is only the number of its exercise."""
-        began = time.monotonic()
+        began, at_work = time.monotonic(), self._rollouts.seconds_at_work
         numbers = [int(prompt.rpartition(" ")[2]) for prompt in prompts]
         too_long = self._rollouts.too_long
         with self._whole_model():
@@ -242,7 +242,9 @@ class _Loop:
                 f"{self._rollouts.too_long - too_long} plans have no second round: its prompt "
                 f"would be longer than grpo.max_prompt_tokens = {self._grpo.max_prompt_tokens}"
             )
-        self._logbook.spent("sampling", time.monotonic() - began)
+        at_work = self._rollouts.seconds_at_work - at_work
+        self._logbook.spent("workers", at_work)
+        self._logbook.spent("sampling", time.monotonic() - began - at_work)
         return {
             "prompt_ids": [attempt.prompt for attempt in attempts],
             "completion_ids": [attempt.tokens for attempt in attempts],

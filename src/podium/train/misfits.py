@@ -128,7 +128,7 @@ def idle_keys(recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield "grpo.micro_batch", "with grpo.max_tokens"
         if recipe.recursion is None and not data.etudes.later_round_share:
             without = "without [recursion] or data.etudes.later_round_share"
-            yield from ((f"reward.{key}", without) for key in ("needless", "hasty"))
+            yield from ((key, without) for key in ("reward.needless", "reward.hasty", "pool.flaky"))
     pool = recipe.pool
     for other, keys in POOL_KEYS.items():
         if not getattr(pool, other):

@@ -16,6 +16,7 @@ trainer is told to leave the numbers as they are.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -96,7 +97,8 @@ class Asking:
 
 
 class Rollouts:
-    """Samples plans and scores them."""
+    """Samples plans and scores them. `seconds_at_work` is for how long so far plans were carried
+    out while others waited to be sampled."""
 
     def __init__(
         self, recipe: Recipe, policy: Policy, scorer: Scoring, exercises: Sequence[Exercise]
@@ -108,6 +110,7 @@ class Rollouts:
         self._scorer = scorer
         self._exercises = exercises
         self._asking = Asking(recipe, policy)
+        self.seconds_at_work = 0.0
         self.drawn: list[Attempt] = []
         self.batch: list[Attempt] = []
 
@@ -288,9 +291,11 @@ class Rollouts:
         self, groups: Sequence[Sequence[Attempt]], loop: asyncio.AbstractEventLoop
     ) -> None:
         """Have all of them scored in that loop, from another thread, and wait for it."""
+        began = time.monotonic()
         attempts = [attempt for group in groups for attempt in group]
         if attempts:
             asyncio.run_coroutine_threadsafe(self._score_all(attempts), loop).result()
+        self.seconds_at_work += time.monotonic() - began
 
     async def _score_all(self, attempts: Sequence[Attempt]) -> None:
         """Score those that are not scored yet; the same plan for the same exercise only once."""

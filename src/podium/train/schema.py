@@ -190,7 +190,7 @@ class PoolTable(Table):
     flaky: Share = Field(
         default=0.0,
         description="études: how often a worker, by a hash of its request, says that it does not "
-        "know",
+        "know; with `[grpo]` only after a first round",
     )
     shuffle: bool = Field(
         default=False, description="the workers of a pool file in another order for each question"

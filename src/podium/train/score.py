@@ -284,6 +284,30 @@ async def score(
     )
 
 
+class RoundScorer:
+    """Scores plans of first rounds by one scorer, and those of later rounds by another."""
+
+    def __init__(self, first: Scoring, later: Scoring) -> None:
+        self._first = first
+        self._later = later
+
+    async def score(
+        self,
+        text: str,
+        task: Task,
+        pool: Pool,
+        *,
+        rounds: tuple[Round, ...] = (),
+        ended: bool = True,
+        completion_tokens: int | None = None,
+    ) -> Score:
+        """Score the text as a plan for the task over that pool."""
+        scorer = self._later if rounds else self._first
+        return await scorer.score(
+            text, task, pool, rounds=rounds, ended=ended, completion_tokens=completion_tokens
+        )
+
+
 class _Written:
     """Stands where a run has its conductor, for a run whose plan is written already."""
 
