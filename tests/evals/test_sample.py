@@ -6,6 +6,7 @@ from dataclasses import replace
 from evals.support import Knowing, case_of, oracle_cases, pool_of, stage_of
 from podium.budget import Budget
 from podium.conductor import ModelConductor, RulesConductor
+from podium.engine import RetryPolicy, Switchboard
 from podium.errors import Unavailable
 from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Case
@@ -67,12 +68,26 @@ async def test_a_plan_that_had_to_be_replaced_is_not_valid() -> None:
     assert [sample.right for sample in samples] == [True, True]
 
 
-async def test_a_planner_that_cannot_be_reached_leaves_no_valid_plan() -> None:
+async def test_a_planner_that_cannot_be_reached_leaves_no_valid_plan_and_is_at_fault() -> None:
     workers = [ScriptedWorker("solver", "42")]
     case = case_of("Why?", "42", workers)
     planner = ScriptedWorker("planner", Unavailable("gone"))
     run = await conducted(ModelConductor(planner), rounds=1)(case, stage_of(workers))
-    assert not (await graded(case, run)).valid
+    sample = await graded(case, run)
+    assert (sample.valid, sample.right) == (False, True)
+    assert (sample.fault, sample.at_fault) == ("gone", "the conductor")
+
+
+async def test_a_planner_that_is_reached_in_the_end_is_not_at_fault() -> None:
+    workers = [ScriptedWorker("solver", "42")]
+    case = case_of("Why?", "42", workers)
+    text = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
+    planner = ScriptedWorker("planner", [Unavailable("busy", retry_after=0), text])
+    patient = replace(stage_of(workers), board=Switchboard(RetryPolicy(attempts=2)))
+    run = await conducted(ModelConductor(planner), rounds=1)(case, patient)
+    sample = await graded(case, run)
+    assert (sample.valid, sample.fault, sample.at_fault) == (True, None, "")
+    assert sample.calls == 3
 
 
 async def test_a_fault_is_kept_and_counts_as_wrong() -> None:

@@ -4,6 +4,7 @@ second rounds go on from is in `test_rounds`."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -249,6 +250,19 @@ async def test_where_no_plan_is_right_others_are_tried_in_place_of_some(tmp_path
 async def test_what_nobody_wrote_is_taught_and_not_diagnosed(tmp_path: Path) -> None:
     rollouts = await explored(tmp_path, "cat", explore=2)
     assert [one.score.text for one in rollouts.rollouts()] == [planned("ann")] * 4
+
+
+async def test_the_time_of_carrying_out_is_told_from_that_of_sampling(tmp_path: Path) -> None:
+    class Slow(Judge):
+        async def score(self, text: str, task: Task, pool: Pool, **kept: Any) -> Score:
+            await asyncio.sleep(0.05)
+            return await super().score(text, task, pool, **kept)
+
+    judge = Slow(lambda _, __: 0.5)
+    rollouts = made(tmp_path, Reading(lambda _, copy: f"plan {copy}"), judge, "grpo.explore=1")
+    began = time.monotonic()
+    await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())
+    assert 0.05 <= rollouts.seconds_at_work <= time.monotonic() - began
 
 
 async def test_where_a_plan_is_right_nothing_else_is_tried(tmp_path: Path) -> None:
