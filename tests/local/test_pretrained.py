@@ -150,6 +150,26 @@ def test_a_gguf_file_is_the_same_model_and_can_be_trained(
     assert loaded.model.lm_head.weight.grad is not None
 
 
+def test_a_gguf_file_is_read_once_for_each_time_that_it_is_loaded(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Reader(gguf.GGUFReader):  # type: ignore[misc,name-defined]
+        def __init__(self, path: str, *more: Any) -> None:
+            read.append(Path(path))
+            super().__init__(path, *more)
+
+    read: list[Path] = []
+    monkeypatch.setattr(gguf, "GGUFReader", Reader)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda _: load(str(file), device="cpu"), range(2)))
+    assert read == [file, file]
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        load(str(broken), device="cpu")
+    assert gguf.GGUFReader is Reader
+
+
 def test_numbers_of_a_gguf_file_are_read_digit_by_digit(file: Path) -> None:
     loaded = load(str(file), device="cpu")
     split = loaded.tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a 1234")

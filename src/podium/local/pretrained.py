@@ -11,11 +11,12 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import gguf
 import torch
-from gguf import GGUFReader
 from jinja2 import TemplateError
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
@@ -40,6 +41,9 @@ that has none, which small models take for a part of what is asked."""
 
 DIGIT_BY_DIGIT: Final = ("smollm",)
 """What GGUF calls the ways of splitting words that take every digit by itself."""
+
+_LOADING: Final = threading.Lock()
+"""One model is loaded at a time, for `_read_once` is for all threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +101,16 @@ def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> 
     folder, file = _located(name)
     options: dict[str, Any] = {"gguf_file": file} if file else {}
     options["local_files_only"] = os.environ.get(weights.OFFLINE_VARIABLE, "") not in ("", "0")
-    try:
-        with nothing_drawn():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
-    except Exception as error:  # whatever transformers makes of what it finds there
-        raise ConfigError(f"the model {name!r} cannot be loaded: {error}") from error
-    if file:
-        model = _as_plain_weights(model)
-        _split_digits_as(Path(folder) / file, tokenizer)
+    with _read_once():
+        try:
+            with nothing_drawn():
+                tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+                model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
+        except Exception as error:  # whatever transformers makes of what it finds there
+            raise ConfigError(f"the model {name!r} cannot be loaded: {error}") from error
+        if file:
+            model = _as_plain_weights(model)
+            _split_digits_as(Path(folder) / file, tokenizer)
     model.to(place).eval()
     return _with_turns(name, model, tokenizer)
 
@@ -122,6 +127,20 @@ def nothing_drawn() -> Iterator[None]:
         modeling_gguf_pytorch_utils.tqdm = gguf_bar
         if was_drawing:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def _read_once() -> Iterator[None]:
+    """For as long as this lasts, a GGUF file is read once and the names of its tensors are put
+    together once: transformers does the one three times over and the other for every layer, which
+    is most of the time that loading takes."""
+    with _LOADING:
+        read, name = gguf.GGUFReader, gguf.get_tensor_name_map
+        gguf.GGUFReader, gguf.get_tensor_name_map = cache(read), cache(name)
+        try:
+            yield
+        finally:
+            gguf.GGUFReader, gguf.get_tensor_name_map = read, name
 
 
 def _no_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
@@ -215,7 +234,7 @@ def _as_plain_weights(model: Any) -> Any:
 def _split_digits_as(file: Path, tokenizer: Any) -> None:
     """Split numbers into digits where the model's own tokenizer does: transformers loses that
     when it reads a GGUF file, and llama.cpp does not."""
-    field = GGUFReader(file).get_field("tokenizer.ggml.pre")
+    field = gguf.GGUFReader(str(file)).get_field("tokenizer.ggml.pre")
     if field is not None and field.contents() in DIGIT_BY_DIGIT:
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [

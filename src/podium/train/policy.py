@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -49,11 +50,11 @@ class Policy:
         self._loaded = loaded
         self.tokenizer: Any = loaded.tokenizer
         self.end_tokens = loaded.end_tokens
-        self.model: Any = _trainable(loaded.model, recipe)
         self._folded: Any = None
         if recipe.model.lora is not None:
-            self._folded = pretrained.load(recipe.model.base, dtype=held).model
+            self._folded = deepcopy(loaded.model)
             self._folded.config._attn_implementation = GROUPED_ATTENTION
+        self.model: Any = _trainable(loaded.model, recipe)
         sampled = self._folded if self._folded is not None else self.model
         self._decoder = Decoder(
             sampled,
