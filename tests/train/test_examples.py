@@ -115,6 +115,33 @@ def test_openings_are_asked_for_with_the_recipes_prompt(tmp_path: Path) -> None:
     assert all(one.reply.startswith('{"steps": [') for one in written)
 
 
+@pytest.mark.parametrize("later_share", [0.0, 1.0])
+def test_of_openings_too_as_many_are_nested_as_the_recipe_says(
+    tmp_path: Path, later_share: float
+) -> None:
+    def lined_up(nested_share: float) -> int:
+        """In how many plans every subtask is a piece of the question."""
+        settings = {
+            "nested_share": nested_share,
+            "later_round_share": later_share,
+            "assigned_share": 0.0,
+            "everyday_share": 0.0,
+            "stage": '[{shapes = {"chain-3" = 1.0}}]',
+        }
+        overrides = [f"data.etudes.{key}={value}" for key, value in settings.items()]
+        written = taught_examples(make_recipe(tmp_path, OPENINGS, overrides), "train", 100)
+        return sum(
+            all(
+                step["subtask"] in one.messages[1]["content"]
+                for step in json.loads(one.reply)["steps"]
+            )
+            for one in written["conductor"]
+            if "steps" in json.loads(one.reply)
+        )
+
+    assert lined_up(0.0) > lined_up(1.0) + 15
+
+
 def test_ids_that_nobody_chose_are_given_and_not_learned(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path, OPENINGS)
     written = taught_examples(recipe, "train", 60)["conductor"]

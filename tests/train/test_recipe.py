@@ -304,8 +304,8 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
         ),
         (
             LESSONS,
-            ["sft.teach=openings", "sft.adapters=", "data.etudes.nested_share=0.1"],
-            "data.etudes.nested_share has no effect where openings teach",
+            ["data.etudes.nested_share=0.1"],
+            "data.etudes.nested_share has no effect where lessons teach",
         ),
         (
             LESSONS,

@@ -113,6 +113,7 @@ def later_openings(
     models: Mapping[str, str] = SAME_MODELS,
     *,
     shapes: Mapping[EtudeShape, float] = SHAPES,
+    nested_share: float = NESTED_SHARE,
     accepted_share: float = ACCEPTED,
     flaky_share: float = FLAKY,
     drop: float = DROP,
@@ -124,7 +125,8 @@ def later_openings(
     voice = flaky_voice(flaky_share, seed)
     names, weights = list(shapes), list(shapes.values())
     while True:
-        etude = make_etude(rng, "train", rng.choices(names, weights)[0])
+        (shape,) = rng.choices(names, weights)
+        etude = make_etude(rng, "train", shape, nested_share=nested_share)
         pool = pool_profiles(rng, models, keep=etude.families, drop=drop)
         if rng.random() < RANDOM_FIRST:
             workflow = any_workflow(rng, pool, etude)

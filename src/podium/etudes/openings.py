@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from podium import plan
 from podium.conductor.base import Situation
-from podium.etudes.etude import Etude, make_etude
+from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium.etudes.everyday import everyday
 from podium.etudes.phrases import wording
 from podium.etudes.pools import ROLES, descriptions, pool_profiles
@@ -74,6 +74,7 @@ def openings(
     models: Mapping[str, str] = SAME_MODELS,
     *,
     shapes: Mapping[EtudeShape, float] = SHAPES,
+    nested_share: float = NESTED_SHARE,
     assigned_share: float = ASSIGNED,
     everyday_share: float = EVERYDAY,
     true_clauses: float = TRUE_CLAUSES,
@@ -96,7 +97,8 @@ def openings(
             question = rng.choice(everyday("train"))
             workflow = Workflow((Step(rng.choice(pool.names), question),))
         else:
-            etude = make_etude(rng, "train", rng.choices(names, weights)[0])
+            (shape,) = rng.choices(names, weights)
+            etude = make_etude(rng, "train", shape, nested_share=nested_share)
             workflow = any_workflow(
                 rng,
                 pool,

@@ -50,7 +50,7 @@ ETUDE_KEYS: Final = {
     "accepted_share": ("openings",),
     "everyday_share": ("openings", "reward"),
     "later_round_share": ("openings", "reward"),
-    "nested_share": ("decisions", "reward"),
+    "nested_share": ("openings", "decisions", "reward"),
     "stage": ("openings", "decisions", "reward"),
 }
 """The keys of `[data.etudes]`, and what teaches by each of them."""

@@ -95,7 +95,7 @@ class EtudesTable(Table):
     )
     nested_share: Share = Field(
         default=NESTED_SHARE,
-        description="reward and decisions: how many of several steps are one phrase inside another",
+        description="how many of several steps are one phrase inside another",
     )
     accepted_share: Share = Field(
         default=ACCEPTED, description="openings: how many of these accept the answer"
