@@ -30,8 +30,7 @@ MOST_BYTES: Final = 24_000_000_000
 were not used for the longest time are forgotten."""
 
 LEAST_ROWS: Final = 256
-"""When few rows of a batch are left, they go on in a smaller one, of no fewer rows than this: a
-step of still fewer is hardly quicker."""
+"""When few rows of a batch are left, they go on in a smaller one, of no fewer rows than this."""
 
 SPARE: Final = 2
 """A recorded step is also taken for smaller batches, where it is at most so many times too large:
