@@ -122,11 +122,8 @@ def test_when_few_rows_are_left_they_go_on_in_a_smaller_batch(
 ) -> None:
     monkeypatch.setattr(captured, "LEAST_ROWS", 1)
     fixed = decoder(grouped(tiny()), end_tokens=(100,))
-    prompts = [
-        PROMPTS[0],
-        LONG[0][:GRAIN],
-        *PROMPTS[2:],
-    ]  # nothing is free before the one that stays
+    filled = LONG[0][:GRAIN]  # nothing is free before the one that stays
+    prompts = [PROMPTS[0], filled, *PROMPTS[2:]]
     sampling = [Sampling(2), Sampling(30), Sampling(3), Sampling(3)]
     expected = decoder(tiny(), end_tokens=(100,)).complete(prompts, sampling, copies=4)
     for _ in range(2):  # in memories that were never used, and in such as were

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,25 @@ async def test_only_rounds_after_the_first_meet_who_forgets(tmp_path: Path) -> N
     later = await scorer.score(text, TASK, pool, rounds=first.run.rounds)
     assert not later.right
     assert [step.reply for step in later.steps] == [UNSURE, UNSURE]
+
+
+@pytest.mark.parametrize("one_worker", [[], ["prompt.one_worker=two"]], ids=["each", "one for all"])
+async def test_first_and_later_rounds_keep_to_the_limits_of_a_worker_together(
+    tmp_path: Path, one_worker: list[str]
+) -> None:
+    workers, pool = actors(two=Limits(concurrency=1))
+    forgetful = [FlakyWorker(worker, 0.0) for worker in workers]
+    scorer = recipe_scorer(recipe_with(tmp_path, *one_worker), workers, forgetful)
+    pool = in_every_place(pool["two"], pool) if one_worker else pool
+    text = write(Workflow((Step("two", "Answer"),)), pool)
+    first = await scorer.score(text, TASK, pool)
+    assert first.run is not None
+    behind = first.run.rounds
+    await asyncio.gather(
+        *(scorer.score(text, TASK, pool, rounds=rounds) for rounds in ((), behind, (), behind))
+    )
+    assert workers[1].most_in_flight == 1
+    assert len(workers[1].asked) == 5
 
 
 # ---- binary access

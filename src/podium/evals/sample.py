@@ -165,8 +165,8 @@ def _as_written(round_: Round, run: Run) -> bool:
 
 
 def _fault(run: Run) -> str | None:
-    """What failed, in words, also where something else was done instead of a plan that nobody could
-    be reached for. An answer that was cut off at its limit is one all the same."""
+    """What failed, in words; also a conductor that could not be reached, though the question was
+    answered without its plan. An answer that was cut off at its limit is one all the same."""
     if run.status != "answered" or any(step.status != "done" for step in run.steps):
         return run.error
     planned = (round_.planning[-1].error for round_ in run.rounds if round_.planning)

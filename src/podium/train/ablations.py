@@ -25,7 +25,7 @@ from podium.errors import MalformedPlan, UnknownWorker
 from podium.pool import Pool, WorkerProfile
 from podium.request import Reply, Request
 from podium.train.recipe import FIXED_SUBTASK, Recipe
-from podium.train.score import RoundScorer, Scorer, Scoring
+from podium.train.score import Scorer
 from podium.worker import Worker
 from podium.workflow import Workflow
 
@@ -37,22 +37,15 @@ def recipe_prompt(recipe: Recipe) -> Prompt:
 
 
 def recipe_scorer(
-    recipe: Recipe, workers: Sequence[Worker], forgetful: Sequence[Worker] | None = None
-) -> Scoring:
-    """The scorer of the recipe's plans over these workers, all of whose switches it honours; those
-    of rounds after the first over the `forgetful` ones, where there are any."""
-    scorer = _scorer(recipe, workers)
-    return scorer if forgetful is None else RoundScorer(scorer, _scorer(recipe, forgetful))
-
-
-def _scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
+    recipe: Recipe, workers: Sequence[Worker], later: Sequence[Worker] | None = None
+) -> Scorer:
+    """The scorer of the recipe's plans over these workers, all of whose switches it honours;
+    `later` are the same as rounds after the first meet them."""
     asked, board = recipe.prompt, Switchboard()
+    later = workers if later is None else later
     if asked.one_worker is not None:
-        worker = worker_named(workers, asked.one_worker)
-        board = _OneGate(worker)
-        workers = [
-            _StandIn(worker, place_name(asked.one_worker, place)) for place in range(len(workers))
-        ]
+        board = _OneGate(worker_named(workers, asked.one_worker))
+        workers, later = (_in_all_places(asked.one_worker, each) for each in (workers, later))
 
     def amend(workflow: Workflow) -> Workflow:
         if asked.access == "binary":
@@ -65,7 +58,13 @@ def _scorer(recipe: Recipe, workers: Sequence[Worker]) -> Scorer:
         max_steps=asked.max_steps,
         amend=amend,
         board=board,
+        later=later,
     )
+
+
+def _in_all_places(name: str, workers: Sequence[Worker]) -> list[Worker]:
+    worker = worker_named(workers, name)
+    return [_StandIn(worker, place_name(name, place)) for place in range(len(workers))]
 
 
 # ---- what is made of a plan

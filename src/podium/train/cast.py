@@ -32,9 +32,9 @@ MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Who is led, and the pool as data. `forgetful` are the same workers, who forget as often as
-    the recipe says: with first rounds, what a plan is worth would be told by luck. `connected` are
-    the workers themselves, behind what was put before them."""
+    """Who is led, and the pool as data. `forgetful` are the same workers, who now and then do not
+    know where the recipe says so. First rounds are not for them, or luck would say what a plan is
+    worth. `connected` are the workers themselves, behind what was put before them."""
 
     workers: tuple[Worker, ...]
     forgetful: tuple[Worker, ...]

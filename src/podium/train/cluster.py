@@ -34,7 +34,7 @@ from podium.train.cast import CACHE_FILE, make_cast
 from podium.train.pools import pool_settings
 from podium.train.recipe import Recipe
 from podium.train.references import plain_scorer
-from podium.train.score import Score, Scoring
+from podium.train.score import Score, Scorer
 
 WHAT_IS_LEFT: Final = (
     "what was trained is kept up to the last checkpoint: start the cluster again and go on from it "
@@ -81,7 +81,7 @@ class Seat:
     def __init__(self, opening: Opening, library: Any) -> None:
         self._opening = opening
         self._replies = BorrowedReplies(library)
-        self._scorers: dict[Manner, Scoring] = {}
+        self._scorers: dict[Manner, Scorer] = {}
         self._told = (0, 0)
 
     async def perform(self, manner: Manner, written: Written) -> HandedOver:

@@ -94,7 +94,8 @@ class Scorer:
 
     `amend` makes of every plan the one that is carried out instead, or raises `MalformedPlan`
     for one that is not allowed; plans are carried out as they are where there is none. `board`
-    is what calls share (retries, gates, clock); one of its own where none is given.
+    is what calls share (retries, gates, clock); one of its own where none is given. `later` are
+    the workers as rounds after the first meet them; where they are left out, the same.
     """
 
     def __init__(
@@ -105,11 +106,14 @@ class Scorer:
         max_steps: int = DEFAULT_MAX_STEPS,
         amend: Amend | None = None,
         board: Switchboard | None = None,
+        later: Sequence[Worker] | None = None,
     ) -> None:
+        board = board or Switchboard()
         self.reward = reward
         self.max_steps = max_steps
         self._amend = amend
-        self._runner = Runner(_Written(), workers, board=board)
+        self._first = Runner(_Written(), workers, board=board)
+        self._later = Runner(_Written(), workers if later is None else later, board=board)
 
     async def score(
         self,
@@ -188,7 +192,7 @@ class Scorer:
         so that there is no second way to carry out a plan.
         """
         round_ = Round(len(rounds), workflow, plan_text=text, accepted=workflow is None)
-        run = await self._runner.resume(
+        run = await (self._later if rounds else self._first).resume(
             Run(
                 id=new_run_id(),
                 question=task.question,
@@ -282,30 +286,6 @@ async def score(
         ended=ended,
         completion_tokens=completion_tokens,
     )
-
-
-class RoundScorer:
-    """Scores plans of first rounds by one scorer, and those of later rounds by another."""
-
-    def __init__(self, first: Scoring, later: Scoring) -> None:
-        self._first = first
-        self._later = later
-
-    async def score(
-        self,
-        text: str,
-        task: Task,
-        pool: Pool,
-        *,
-        rounds: tuple[Round, ...] = (),
-        ended: bool = True,
-        completion_tokens: int | None = None,
-    ) -> Score:
-        """Score the text as a plan for the task over that pool."""
-        scorer = self._later if rounds else self._first
-        return await scorer.score(
-            text, task, pool, rounds=rounds, ended=ended, completion_tokens=completion_tokens
-        )
 
 
 class _Written:
