@@ -33,7 +33,7 @@ class Task:
     there is one. `judge` names the worker that decides where the grade is a model's opinion:
     what is reported of such a task must say so. `milestones` grade the results that a good run
     comes by on its way, where they are known: training may give some credit for these. With
-    `plan_grader` the plan itself is graded and nothing is carried out: for questions whose
+    `plan_grader` the plan itself is graded and need not be carried out: for questions whose
     answers cannot be checked, where it still is clear what a sensible plan looks like.
     """
 

@@ -89,9 +89,12 @@ def test_an_assigned_question_says_who_is_to_do_what_and_the_plan_obeys() -> Non
     for opening in islice(openings(9, assigned_share=1.0, everyday_share=0.0), 400):
         assert opening.is_assigned
         question, pool = opening.situation.question, opening.situation.pool
+        for worker in pool:
+            assert worker.description in descriptions(worker.name, "train", put_together=False)
         for step in workflow_of(opening).steps:
             assert step.subtask in question
-            assert any(words in question for words in descriptions(step.worker, "train"))
+            lines = descriptions(step.worker, "train", put_together=False)
+            assert any(words in question for words in lines)
             in_the_pools_words += pool[step.worker].description in question
             steps += 1
     assert 0.4 < in_the_pools_words / steps < 0.75

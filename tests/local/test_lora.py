@@ -100,6 +100,21 @@ def test_each_row_of_a_batch_has_its_own_adapter_or_none(tmp_path: Path) -> None
     assert_close(mixed[2:], by_peft(small, PROMPTS[2:]))
 
 
+def test_a_stack_that_is_only_asked_is_held_as_its_model_and_comes_to_the_same(
+    tmp_path: Path,
+) -> None:
+    directory = save_with_peft(tmp_path, 1)
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        model = tiny().to(torch.bfloat16)
+        stack = AdapterStack(model, targets=EVERY_LINEAR_LAYER, dtype=dtype)
+        stack.add("one", directory)
+        assert {matrix.dtype for matrix in stack.parameters()} == {dtype}
+        with stack.using(torch.tensor([1, 0, 1])):
+            found.append(logits_of(model))
+    assert torch.equal(*found)
+
+
 def test_outside_of_using_the_model_is_as_it_was(tmp_path: Path) -> None:
     model, stack = stacked(one=save_with_peft(tmp_path, 1))
     with pytest.raises(RuntimeError, match="interrupted"), stack.using(torch.tensor([1, 1, 1])):
@@ -306,6 +321,10 @@ LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
                 )
             ),
             "q_proj it has 9 inputs and 48 outputs, and this model has 48 and 48",
+        ),
+        (
+            rewrite(lambda t: t[f"{LAYER}.lora_B.weight"].fill_(torch.nan)),
+            "holds for .*q_proj what is no number",
         ),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 
 import pytest
@@ -58,10 +59,11 @@ async def scored(
     attempts: int = 1,
     rounds: tuple[Round, ...] = (),
     ended: bool = True,
+    goes_on: bool = False,
 ) -> Score:
     pool = pool_of(*workers)
     text = workflow if isinstance(workflow, str) else write(workflow, pool)
-    scorer = Scorer(workers, reward=reward, board=board(attempts))
+    scorer = Scorer(workers, reward=reward, board=board(attempts), goes_on=goes_on)
     return await scorer.score(text, task, pool, rounds=rounds, ended=ended)
 
 
@@ -267,6 +269,21 @@ async def test_accepting_is_graded_by_the_plan_behind_the_answer() -> None:
     graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: plan == ONE)
     rounds = await first_round(saying("solver"))
     assert (await scored(ACCEPT, saying("solver"), task=graded, rounds=rounds)).reward == 1.0
+
+
+async def test_a_graded_plan_is_carried_out_where_another_round_goes_on_from_it() -> None:
+    graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: plan == ONE)
+    solver = saying("solver", "Hello yourself.")
+    earned = partial(scored, task=graded, reward=Reward(needless=0.2, hasty=0.2), goes_on=True)
+    two = Workflow((*ONE.steps, Step("solver", "Again", (0,))))
+    for first, accepted, again in ((ONE, 1.0, 0.8), (two, 0.3, 1.0)):
+        run = (await earned(first, solver)).run
+        assert run is not None
+        assert run.answer == "Hello yourself."
+        calls = len(solver.asked)
+        assert (await earned(ACCEPT, solver, rounds=run.rounds)).reward == pytest.approx(accepted)
+        assert (await earned(ONE, solver, rounds=run.rounds)).reward == pytest.approx(again)
+        assert len(solver.asked) == calls, "a last round is graded by its plan alone"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,9 @@ often the true one where the clauses are. Two kinds of openings stand apart:
     assigned   the question says in words who is to do each clause, so a worker is to be found
                by its description
     everyday   a question that is no étude goes to one worker as it is
+
+Workers have the lines that were written for them, and none that are put together: to find one by
+its line was learned from a hundred lines of each, and was not from seven hundred.
 """
 
 from __future__ import annotations
@@ -90,7 +93,7 @@ def openings(
     rng = Random(f"{seed}/openings")  # noqa: S311 - repeatable, not secret
     names, weights = list(shapes), list(shapes.values())
     while True:
-        pool = pool_profiles(rng, models, drop=drop)
+        pool = pool_profiles(rng, models, drop=drop, put_together=False)
         point = rng.random()
         is_assigned = everyday_share <= point < everyday_share + assigned_share
         if point < everyday_share:
@@ -150,7 +153,7 @@ def _called(rng: Random, pool: Pool, worker: str) -> str:
     allows."""
     description = pool[worker].description
     if rng.random() < OTHER_WORDS:
-        description = rng.choice(descriptions(worker, "train"))
+        description = rng.choice(descriptions(worker, "train", put_together=False))
     first_word = description.split()[0].rstrip(",:")
     names: tuple[str, ...]
     if first_word.endswith("s"):

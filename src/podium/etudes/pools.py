@@ -30,13 +30,14 @@ PUT_TOGETHER: Final = 600
 
 
 @cache
-def descriptions(role: str, split: Split) -> tuple[str, ...]:
-    """The lines that may describe the worker of that role."""
+def descriptions(role: str, split: Split, *, put_together: bool = True) -> tuple[str, ...]:
+    """The lines that may describe the worker of that role, those that are put together for
+    training among them or not."""
     if role not in ROLES:
         raise UsageError(f"no worker of the études is a {role!r}; there is {', '.join(ROLES)}")
     table = read_table("descriptions.toml")[role]
     lines = [line for alternatives in table[split] for line in _spelled_out(alternatives)]
-    if split == "train" and role in FAMILIES:
+    if put_together and split == "train" and role in FAMILIES:
         tested = frozenset(descriptions(role, "test"))
         lines += [line for line in _put_together(role) if line not in tested]
     return tuple(dict.fromkeys(lines))
@@ -68,6 +69,7 @@ def pool_profiles(
     split: Split = "train",
     keep: Collection[str] = (),
     drop: float = 0.0,
+    put_together: bool = True,
     provider: str = "",
     mask_names: bool = True,
 ) -> Pool:
@@ -80,7 +82,7 @@ def pool_profiles(
         tuple(
             WorkerProfile(
                 name=role,
-                description=rng.choice(descriptions(role, split)),
+                description=rng.choice(descriptions(role, split, put_together=put_together)),
                 provider=provider,
                 model=models[role],
                 price=FREE,

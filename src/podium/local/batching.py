@@ -107,8 +107,10 @@ class _Completing:
 
         try:
             if self._decoder.adapters is None:
-                stack = AdapterStack(self.pretrained.model, targets=EVERY_LINEAR_LAYER)
-                self._decoder.adapters = stack
+                model = self.pretrained.model
+                self._decoder.adapters = AdapterStack(
+                    model, targets=EVERY_LINEAR_LAYER, dtype=model.dtype
+                )
             if asked.adapter not in self._decoder.adapters.names:
                 self._decoder.adapters.add(asked.adapter, Path(asked.adapter))
         except Exception as error:  # noqa: BLE001 - every fault goes to those who wait

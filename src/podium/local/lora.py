@@ -68,17 +68,21 @@ Rows = Tensor | Literal["equal parts"]
 
 
 class _Choice:
-    """Which adapter each row of the current batch uses; shared by all layers of a model."""
+    """Which adapter each row of the current batch uses; shared by all layers of a model. A tensor
+    says of every row and adapter whether that is the row's."""
 
-    rows: Rows | None = None
+    own: Rows | None = None
 
 
 class StackedLinear(nn.Module):
     """A linear layer under a stack of adapters; the first of the stack is none at all."""
 
-    def __init__(self, base: nn.Linear, adapters: int, rank: int, choice: _Choice) -> None:
+    def __init__(
+        self, base: nn.Linear, adapters: int, rank: int, choice: _Choice, dtype: torch.dtype
+    ) -> None:
         super().__init__()
         self.base = base
+        self._dtype = dtype
         self.down = nn.Parameter(self._zeros(adapters + 1, rank, base.in_features))
         self.up = nn.Parameter(self._zeros(adapters + 1, base.out_features, rank))
         self._choice = choice
@@ -89,7 +93,7 @@ class StackedLinear(nn.Module):
         return self.base.in_features, self.base.out_features
 
     def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, device=self.base.weight.device, dtype=torch.float32)
+        return torch.zeros(shape, device=self.base.weight.device, dtype=self._dtype)
 
     def add(self, down: Tensor | None, up: Tensor | None) -> None:
         """One more adapter; a smaller rank is filled up with zeros, as is one that is not there."""
@@ -103,18 +107,22 @@ class StackedLinear(nn.Module):
             if down is not None and up is not None:
                 stacked[count, : down.shape[0]] = down
                 raised[count, :, : up.shape[1]] = up
-        self.down = nn.Parameter(stacked.to(self.down.dtype))
-        self.up = nn.Parameter(raised.to(self.up.dtype))
+        self.down = nn.Parameter(stacked)
+        self.up = nn.Parameter(raised)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The layer's own output, and what each row's adapter adds to it."""
+        """The layer's own output, and what each row's adapter adds to it. Where rows differ, all
+        adapters are asked and all but the row's own are left out again: as small as they are, that
+        is less work than to gather one for every row."""
         output: Tensor = self.base(inputs)
-        rows = self._choice.rows
-        if rows is None:
+        own = self._choice.own
+        if own is None:
             return output
         down, up = self.down.to(inputs.dtype), self.up.to(inputs.dtype)
-        if isinstance(rows, Tensor):
-            return output + torch.bmm(torch.bmm(inputs, down[rows].mT), up[rows].mT)
+        if isinstance(own, Tensor):
+            asked = nn.functional.linear(inputs, down.flatten(0, 1))
+            kept = asked.view(*inputs.shape[:-1], *down.shape[:2]) * own[:, None, :, None]
+            return output + nn.functional.linear(kept.flatten(-2), up.transpose(0, 1).flatten(1))
         parts = inputs.reshape(len(down) - 1, -1, inputs.shape[-1])
         return output + torch.bmm(torch.bmm(parts, down[1:].mT), up[1:].mT).view_as(output)
 
@@ -123,15 +131,22 @@ class AdapterStack:
     """The adapters of a model, by name."""
 
     def __init__(
-        self, model: nn.Module, names: Sequence[str] = (), *, rank: int = 1, targets: Sequence[str]
+        self,
+        model: nn.Module,
+        names: Sequence[str] = (),
+        *,
+        rank: int = 1,
+        targets: Sequence[str],
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Put the stack into the model, all of it zero."""
+        """Put the stack into the model, all of it zero. What is trained wants the usual `dtype`,
+        and what is only asked that of the model."""
         self.names = tuple(names)
         self._choice = _Choice()
         self.layers: dict[str, StackedLinear] = {}
         for path, layer in list(model.named_modules()):
             if isinstance(layer, nn.Linear) and path.rpartition(".")[2] in targets:
-                stacked = StackedLinear(layer, len(names), rank, self._choice)
+                stacked = StackedLinear(layer, len(names), rank, self._choice, dtype)
                 parent, _, attribute = path.rpartition(".")
                 setattr(model.get_submodule(parent), attribute, stacked)
                 self.layers[path] = stacked
@@ -170,6 +185,11 @@ class AdapterStack:
                 f"{directory} was trained over another base: for {path} it has {found[0]} "
                 f"inputs and {found[1]} outputs, and this model has {wanted[0]} and {wanted[1]}"
             )
+        if not (down.isfinite().all() and up.isfinite().all()):
+            raise ConfigError(
+                f"{directory} holds for {path} what is no number, which would spread to all other "
+                f"adapters; train it again"
+            )
 
     def index(self, name: str | None) -> int:
         """The number by which a row chooses that adapter."""
@@ -182,11 +202,13 @@ class AdapterStack:
     @contextmanager
     def using(self, rows: Rows | None) -> Iterator[None]:
         """For as long as this lasts, each row of a batch uses the adapter of that number."""
-        before, self._choice.rows = self._choice.rows, rows
+        if isinstance(rows, Tensor):
+            rows = rows[:, None] == torch.arange(len(self.names) + 1, device=rows.device)
+        before, self._choice.own = self._choice.own, rows
         try:
             yield
         finally:
-            self._choice.rows = before
+            self._choice.own = before
 
     def parameters(self) -> list[nn.Parameter]:
         """All there is to train."""

@@ -59,6 +59,7 @@ def recipe_scorer(
         amend=amend,
         board=board,
         later=later,
+        goes_on=recipe.recursion is not None,
     )
 
 

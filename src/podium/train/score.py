@@ -95,7 +95,9 @@ class Scorer:
     `amend` makes of every plan the one that is carried out instead, or raises `MalformedPlan`
     for one that is not allowed; plans are carried out as they are where there is none. `board`
     is what calls share (retries, gates, clock); one of its own where none is given. `later` are
-    the workers as rounds after the first meet them; where they are left out, the same.
+    the workers as rounds after the first meet them; where they are left out, the same. With
+    `goes_on`, a first plan that is graded itself is carried out all the same, so that there is an
+    answer to accept in a second round.
     """
 
     def __init__(
@@ -107,11 +109,13 @@ class Scorer:
         amend: Amend | None = None,
         board: Switchboard | None = None,
         later: Sequence[Worker] | None = None,
+        goes_on: bool = False,
     ) -> None:
         board = board or Switchboard()
         self.reward = reward
         self.max_steps = max_steps
         self._amend = amend
+        self._goes_on = goes_on
         self._first = Runner(_Written(), workers, board=board)
         self._later = Runner(_Written(), workers if later is None else later, board=board)
 
@@ -150,18 +154,8 @@ class Scorer:
                 question=task.question,
                 text=text,
             )
-        if task.plan_grader is None:
-            return await self._carried_out(text, task, pool, rounds, workflow, tokens)
-        right = task.plan_grader(workflow or _last_workflow(rounds))
-        parts = self.reward.of_plan(right=right, steps=_length(workflow), completion_tokens=tokens)
-        return Score(
-            sum(parts.values()),
-            parts,
-            workflow=workflow,
-            right=right,
-            question=task.question,
-            text=text,
-        )
+        grade = self._carried_out if task.plan_grader is None else self._plan_graded
+        return await grade(text, task, pool, rounds, workflow, tokens)
 
     def _read(
         self, text: str, pool: Pool, rounds: tuple[Round, ...], *, ended: bool
@@ -186,25 +180,8 @@ class Scorer:
         workflow: Workflow | None,
         tokens: int,
     ) -> Score:
-        """Carry the plan out and grade what it came to.
-
-        To the engine this is a run that was cut off just when its last round had been planned,
-        so that there is no second way to carry out a plan.
-        """
-        round_ = Round(len(rounds), workflow, plan_text=text, accepted=workflow is None)
-        run = await (self._later if rounds else self._first).resume(
-            Run(
-                id=new_run_id(),
-                question=task.question,
-                status="interrupted",
-                pool=pool,
-                conductor=_Written.name,
-                created_at=timestamp(),
-                rounds=(*rounds, round_),
-                max_steps=self.max_steps,
-                max_rounds=len(rounds) + 1,
-            )
-        )
+        """Carry the plan out and grade what it came to."""
+        run = await self._run(text, task, pool, rounds, workflow)
         done = run.rounds[-1]
         failed = fault(done)
         cost = self.reward.cost_of(done.steps)
@@ -242,11 +219,73 @@ class Scorer:
             was_right=was_right,
         )
 
+    async def _plan_graded(
+        self,
+        text: str,
+        task: Task,
+        pool: Pool,
+        rounds: tuple[Round, ...],
+        workflow: Workflow | None,
+        tokens: int,
+    ) -> Score:
+        """Grade the plan itself, or where it accepts an answer, the plan behind that."""
+        assert task.plan_grader is not None
+        right = task.plan_grader(workflow or _last_workflow(rounds))
+        was_right = await self._was_right(task, rounds)
+        parts = self.reward.of_plan(
+            right=right,
+            steps=_length(workflow),
+            completion_tokens=tokens,
+            is_needless=workflow is not None and was_right is True,
+            is_hasty=workflow is None and was_right is False,
+        )
+        is_followed = self._goes_on and not rounds
+        return Score(
+            sum(parts.values()),
+            parts,
+            run=await self._run(text, task, pool, rounds, workflow) if is_followed else None,
+            workflow=workflow,
+            right=right,
+            question=task.question,
+            text=text,
+            was_right=was_right,
+        )
+
+    async def _run(
+        self,
+        text: str,
+        task: Task,
+        pool: Pool,
+        rounds: tuple[Round, ...],
+        workflow: Workflow | None,
+    ) -> Run:
+        """Carry the plan out. To the engine this is a run that was cut off just when its last round
+        had been planned, so that there is no second way to carry out a plan."""
+        round_ = Round(len(rounds), workflow, plan_text=text, accepted=workflow is None)
+        return await (self._later if rounds else self._first).resume(
+            Run(
+                id=new_run_id(),
+                question=task.question,
+                status="interrupted",
+                pool=pool,
+                conductor=_Written.name,
+                created_at=timestamp(),
+                rounds=(*rounds, round_),
+                max_steps=self.max_steps,
+                max_rounds=len(rounds) + 1,
+            )
+        )
+
     async def _was_right(self, task: Task, rounds: tuple[Round, ...]) -> bool | None:
-        """Whether the answer that could have been accepted is right, where it counts."""
+        """Whether the answer that could have been accepted is right, where it counts; its plan
+        speaks for it where plans are graded."""
         counts = self.reward.needless or self.reward.hasty
         before = best_so_far(rounds) if counts else None
-        return None if before is None else await task.grader(before.reply)
+        if before is None:
+            return None
+        if task.plan_grader is not None:
+            return task.plan_grader(_last_workflow(rounds))
+        return await task.grader(before.reply)
 
     async def _reached(self, task: Task, round_: Round) -> float:
         """The share of the task's milestones that some step's reply was, where it counts."""
