@@ -75,7 +75,6 @@ def test_a_fresh_directory_is_claimed_with_the_recipe(tmp_path: Path) -> None:
     check_output(recipe, resume=False)
     claim_output(recipe)
     claim = json.loads((recipe.output / preflight.RECIPE_FILE).read_text("utf-8"))
-    assert claim["fingerprint"] == recipe.fingerprint
     assert claim["recipe"]["grpo"]["rollouts"] == 8
     check_output(recipe, resume=False)  # it died before its first checkpoint
 
@@ -113,7 +112,6 @@ def as_before(recipe: Recipe, *newer: str) -> None:
         for name in tables:
             table = table[name]
         del table[last]
-    claim["fingerprint"] = "d757a4eabd6ab641"  # which counted every key
     path.write_text(json.dumps(claim), "utf-8")
 
 

@@ -112,7 +112,8 @@ class CountedWorker(Worker):
         if self._has_gone:
             raise RequestRefused(
                 f"{name} left {self._unanswered} calls in a row unanswered and is not asked again "
-                f"in this evaluation; once it is back, run the same command with --retry-faults"
+                f"in this evaluation; once it is back, measure what it left out: podium eval run "
+                f"has --retry-faults for that, and a table is made anew"
             )
         self._asked[name] += 1
         began = self._clock()

@@ -67,7 +67,9 @@ def _read(path: Path, name: str) -> Course:
         if entry is not None:
             _take(series, *entry)
     if not series:
-        raise ConfigError(f"{file} holds no step of a training yet")
+        raise ConfigError(
+            f"{file} holds no step of a training yet; wait for the first, or name another training"
+        )
     return Course(name, series, entries.count(None))
 
 

@@ -142,7 +142,7 @@ def check_output(recipe: Recipe, *, resume: bool) -> None:
 
 def claim_output(recipe: Recipe) -> None:
     """Make the directory of the training and write down whose it is; the disk must have room."""
-    document = {"fingerprint": recipe.fingerprint, "recipe": resolved(recipe)}
+    document = {"recipe": resolved(recipe)}
     with writing(recipe.output, disk_bytes(recipe), option="--output"):
         write_whole(recipe.output / RECIPE_FILE, json.dumps(document, indent=2) + "\n")
 
@@ -178,8 +178,7 @@ def _parameters(base: str) -> int:
 
 
 def _begun(output: Path) -> Recipe:
-    """The recipe that the training in that directory began with. It is read anew, for what it was
-    called then does not count: a Podium with other keys makes another fingerprint of the same."""
+    """The recipe that the training in that directory began with."""
     try:
         claim = json.loads((output / RECIPE_FILE).read_text("utf-8"))
     except (OSError, ValueError):
