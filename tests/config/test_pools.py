@@ -138,7 +138,7 @@ def test_the_trained_etudes_are_the_embedded_pool_over_what_training_wrote() -> 
     directory = POOLS.parent / "trained"
     assert trained.conductor.worker is not None
     assert trained.conductor.worker.profile.provider == "transformers"
-    assert adapter_of(trained.conductor.worker) == directory / "etudes-further" / "conductor"
+    assert adapter_of(trained.conductor.worker) == directory / "etudes-recursion" / "conductor"
     assert (trained.conductor.prompt, trained.conductor.fallback) == ("trained", "generalist")
     assert (trained.pool.mask_names, trained.pool.share_question) == (True, False)
     for worker, table in zip(trained.workers, embedded.worker, strict=True):

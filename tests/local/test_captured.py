@@ -204,12 +204,22 @@ def test_attention_that_adds_its_mask_is_refused() -> None:
         decoder(model).complete(PROMPTS, [Sampling(3)] * 4, captured=True)
 
 
+def with_an_adapter(model: Any) -> Decoder:
+    torch.manual_seed(1)
+    stack = AdapterStack.fresh(model, ("one",), LoraShape(4))
+    with torch.no_grad():
+        for layer in stack.layers.values():
+            layer.up[1:].normal_(std=0.2)
+    return decoder(model, adapters=stack)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a graphics card that records")
 def test_a_recorded_step_completes_as_one_that_is_not() -> None:
-    growing, fixed = decoder(tiny().cuda()), decoder(grouped(tiny()).cuda())
+    growing, fixed = (with_an_adapter(model.cuda()) for model in (tiny(), grouped(tiny())))
     sampling = [Sampling(20)] * 4
-    for prompts in (PROMPTS, PROMPTS[::-1], PROMPTS):
-        recorded = fixed.complete(prompts, sampling, copies=3, captured=True)
-        assert recorded == growing.complete(prompts, sampling, copies=3)
+    for choices in ([0, 1, 0, 1], [1, 0, 0, 1], [1, 1, 0, 0]):
+        asked: dict[str, Any] = {"choices": choices, "copies": 3}
+        recorded = fixed.complete(PROMPTS, sampling, captured=True, **asked)
+        assert recorded == growing.complete(PROMPTS, sampling, **asked)
     (memory,) = fixed._captured._memories.values()
     assert memory._graph is not None

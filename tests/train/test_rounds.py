@@ -71,9 +71,11 @@ def is_second(prompt: str) -> bool:
     return "plan again" in prompt.lower()
 
 
-def sampled(recipe: Recipe, policy: Saying, numbers: Sequence[int]) -> Any:
+def sampled(
+    recipe: Recipe, policy: Saying, numbers: Sequence[int], exercise: Exercise = EXERCISE
+) -> Any:
     """Rollouts whose batch is sampled and scored, on an event loop of its own as in training."""
-    made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]), [EXERCISE, EXERCISE])
+    made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]), [exercise, exercise])
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()
@@ -101,6 +103,22 @@ def test_the_same_plan_is_worth_what_it_goes_on_from(tmp_path: Path) -> None:
     made = sampled(make_recipe(tmp_path, overrides=RECURSION), Saying(say), [0] * 4)
     assert [attempt.text for attempt in made.batch[2:]] == [ACCEPT, ACCEPT]
     assert made.earned == [0.5, 1.0, 0.5, 1.0]
+
+
+def test_a_plan_that_is_graded_itself_has_a_second_round_too(tmp_path: Path) -> None:
+    graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: len(plan) == 1)
+    exercise = Exercise(graded, Situation(question=graded.question, pool=POOL))
+    policy = Saying(
+        lambda prompt, place: ACCEPT if is_second(prompt) else (GUESS, AGAIN)[place % 2]
+    )
+    calls = len(SOLVER.asked)
+    made = sampled(make_recipe(tmp_path, overrides=RECURSION), policy, [0] * 4, exercise)
+    assert [attempt.round for attempt in made.batch] == [0, 0, 1, 1]
+    assert made.earned == [1.0] * 4
+    assert len(SOLVER.asked) == calls + 2
+    once = sampled(make_recipe(tmp_path, overrides=RECURSION[1:]), policy, [0] * 4, exercise)
+    assert [attempt.round for attempt in once.batch] == [0] * 4
+    assert len(SOLVER.asked) == calls + 2, "nothing follows, so nothing is carried out"
 
 
 def test_what_is_no_plan_is_tried_again_from_the_beginning(tmp_path: Path) -> None:

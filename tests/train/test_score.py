@@ -59,12 +59,12 @@ async def scored(
     attempts: int = 1,
     rounds: tuple[Round, ...] = (),
     ended: bool = True,
-    goes_on: bool = False,
+    is_followed: bool = False,
 ) -> Score:
     pool = pool_of(*workers)
     text = workflow if isinstance(workflow, str) else write(workflow, pool)
-    scorer = Scorer(workers, reward=reward, board=board(attempts), goes_on=goes_on)
-    return await scorer.score(text, task, pool, rounds=rounds, ended=ended)
+    scorer = Scorer(workers, reward=reward, board=board(attempts))
+    return await scorer.score(text, task, pool, rounds=rounds, ended=ended, is_followed=is_followed)
 
 
 def saying(name: str, reply: str = "42", *, fallback: str | None = None) -> Actor:
@@ -274,16 +274,19 @@ async def test_accepting_is_graded_by_the_plan_behind_the_answer() -> None:
 async def test_a_graded_plan_is_carried_out_where_another_round_goes_on_from_it() -> None:
     graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: plan == ONE)
     solver = saying("solver", "Hello yourself.")
-    earned = partial(scored, task=graded, reward=Reward(needless=0.2, hasty=0.2), goes_on=True)
+    earned = partial(scored, task=graded, reward=Reward(needless=0.2, hasty=0.2))
     two = Workflow((*ONE.steps, Step("solver", "Again", (0,))))
     for first, accepted, again in ((ONE, 1.0, 0.8), (two, 0.3, 1.0)):
-        run = (await earned(first, solver)).run
+        run = (await earned(first, solver, is_followed=True)).run
         assert run is not None
         assert run.answer == "Hello yourself."
         calls = len(solver.asked)
         assert (await earned(ACCEPT, solver, rounds=run.rounds)).reward == pytest.approx(accepted)
         assert (await earned(ONE, solver, rounds=run.rounds)).reward == pytest.approx(again)
         assert len(solver.asked) == calls, "a last round is graded by its plan alone"
+    failed = await earned(ONE, failing("solver"), is_followed=True)
+    assert failed.reward == 1.0
+    assert "down" in failed.problem
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def later_openings(
     while True:
         (shape,) = rng.choices(names, weights)
         etude = make_etude(rng, "train", shape, nested_share=nested_share)
-        pool = pool_profiles(rng, models, keep=etude.families, drop=drop)
+        pool = pool_profiles(rng, models, keep=etude.families, drop=drop, put_together=False)
         if rng.random() < RANDOM_FIRST:
             workflow = any_workflow(rng, pool, etude)
         else:

@@ -109,8 +109,12 @@ class Decoder:
 
         `captured` is for batches of a size that comes again and again.
         """
-        if choices is not None and self.adapters is None:
-            raise ValueError("only a decoder with adapters can choose them")
+        if choices is not None:
+            if self.adapters is None:
+                raise ValueError("only a decoder with adapters can choose them")
+            count = len(self.adapters.names)
+            if not all(0 <= choice <= count for choice in choices):
+                raise ValueError(f"{max(choices)} is no adapter's number; there are {count}")
         if not all(prompts):
             raise ValueError("a prompt has no tokens; there is nothing to complete")
         if not prompts:

@@ -62,16 +62,17 @@ class LoraShape:
 
 EQUAL_PARTS: Final = "equal parts"
 """The choice of a batch that has as many rows for each adapter, those of the first one first: no
-row's adapter has to be gathered."""
+row asks another's."""
 
 Rows = Tensor | Literal["equal parts"]
+"""The number of each row's adapter, or equal parts."""
 
 
 class _Choice:
     """Which adapter each row of the current batch uses; shared by all layers of a model. A tensor
-    says of every row and adapter whether that is the row's."""
+    says of every row and adapter whether that is another's."""
 
-    own: Rows | None = None
+    others: Tensor | Literal["equal parts"] | None = None
 
 
 class StackedLinear(nn.Module):
@@ -115,13 +116,14 @@ class StackedLinear(nn.Module):
         adapters are asked and all but the row's own are left out again: as small as they are, that
         is less work than to gather one for every row."""
         output: Tensor = self.base(inputs)
-        own = self._choice.own
-        if own is None:
+        others = self._choice.others
+        if others is None:
             return output
         down, up = self.down.to(inputs.dtype), self.up.to(inputs.dtype)
-        if isinstance(own, Tensor):
+        if isinstance(others, Tensor):
             asked = nn.functional.linear(inputs, down.flatten(0, 1))
-            kept = asked.view(*inputs.shape[:-1], *down.shape[:2]) * own[:, None, :, None]
+            kept = asked.view(*inputs.shape[:-1], *down.shape[:2])
+            kept = kept.masked_fill(others[:, None, :, None], 0.0)
             return output + nn.functional.linear(kept.flatten(-2), up.transpose(0, 1).flatten(1))
         parts = inputs.reshape(len(down) - 1, -1, inputs.shape[-1])
         return output + torch.bmm(torch.bmm(parts, down[1:].mT), up[1:].mT).view_as(output)
@@ -203,12 +205,12 @@ class AdapterStack:
     def using(self, rows: Rows | None) -> Iterator[None]:
         """For as long as this lasts, each row of a batch uses the adapter of that number."""
         if isinstance(rows, Tensor):
-            rows = rows[:, None] == torch.arange(len(self.names) + 1, device=rows.device)
-        before, self._choice.own = self._choice.own, rows
+            rows = rows[:, None] != torch.arange(len(self.names) + 1, device=rows.device)
+        before, self._choice.others = self._choice.others, rows
         try:
             yield
         finally:
-            self._choice.own = before
+            self._choice.others = before
 
     def parameters(self) -> list[nn.Parameter]:
         """All there is to train."""

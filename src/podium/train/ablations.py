@@ -59,7 +59,6 @@ def recipe_scorer(
         amend=amend,
         board=board,
         later=later,
-        goes_on=recipe.recursion is not None,
     )
 
 

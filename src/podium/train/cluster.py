@@ -64,6 +64,7 @@ class Written:
     rounds: tuple[Round, ...]
     ended: bool
     completion_tokens: int | None
+    is_followed: bool
 
 
 class HandedOver(NamedTuple):
@@ -95,6 +96,7 @@ class Seat:
             rounds=written.rounds,
             ended=written.ended,
             completion_tokens=written.completion_tokens,
+            is_followed=written.is_followed,
         )
         hits, misses = self._told
         self._told = (self._replies.hits, self._replies.misses)
@@ -137,9 +139,10 @@ class SpreadScorer:
         rounds: tuple[Round, ...] = (),
         ended: bool = True,
         completion_tokens: int | None = None,
+        is_followed: bool = False,
     ) -> Score:
         """Score the text as a plan for the task over that pool."""
-        written = Written(text, task, pool, rounds, ended, completion_tokens)
+        written = Written(text, task, pool, rounds, ended, completion_tokens, is_followed)
         done: HandedOver = await self._seats.perform(self._manner, written)
         self.replies += Counter(hits=done.hits, misses=done.misses)
         return done.score

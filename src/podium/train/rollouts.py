@@ -53,6 +53,7 @@ class Attempt:
     ended: bool
     score: Score | None = None
     later: Attempt | None = None
+    is_followed: bool = False
     is_explored: bool = False
 
     @property
@@ -122,6 +123,9 @@ class Rollouts:
         size = len(numbers) // len(groups)
         second = self._recipe.recursion.later(size) if self._recipe.recursion else 0
         first = self._first_rounds(groups, size - second)
+        for group in first:
+            for attempt in group[:second]:
+                attempt.is_followed = True
         if second or self._grpo.explore:
             self._score_now(first, loop)
         later = self._second_rounds(first, second) if second else [[]] * len(first)
@@ -300,7 +304,8 @@ class Rollouts:
     async def _score_all(self, attempts: Sequence[Attempt]) -> None:
         """Score those that are not scored yet; the same plan for the same exercise only once."""
         waiting = [attempt for attempt in attempts if attempt.score is None]
-        different = {_plan_for(attempt): attempt for attempt in waiting}
+        followed_last = sorted(waiting, key=lambda attempt: attempt.is_followed)
+        different = {_plan_for(attempt): attempt for attempt in followed_last}
         scores = dict(
             zip(
                 different,
@@ -320,6 +325,7 @@ class Rollouts:
             rounds=situation.rounds,
             ended=attempt.ended,
             completion_tokens=len(attempt.tokens),
+            is_followed=attempt.is_followed,
         )
 
     def _reward(self, attempt: Attempt) -> float | None:

@@ -19,7 +19,7 @@ in words, cut off at its limit of output, or with nothing at all. Such an answer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from podium import plan
@@ -84,6 +84,7 @@ class Scoring(Protocol):
         rounds: tuple[Round, ...] = (),
         ended: bool = True,
         completion_tokens: int | None = None,
+        is_followed: bool = False,
     ) -> Score:
         """Score the text as a plan for the task over that pool."""
         ...
@@ -95,9 +96,7 @@ class Scorer:
     `amend` makes of every plan the one that is carried out instead, or raises `MalformedPlan`
     for one that is not allowed; plans are carried out as they are where there is none. `board`
     is what calls share (retries, gates, clock); one of its own where none is given. `later` are
-    the workers as rounds after the first meet them; where they are left out, the same. With
-    `goes_on`, a first plan that is graded itself is carried out all the same, so that there is an
-    answer to accept in a second round.
+    the workers as rounds after the first meet them; where they are left out, the same.
     """
 
     def __init__(
@@ -109,13 +108,11 @@ class Scorer:
         amend: Amend | None = None,
         board: Switchboard | None = None,
         later: Sequence[Worker] | None = None,
-        goes_on: bool = False,
     ) -> None:
         board = board or Switchboard()
         self.reward = reward
         self.max_steps = max_steps
         self._amend = amend
-        self._goes_on = goes_on
         self._first = Runner(_Written(), workers, board=board)
         self._later = Runner(_Written(), workers if later is None else later, board=board)
 
@@ -128,6 +125,7 @@ class Scorer:
         rounds: tuple[Round, ...] = (),
         ended: bool = True,
         completion_tokens: int | None = None,
+        is_followed: bool = False,
     ) -> Score:
         """Score the text as a plan for the task over that pool.
 
@@ -136,7 +134,9 @@ class Scorer:
         round before, as in every run. Only what this plan adds is scored; what the earlier
         rounds cost, and their faults, are theirs. `ended` is False for a text that was cut off
         at a limit of tokens, which is malformed however it looks. `completion_tokens` is its
-        length, needed where the reward counts it.
+        length, needed where the reward counts it. `is_followed` says that another round may go on
+        from this one, which needs an answer to accept: where the plan itself is graded, it is
+        carried out all the same.
         """
         _refuse_conductors(pool)
         if self.reward.per_completion_token and completion_tokens is None:
@@ -154,8 +154,13 @@ class Scorer:
                 question=task.question,
                 text=text,
             )
-        grade = self._carried_out if task.plan_grader is None else self._plan_graded
-        return await grade(text, task, pool, rounds, workflow, tokens)
+        if task.plan_grader is None:
+            return await self._carried_out(text, task, pool, rounds, workflow, tokens)
+        score = await self._plan_graded(text, task, rounds, workflow, tokens)
+        if not is_followed:
+            return score
+        run = await self._run(text, task, pool, rounds, workflow)
+        return replace(score, run=run, problem=run.error or "")
 
     def _read(
         self, text: str, pool: Pool, rounds: tuple[Round, ...], *, ended: bool
@@ -223,7 +228,6 @@ class Scorer:
         self,
         text: str,
         task: Task,
-        pool: Pool,
         rounds: tuple[Round, ...],
         workflow: Workflow | None,
         tokens: int,
@@ -239,11 +243,9 @@ class Scorer:
             is_needless=workflow is not None and was_right is True,
             is_hasty=workflow is None and was_right is False,
         )
-        is_followed = self._goes_on and not rounds
         return Score(
             sum(parts.values()),
             parts,
-            run=await self._run(text, task, pool, rounds, workflow) if is_followed else None,
             workflow=workflow,
             right=right,
             question=task.question,
