@@ -204,9 +204,10 @@ class AdapterStack:
     @contextmanager
     def using(self, rows: Rows | None) -> Iterator[None]:
         """For as long as this lasts, each row of a batch uses the adapter of that number."""
+        others = rows
         if isinstance(rows, Tensor):
-            rows = rows[:, None] != torch.arange(len(self.names) + 1, device=rows.device)
-        before, self._choice.others = self._choice.others, rows
+            others = rows[:, None] != torch.arange(len(self.names) + 1, device=rows.device)
+        before, self._choice.others = self._choice.others, others
         try:
             yield
         finally:

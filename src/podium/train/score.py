@@ -19,8 +19,8 @@ in words, cut off at its limit of output, or with nothing at all. Such an answer
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from podium import plan
 from podium.conductor.base import Plan, Situation
@@ -70,6 +70,18 @@ class Score:
     def steps(self) -> tuple[StepRecord, ...]:
         """What was carried out of this very plan, earlier rounds not included."""
         return self.run.rounds[-1].steps if self.run is not None else ()
+
+
+class _Read(NamedTuple):
+    """A text that was read as a plan, and what it is a plan for; `workflow` is None where it
+    accepts the answer there is."""
+
+    text: str
+    workflow: Workflow | None
+    task: Task
+    pool: Pool
+    rounds: tuple[Round, ...]
+    tokens: int
 
 
 class Scoring(Protocol):
@@ -154,13 +166,12 @@ class Scorer:
                 question=task.question,
                 text=text,
             )
+        read = _Read(text, workflow, task, pool, rounds, tokens)
         if task.plan_grader is None:
-            return await self._carried_out(text, task, pool, rounds, workflow, tokens)
-        score = await self._plan_graded(text, task, rounds, workflow, tokens)
-        if not is_followed:
-            return score
-        run = await self._run(text, task, pool, rounds, workflow)
-        return replace(score, run=run, problem=run.error or "")
+            return await self._carried_out(read)
+        right = task.plan_grader(workflow or _last_workflow(rounds))
+        run = await self._run(read) if is_followed else None
+        return await self._earned(read, run, right=right)
 
     def _read(
         self, text: str, pool: Pool, rounds: tuple[Round, ...], *, ended: bool
@@ -176,17 +187,9 @@ class Scorer:
         ).workflow
         return workflow if workflow is None or self._amend is None else self._amend(workflow)
 
-    async def _carried_out(
-        self,
-        text: str,
-        task: Task,
-        pool: Pool,
-        rounds: tuple[Round, ...],
-        workflow: Workflow | None,
-        tokens: int,
-    ) -> Score:
+    async def _carried_out(self, read: _Read) -> Score:
         """Carry the plan out and grade what it came to."""
-        run = await self._run(text, task, pool, rounds, workflow)
+        task, run = read.task, await self._run(read)
         done = run.rounds[-1]
         failed = fault(done)
         cost = self.reward.cost_of(done.steps)
@@ -195,19 +198,31 @@ class Scorer:
             return Score(
                 None,
                 run=run,
-                workflow=workflow,
+                workflow=read.workflow,
                 problem=problem,
                 question=task.question,
-                text=text,
+                text=read.text,
             )
         right = run.answer is not None and await task.grader(run.answer)
         reached = 0.0 if right else await self._reached(task, done)
-        was_right = await self._was_right(task, rounds)
+        return await self._earned(read, run, right=right, cost=cost, reached=reached)
+
+    async def _earned(
+        self,
+        read: _Read,
+        run: Run | None,
+        *,
+        right: bool,
+        cost: float = 0.0,
+        reached: float = 0.0,
+    ) -> Score:
+        """What the plan earns, now that it is known whether it is right."""
+        workflow, was_right = read.workflow, await self._was_right(read.task, read.rounds)
         parts = self.reward.of_plan(
             right=right,
             steps=_length(workflow),
             cost=cost,
-            completion_tokens=tokens,
+            completion_tokens=read.tokens,
             reached=reached,
             is_needless=workflow is not None and was_right is True,
             is_hasty=workflow is None and was_right is False,
@@ -218,58 +233,23 @@ class Scorer:
             run=run,
             workflow=workflow,
             right=right,
-            problem=run.error or "",
-            question=task.question,
-            text=text,
+            problem=run.error or "" if run is not None else "",
+            question=read.task.question,
+            text=read.text,
             was_right=was_right,
         )
 
-    async def _plan_graded(
-        self,
-        text: str,
-        task: Task,
-        rounds: tuple[Round, ...],
-        workflow: Workflow | None,
-        tokens: int,
-    ) -> Score:
-        """Grade the plan itself, or where it accepts an answer, the plan behind that."""
-        assert task.plan_grader is not None
-        right = task.plan_grader(workflow or _last_workflow(rounds))
-        was_right = await self._was_right(task, rounds)
-        parts = self.reward.of_plan(
-            right=right,
-            steps=_length(workflow),
-            completion_tokens=tokens,
-            is_needless=workflow is not None and was_right is True,
-            is_hasty=workflow is None and was_right is False,
-        )
-        return Score(
-            sum(parts.values()),
-            parts,
-            workflow=workflow,
-            right=right,
-            question=task.question,
-            text=text,
-            was_right=was_right,
-        )
-
-    async def _run(
-        self,
-        text: str,
-        task: Task,
-        pool: Pool,
-        rounds: tuple[Round, ...],
-        workflow: Workflow | None,
-    ) -> Run:
+    async def _run(self, read: _Read) -> Run:
         """Carry the plan out. To the engine this is a run that was cut off just when its last round
         had been planned, so that there is no second way to carry out a plan."""
-        round_ = Round(len(rounds), workflow, plan_text=text, accepted=workflow is None)
+        rounds, workflow = read.rounds, read.workflow
+        round_ = Round(len(rounds), workflow, plan_text=read.text, accepted=workflow is None)
         return await (self._later if rounds else self._first).resume(
             Run(
                 id=new_run_id(),
-                question=task.question,
+                question=read.task.question,
                 status="interrupted",
-                pool=pool,
+                pool=read.pool,
                 conductor=_Written.name,
                 created_at=timestamp(),
                 rounds=(*rounds, round_),
