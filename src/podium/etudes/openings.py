@@ -10,8 +10,8 @@ often the true one where the clauses are. Two kinds of openings stand apart:
                by its description
     everyday   a question that is no étude goes to one worker as it is
 
-Workers have the lines that were written for them, and none that are put together: a conductor that
-had learned to find one by its line had seen a hundred of each, and two that had not, seven hundred.
+Workers have the lines that were written for them, and none that are put together: two conductors
+that learned to find one by its line had seen a hundred of each, and two that did not, seven hundred.
 """
 
 from __future__ import annotations
