@@ -5,6 +5,7 @@ A graphics card records the step and repeats it, which is tested where there is 
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from podium.local import captured  # noqa: E402 - it is nothing without these packages
-from podium.local.captured import GRAIN, GROUPED_ATTENTION, Size, bytes_a_token  # noqa: E402
+from podium.local.captured import (  # noqa: E402
+    GRAIN,
+    GROUPED_ATTENTION,
+    CapturedSteps,
+    Size,
+    bytes_a_token,
+)
 from podium.local.decoding import Completion, Decoder, Sampling  # noqa: E402
 from podium.local.lora import EVERY_LINEAR_LAYER, AdapterStack, LoraShape  # noqa: E402
 
@@ -115,6 +122,20 @@ def test_a_batch_that_is_too_large_is_completed_in_halves(monkeypatch: pytest.Mo
     found = fixed.complete(PROMPTS, sampling, copies=2, captured=True)
     assert found == decoder(tiny()).complete(PROMPTS, sampling, copies=2)
     assert [size.rows for size in fixed._captured._memories] == [4]
+
+
+def left_free(count: int, model: object) -> int:
+    return count
+
+
+def test_no_more_is_taken_than_half_of_what_the_card_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a_row = 2 * GRAIN * bytes_a_token(tiny())
+    for free, has_room in ((7 * a_row, False), (8 * a_row, True)):
+        monkeypatch.setattr(captured, "room_beside", partial(left_free, free))
+        steps = CapturedSteps(tiny())
+        assert steps.has_room_for(PROMPTS[:3], 1, 3) == has_room  # three rows take room for four
 
 
 def test_when_few_rows_are_left_they_go_on_in_a_smaller_batch(

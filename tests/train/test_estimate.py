@@ -31,6 +31,20 @@ def test_cost_is_calls_times_the_mean_price_of_one(tmp_path: Path) -> None:
     assert taken.usd_most == pytest.approx(640 * 0.004)
 
 
+def test_what_may_be_tried_beside_is_told_and_bounds_the_cost(tmp_path: Path) -> None:
+    for tries, tried in ((["grpo.explore=3"], 3), (["grpo.explore=3", "grpo.explore_tries=9"], 9)):
+        recipe = make_recipe(tmp_path, overrides=[*ASSUMED, *tries])
+        taken = estimate(recipe, recipe_pool(recipe))
+        assert taken.tried == 10 * 4 * tried
+        assert taken.worker_calls == 640  # nobody knows how often no plan will be right
+        assert taken.usd_most == pytest.approx((640 + 2 * taken.tried) * 0.004)
+
+
+def test_steps_that_go_over_the_same_questions_cost_nothing_more(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, overrides=[*ASSUMED, "grpo.num_iterations=4"])
+    assert estimate(recipe, recipe_pool(recipe)).questions == 3 * 4  # in steps 1, 5 and 9
+
+
 def test_to_measure_the_workers_alone_takes_a_call_of_each_for_every_question(
     tmp_path: Path,
 ) -> None:

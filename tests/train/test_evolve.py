@@ -20,6 +20,7 @@ from podium.pool import Pool, WorkerProfile
 from podium.run import Run
 from podium.task import Task
 from podium.train.curves import write_curves
+from podium.train.logbook import Logbook
 from podium.train.recipe import Recipe
 from podium.train.turns import Trial
 from support.recipes import POOL, TASK
@@ -244,6 +245,27 @@ def test_a_training_that_was_killed_comes_to_the_same_end(
     assert sorted(path.name for path in (cut.output / "checkpoints").glob("checkpoint-*")) == [
         "checkpoint-3", "checkpoint-4",
     ]  # fmt: skip
+
+
+def test_what_was_to_be_measured_when_it_was_killed_is_measured_as_it_goes_on(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ("evolve.steps=3", "run.eval_every=1", "run.eval_tasks=2")
+    whole = evolved(base, tmp_path / "whole", *settings)
+    cut = tiny_recipe(EVOLVED, base, tmp_path / "cut", *settings)
+    measured = Logbook.measured
+
+    def killed(logbook: Logbook, step: int, *arguments: Any, **rest: Any) -> None:
+        if step == 2:
+            raise KeyboardInterrupt
+        measured(logbook, step, *arguments, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Logbook, "measured", killed)
+        with pytest.raises(KeyboardInterrupt):
+            evolve.train(cut)
+    evolve.train(cut, resume=True)
+    assert metrics(cut) == metrics(whole)
 
 
 def killed_in_step(number: int) -> Callable[..., list[float]]:

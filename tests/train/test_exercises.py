@@ -83,6 +83,16 @@ def test_there_is_an_exercise_for_every_question_of_every_step(tmp_path: Path) -
     assert {one.situation.pool.mask_names for one in drawn} == {False}
 
 
+def test_steps_that_go_over_the_same_questions_have_none_of_their_own(tmp_path: Path) -> None:
+    stages = '[{ steps = 4, shapes = { one = 1.0 } }, { shapes = { "chain-3" = 1.0 } }]'
+    settings = [f"data.etudes.stage={stages}", "data.etudes.everyday_share=0.0", "grpo.steps=7"]
+    recipe = make_recipe(tmp_path, ETUDES, [*settings, "grpo.num_iterations=2"])
+    assert recipe.grpo is not None
+    kinds = [one.task.kind for one in exercises(recipe, recipe_pool(recipe))]
+    a_step = recipe.grpo.questions
+    assert kinds == ["one"] * 2 * a_step + ["chain-3"] * 2 * a_step
+
+
 def test_a_seed_gives_the_same_exercises_and_another_gives_others(tmp_path: Path) -> None:
     drawn = []
     for seed in (1, 1, 2):

@@ -7,6 +7,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,9 @@ def test_plans_that_move_nothing_need_not_be_read(
     weights = []
     for name in ("some", "all"):
         if name == "all":
-            monkeypatch.setattr(shared_prompts, "teaching", lambda one: one == one)
+            monkeypatch.setattr(
+                shared_prompts, "teaching", lambda advantages, _: advantages == advantages
+            )
         (tmp_path / name).mkdir()
         (tmp_path / name / "pool.toml").write_text(POOL, "utf-8")
         (tmp_path / name / "tasks.jsonl").write_text(TASK, "utf-8")
@@ -149,6 +152,47 @@ def test_plans_that_move_nothing_need_not_be_read(
         assert 0 < metrics(recipe)[0]["groups_with_spread"] < 1
     for name, trained in weights[0].items():
         assert torch.allclose(trained, weights[1][name], atol=1e-5), name
+
+
+@pytest.mark.parametrize("settings", [(), ("grpo.max_tokens=128",)], ids=["alone", "shared"])
+def test_where_every_plan_was_cut_off_and_that_teaches_nothing_nothing_moves(
+    settings: tuple[str, ...], base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = Policy.sample
+
+    def cut_off(policy: Policy, *arguments: Any, **rest: Any) -> Any:
+        return [
+            replace(one, tokens=(9,) * len(one.tokens), ended=False)
+            for one in sample(policy, *arguments, **rest)
+        ]
+
+    monkeypatch.setattr(Policy, "sample", cut_off)
+    truncated = ("grpo.steps=1", "grpo.mask_truncated=true", "run.references=false")
+    recipe = tiny_recipe(REWARD, base, tmp_path, *truncated, *settings)
+    torch.manual_seed(recipe.run.seed)
+    before = Policy(recipe).model.state_dict()
+    grpo.train(recipe)
+    for name, weights in trained_weights(recipe).items():
+        assert torch.equal(weights, before[name]), name
+
+
+def test_the_entropy_of_plans_that_are_read_stands_for_all(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entropies = []
+    compute_loss = GRPOTrainer._compute_loss
+
+    def spy(trainer: Any, model: Any, inputs: dict[str, Any]) -> Any:
+        loss = compute_loss(trainer, model, inputs)
+        entropies.extend(trainer._metrics["train"]["entropy"])
+        return loss
+
+    monkeypatch.setattr(GRPOTrainer, "_compute_loss", spy)
+    for name, settings in (("alone", ()), ("shared", ("grpo.max_tokens=128",))):
+        taken = ("grpo.steps=1", "run.references=false", *settings)
+        grpo.train(tiny_recipe(REWARD, base, tmp_path / name, *taken))
+    alone, shared = entropies
+    assert shared == pytest.approx(alone, rel=0.1)
 
 
 def test_every_completion_gets_its_own_reward(
@@ -190,6 +234,9 @@ def test_every_completion_gets_its_own_reward(
     assert [value for _, value in found] == pytest.approx([value for _, value in expected])
 
 
+LEFT_OUT = ("grpo.steps=3", "run.references=false", "grpo.schedule=constant")
+
+
 def test_a_gradient_that_is_no_number_leaves_the_step_out(
     base: Path,
     tmp_path: Path,
@@ -197,16 +244,27 @@ def test_a_gradient_that_is_no_number_leaves_the_step_out(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    compute_loss = GRPOTrainer._compute_loss
+    compute_loss, factors = GRPOTrainer._compute_loss, iter((1.0, float("nan"), 1.0))
     monkeypatch.setattr(
         GRPOTrainer,
         "_compute_loss",
-        lambda trainer, model, inputs: compute_loss(trainer, model, inputs) * float("nan"),
+        lambda trainer, model, inputs: compute_loss(trainer, model, inputs) * next(factors),
     )
-    recipe = tiny_recipe(REWARD, base, tmp_path, "grpo.steps=1", "run.references=false")
+    recipe = tiny_recipe(REWARD, base, tmp_path, *LEFT_OUT)
+    seen: list[dict[str, Any]] = []
+    ended = grpo._Loop.ended
+
+    def remember(loop: Any, step: int) -> None:
+        state = loop._trainer.model.state_dict()
+        seen.append({name: one.clone() for name, one in state.items() if "lora" in name})
+        ended(loop, step)
+
+    monkeypatch.setattr(grpo._Loop, "ended", remember)
     grpo.train(recipe)
-    assert "a gradient is not finite; the step was left out" in capsys.readouterr().err
-    assert all(weights.isfinite().all() for weights in trained_weights(recipe).values())
+    assert capsys.readouterr().err.count("a gradient is not finite; the step was left out") == 1
+    first, second, third = seen
+    assert all(torch.equal(first[name], second[name]) for name in first)  # in spite of momentum
+    assert any(not torch.equal(second[name], third[name]) for name in first)
 
 
 def trained_weights(recipe: Recipe) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from podium.errors import ConfigError
 from podium.train.recipe import Recipe
 from support.tiny_model import tiny_gguf
 from support.trainings import LORA, REWARD, base, tiny_recipe
@@ -35,6 +36,45 @@ def recipe(base: Path, tmp_path: Path) -> Recipe:
 @pytest.fixture
 def whole_model(base: Path, tmp_path: Path) -> Recipe:
     return tiny_recipe(REWARD.replace(LORA, ""), base, tmp_path)
+
+
+@pytest.fixture
+def begun(base: Path, tmp_path: Path) -> Path:
+    """An adapter to go on from."""
+    policy = Policy(tiny_recipe(REWARD, base, tmp_path / "begun"))
+    policy.save(tmp_path / "adapter", policy.model.state_dict())
+    return tmp_path / "adapter"
+
+
+def going_on(base: Path, begun: Path, tmp_path: Path, **lora: str) -> Recipe:
+    usual = {"rank": "2", "alpha": "4.0", "targets": '["q_proj", "v_proj"]'}
+    written = ", ".join(f"{key} = {value}" for key, value in {**usual, **lora}.items())
+    table = f'lora = {{ {written} }}\nadapter = "{begun}"'
+    return tiny_recipe(REWARD.replace(LORA, table), base, tmp_path / "on")
+
+
+def test_an_adapter_goes_on_with_the_recipes_dropout(
+    base: Path, begun: Path, tmp_path: Path
+) -> None:
+    policy = Policy(going_on(base, begun, tmp_path, dropout="0.5"))
+    rates = {
+        layer.lora_dropout["default"].p
+        for layer in policy.model.modules()
+        if hasattr(layer, "lora_dropout")
+    }
+    assert rates == {0.5}
+
+
+def test_an_adapter_for_other_layers_is_not_gone_on_with(
+    base: Path, begun: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="model.lora.targets are q_proj, up_proj; let them be"):
+        Policy(going_on(base, begun, tmp_path, targets='["q_proj", "up_proj"]'))
+
+
+def test_trl_knows_what_ends_a_plan(recipe: Recipe) -> None:
+    policy = Policy(recipe)
+    assert policy.model.generation_config.eos_token_id == list(policy.end_tokens)
 
 
 def stir(policy: Policy) -> None:

@@ -12,6 +12,7 @@ from podium.errors import ConfigError
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.rewards import RELEASED, Reward
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, RECIPES, make_recipe, write_recipe
+from support.trainings import REWARD
 
 recipes = pytest.mark.parametrize("path", OF_MODELS, ids=lambda path: path.stem)
 
@@ -258,6 +259,11 @@ EVOLVED_ETUDES = ["data.kind=etudes", "data.file=", "pool.file=", "pool.oracle=t
             ["sft.teach=decisions", "sft.adapters="],
             "decisions have the form of trained conductors",
         ),
+        (
+            REWARD,
+            ["grpo.num_iterations=2", "data.etudes.stage=[{ steps = 3, shapes = { one = 1.0 } }]"],
+            "let every stage last a multiple of that",
+        ),
         (GRPO, ["grpo.micro_batch=5"], "the 4 x 8 rollouts of a step cannot be divided by it"),
         (GRPO, ["recursion.rounds=1"], "recursion.rounds is 1"),
         (GRPO, ["recursion.rounds=3"], "recursion.rounds is 3, and rollouts have two; write 2"),
@@ -375,6 +381,14 @@ def test_the_fingerprint_is_that_of_what_is_learned(tmp_path: Path) -> None:
     assert make_recipe(elsewhere, overrides=same).fingerprint == recipe.fingerprint
     for change in ("grpo.steps=11", "run.seed=1", "prompt.few_shot=false", "reward.wrong=0.2"):
         assert make_recipe(tmp_path, overrides=[change]).fingerprint != recipe.fingerprint
+
+
+def test_the_fingerprint_tells_adapters_of_one_name_apart_wherever_they_lie(tmp_path: Path) -> None:
+    found = []
+    for place in ("here/trained/warm", "there/trained/warm", "here/trained/etudes"):
+        settings = ["model.lora.rank=2", f"model.adapter={tmp_path}/{place}/conductor"]
+        found.append(make_recipe(tmp_path, overrides=settings).fingerprint)
+    assert found[0] == found[1] != found[2]
 
 
 @pytest.mark.parametrize(

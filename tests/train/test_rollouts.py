@@ -100,6 +100,24 @@ def made(
     return Rollouts(recipe, policy, judge, exercises)
 
 
+@pytest.mark.parametrize(
+    ("settings", "asked"), [((), 1), (("reward.per_completion_token=0.01",), 2)]
+)
+async def test_the_same_words_are_scored_once_unless_their_tokens_cost(
+    tmp_path: Path, settings: tuple[str, ...], asked: int
+) -> None:
+    class Longer(Reading):
+        def decode(self, tokens: Sequence[int]) -> str:
+            return "a plan"
+
+    policy = Longer(lambda question, copy: "short" if copy else "rather long")
+    judge = Judge(lambda task, text: 1.0)
+    rollouts = made(tmp_path, policy, judge, *settings)
+    rollouts.sample([0, 0], asyncio.get_running_loop())
+    await rollouts.rewards()
+    assert len(judge.asked) == asked
+
+
 async def test_every_plan_is_scored_for_the_question_that_it_was_written_for(
     tmp_path: Path,
 ) -> None:

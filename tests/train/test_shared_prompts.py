@@ -90,11 +90,17 @@ def test_a_plan_that_teaches_nothing_is_left_out() -> None:
 
 
 def test_only_plans_that_earned_more_or_less_than_others_teach_something() -> None:
-    assert teaching(torch.tensor([0.0, 1.2, 0.0, -0.4])).tolist() == [False, True, False, True]
+    advantages = torch.tensor([0.0, 1.2, 0.0, -0.4])
+    assert teaching(advantages, torch.ones(4, 2)).tolist() == [False, True, False, True]
+    cut_off = torch.tensor([[1, 1], [0, 0], [1, 0], [1, 1]])
+    assert teaching(advantages, cut_off).tolist() == [False, False, False, True]
 
 
 def test_where_none_teaches_one_is_read_so_that_there_is_a_gradient() -> None:
-    assert teaching(torch.zeros(3)).tolist() == [True, False, False]
+    assert teaching(torch.zeros(3), torch.ones(3, 2)).tolist() == [True, False, False]
+    cut_off = torch.tensor([[0, 0], [1, 0], [1, 1]])
+    assert teaching(torch.zeros(3), cut_off).tolist() == [False, True, False]
+    assert not teaching(torch.zeros(3), torch.zeros(3, 2)).any()
 
 
 def test_a_row_that_would_be_too_long_begins_again_with_the_prompt(

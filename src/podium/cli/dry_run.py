@@ -69,6 +69,7 @@ def _rows(recipe: Recipe, taken: Estimate) -> list[tuple[str, str]]:
         ("steps", f"{taken.steps:,}"),
         ("questions", f"{taken.questions:,}"),
         ("rollouts", f"{taken.rollouts:,}"),
+        *([("tried besides", f"at most {taken.tried:,} plans")] if taken.tried else []),
         ("measurements", f"{taken.measured:,} {plan}s"),
         ("worker calls", f"{taken.worker_calls:,}, at {calls_a_run(recipe):g} a {plan}"),
         ("worker input", f"{taken.worker_input_tokens:,} tokens, at {assumed.input_tokens:,}"),
@@ -82,7 +83,8 @@ def _cost(taken: Estimate) -> str:
     """The money, or why nobody knows it."""
     if taken.usd == 0 and taken.usd_most == 0:
         return "$0: every worker is free"
-    most = f"{money(taken.usd_most)} if the dearest of them got every call"
+    more = " and all was tried that may be" if taken.tried else ""
+    most = f"{money(taken.usd_most)} if the dearest of them got every call{more}"
     if taken.usd is not None:
         return f"{money(taken.usd)} if workers are called equally often, {most}"
     unpriced = ", ".join(taken.unpriced)

@@ -11,7 +11,8 @@ often the true one where the clauses are. Two kinds of openings stand apart:
     everyday   a question that is no étude goes to one worker as it is
 
 Workers have the lines that were written for them, and none that are put together: two conductors
-that learned to find one by its line had seen a hundred of each, and two that did not, seven hundred.
+that learned to find one by its line had seen a hundred of each, and two that had seen seven hundred
+did not.
 """
 
 from __future__ import annotations

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from random import Random
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from podium import plan
 from podium.conductor.base import Situation
 from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium.etudes.everyday import everyday
 from podium.etudes.later import FLAKY, later_situations
-from podium.etudes.openings import DROP, ORDER, SAME_MODELS
+from podium.etudes.openings import DROP, EVERYDAY, ORDER, SAME_MODELS
 from podium.etudes.pools import GENERALIST, pool_profiles
 from podium.etudes.shapes import USUAL, EtudeShape
-
-EVERYDAY: Final = 0.08
 
 
 class Practice(NamedTuple):

@@ -121,13 +121,10 @@ class _Completing:
 
 def most_tokens(model: Any) -> int:
     """How many tokens' keys and values there is room for."""
-    import torch
+    from podium.local.captured import bytes_a_token, room_beside
 
-    from podium.local.captured import bytes_a_token
-
-    room: int = PROCESSOR_BYTES
-    if model.device.type == "cuda":
-        room = torch.cuda.mem_get_info(model.device)[0] // 2
+    is_on_a_card = model.device.type == "cuda"
+    room = room_beside(model) // 2 if is_on_a_card else PROCESSOR_BYTES
     return min(MOST_TOKENS, room // bytes_a_token(model))
 
 

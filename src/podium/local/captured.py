@@ -10,6 +10,7 @@ Needs torch, and a model whose layers are those of Llama or Qwen2.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Final, NamedTuple
@@ -26,8 +27,9 @@ GRAIN: Final = 64
 """Sizes are rounded up to multiples of this, so that few are different."""
 
 MOST_BYTES: Final = 24_000_000_000
-"""What the keys and values of all remembered sizes may take together; of more, the sizes that
-were not used for the longest time are forgotten."""
+"""What the keys and values of all remembered sizes may take together, and no more than half of what
+is free on the card when the model is there; of more, the sizes that were not used for the longest
+time are forgotten."""
 
 LEAST_ROWS: Final = 256
 """When few rows of a batch are left, they go on in a smaller one, of no fewer rows than this."""
@@ -218,6 +220,7 @@ class CapturedSteps:
 
     def __init__(self, model: Any) -> None:
         self._model = model
+        self._room = room_beside(model) // 2
         self._memories: dict[Size, FixedMemory] = {}
 
     def width_for(self, prompts: Sequence[Sequence[int]]) -> int:
@@ -228,7 +231,7 @@ class CapturedSteps:
         """Whether these prompts, and completions so long, can be of fixed size."""
         width = self.width_for(prompts) + _rounded(max_tokens)
         size = Size(_room_for(len(prompts) * copies), width, 0)
-        return self._bytes(size) <= MOST_BYTES
+        return self._bytes(size) <= self._most_bytes
 
     def batch(
         self,
@@ -256,7 +259,7 @@ class CapturedSteps:
         size = memory.size._replace(rows=_room_for(max(rows, LEAST_ROWS)))
         if (
             size.rows >= memory.size.rows
-            or self._bytes(size) + self._bytes(memory.size) > MOST_BYTES
+            or self._bytes(size) + self._bytes(memory.size) > self._most_bytes
         ):
             return None
         return self._memory(size, memory.cache.keys, memory.adapters)
@@ -282,8 +285,12 @@ class CapturedSteps:
             for other, memory in self._memories.items()
             if other.adapters == size.adapters
         }
-        while self._memories and sum(map(self._bytes, (*self._memories, size))) > MOST_BYTES:
+        while self._memories and sum(map(self._bytes, (*self._memories, size))) > self._most_bytes:
             self._memories.pop(next(iter(self._memories)))
+
+    @property
+    def _most_bytes(self) -> int:
+        return min(MOST_BYTES, self._room)
 
     def _bytes(self, size: Size) -> int:
         return size.rows * size.width * bytes_a_token(self._model)
@@ -296,6 +303,14 @@ def bytes_a_token(model: Any) -> int:
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     taken: int = 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize
     return taken
+
+
+def room_beside(model: Any) -> int:
+    """How many bytes are free where the model is; on a processor, as many as anybody asks for."""
+    if model.device.type != "cuda":
+        return sys.maxsize
+    free: int = torch.cuda.mem_get_info(model.device)[0]
+    return free
 
 
 def can_be_captured(model: Any) -> bool:

@@ -30,8 +30,10 @@ class Estimate:
     `examples` are those of `sft`; everything from `rollouts` on is 0 there. `candidates` are those
     of a step of evolution, where each has a rollout for every question. `conductor_tokens`
     is the most that plans can have. `usd` is None where the price of some worker is unknown:
-    those are `unpriced`, and `usd_known` is for the calls to the others. `usd_most` is what it
-    would be if the dearest of these got every call.
+    those are `unpriced`, and `usd_known` is for the calls to the others. `tried` are the most plans
+    that exploring may carry out beside, which the other figures leave out: nobody knows how often
+    no plan will be right. `usd_most` has them in it, and is what it would be if the dearest worker
+    whose price is known got every call.
     """
 
     steps: int
@@ -39,6 +41,7 @@ class Estimate:
     questions: int = 0
     candidates: int = 0
     rollouts: int = 0
+    tried: int = 0
     measured: int = 0
     worker_calls: int = 0
     worker_input_tokens: int = 0
@@ -74,17 +77,19 @@ def calls_a_run(recipe: Recipe) -> float:
 
 
 def _of_grpo(recipe: Recipe, grpo: GrpoTable, pool: Pool) -> Estimate:
-    questions = grpo.steps * grpo.questions // grpo.num_iterations
+    questions = recipe.batches * grpo.questions
     rollouts, measured = questions * grpo.rollouts, _measured(recipe)
+    tried = questions * (grpo.explore_tries or grpo.explore)
     workers = [worker for worker in pool if recipe.prompt.one_worker in (None, worker.name)]
     calls = round((rollouts + measured) * recipe.estimate.steps)
     if wants_references(recipe, pool):
         calls += recipe.run.eval_tasks * len(workers)
     return replace(
-        _called(recipe, workers, calls),
+        _called(recipe, workers, calls, more=round(tried * recipe.estimate.steps)),
         steps=grpo.steps,
         questions=questions,
         rollouts=rollouts,
+        tried=tried,
         measured=measured,
         conductor_tokens=(rollouts + measured) * grpo.max_completion_tokens,
     )
@@ -111,8 +116,10 @@ def _measured(recipe: Recipe) -> int:
     return recipe.training.steps // every * recipe.run.eval_tasks if every else 0
 
 
-def _called(recipe: Recipe, workers: Sequence[WorkerProfile], calls: int) -> Estimate:
-    """What so many calls to these workers come to."""
+def _called(
+    recipe: Recipe, workers: Sequence[WorkerProfile], calls: int, *, more: int = 0
+) -> Estimate:
+    """What so many calls to these workers come to, and perhaps as many `more`."""
     assumed = recipe.estimate
     costs = [_cost_of_a_call(recipe, worker) for worker in workers]
     known = [cost for cost in costs if cost is not None]
@@ -124,7 +131,7 @@ def _called(recipe: Recipe, workers: Sequence[WorkerProfile], calls: int) -> Est
         worker_output_tokens=calls * assumed.output_tokens,
         usd=usd_known if len(known) == len(workers) else None,
         usd_known=usd_known,
-        usd_most=calls * max(known, default=0.0),
+        usd_most=(calls + more) * max(known, default=0.0),
         unpriced=tuple(worker.name for worker in workers if worker.price is None),
     )
 

@@ -265,12 +265,12 @@ class _Evolution:
             )
         )
         self._tell(rewards)
-        self._keep()
         self._logbook.updated(self.step)
         every = self._recipe.run.eval_every
         if every and self.step % every == 0:
             (measured,) = await self._tryouts.try_out([self.coordinator], self._questions.held_out)
             self._logbook.measured(self.step, seen_in(measured))
+        self._keep()
 
     def _tell(self, rewards: Sequence[float]) -> None:
         self._search.tell(rewards)

@@ -52,11 +52,11 @@ Fits = Callable[[Exercise], bool]
 
 
 def exercises(recipe: Recipe, pool: Pool, fits: Fits | None = None) -> list[Exercise]:
-    """One exercise for every question of every step, in the order of the recipe's curriculum.
-    Those that do not fit are left out, and the next ones take their places."""
+    """One exercise for every question of every step that has new ones, in the order of the recipe's
+    curriculum. Those that do not fit are left out, and the next ones take their places."""
     training = recipe.grpo or recipe.evolve
     assert training is not None, "only learning from reward has exercises"
-    count = training.steps * training.questions
+    count = recipe.batches * training.questions
     if recipe.data.kind == "etudes":
         return list(_etudes(recipe, fits))
     rng = Random(f"{recipe.run.seed}/exercises")  # noqa: S311 - repeatable, not secret
@@ -117,7 +117,8 @@ def _fitting(drawn: Iterable[Exercise], fits: Fits | None) -> Iterator[Exercise]
 
 
 def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
-    """Études stage by stage, until all steps have theirs."""
+    """Études stage by stage, until all steps have theirs. The steps of a stage that go over the
+    same questions again have none of their own."""
     training = recipe.grpo or recipe.evolve
     assert training is not None
     data, questions = recipe.data.etudes, training.questions
@@ -136,14 +137,14 @@ def _etudes(recipe: Recipe, fits: Fits | None) -> Iterator[Exercise]:
         (stage.steps, {EtudeShape(name): weight for name, weight in stage.shapes.items()})
         for stage in data.stage
     ] or [(None, USUAL)]
-    left = training.steps
+    left = recipe.batches
     for number, (steps, shapes) in enumerate(stages):
         practices = make(recipe.run.seed * 100 + number, shapes)
         drawn = (
             _among_etudes(recipe, _task(asked), situation, "train")
             for asked, situation in practices
         )
-        lasting = left if steps is None else min(steps, left)
+        lasting = left if steps is None else min(steps // recipe.steps_a_batch, left)
         yield from islice(_fitting(drawn, fits), lasting * questions)
         left -= lasting
 

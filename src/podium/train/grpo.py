@@ -265,6 +265,11 @@ class _Loop:
                 log_metric(name, value)
         return rewards
 
+    @property
+    def leaves_out_by_itself(self) -> bool:
+        """Whether gradients are scaled, by who leaves out steps in which that went wrong."""
+        return self._trainer.accelerator.scaler is not None
+
     def warn(self, words: str) -> None:
         """Tell whoever watches."""
         self._logbook.warn(words)
@@ -315,11 +320,13 @@ class _EachStep(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kept: Any) -> None:
         """One bad number in a gradient would spoil the whole model: such a step teaches nothing."""
-        gradients = [p.grad for p in kept["model"].parameters() if p.grad is not None]
-        if not all_finite(gradients):
+        parameters = [p for p in kept["model"].parameters() if p.grad is not None]
+        if not all_finite([p.grad for p in parameters]):
             self._loop.warn("a gradient is not finite; the step was left out")
-            for gradient in gradients:
-                gradient.zero_()
+            if self._loop.leaves_out_by_itself:
+                return
+            for parameter in parameters:
+                parameter.grad = None  # of a zero, momentum would still make a movement
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._loop.ended(state.global_step)

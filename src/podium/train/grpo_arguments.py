@@ -9,6 +9,7 @@ from trl import GRPOConfig
 from podium.errors import ConfigError
 from podium.routing.seeds import known_seed
 from podium.train import processes
+from podium.train.misfits import group_misfits
 from podium.train.precision import mixed
 from podium.train.recipe import Recipe
 from podium.train.trainer_arguments import trainer_arguments
@@ -29,6 +30,13 @@ def trl_arguments(recipe: Recipe) -> GRPOConfig:
             f"the {rows} rollouts of a step, on each of {processes.count()} processes, cannot be "
             f"divided by {micro_batch}; change grpo.micro_batch"
         )
+    together = min(rows, grpo.rollouts)
+    if together < grpo.rollouts:
+        for problem in group_misfits(recipe, grpo, together):
+            raise ConfigError(
+                f"each of {processes.count()} processes has {together} of the {grpo.rollouts} "
+                f"rollouts of a question: {problem}"
+            )
     recursion = recipe.recursion
     are_compared_by_us = recursion is not None and recursion.normalise_per_round
     if are_compared_by_us and rows % grpo.rollouts:

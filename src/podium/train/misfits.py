@@ -11,7 +11,7 @@ from podium.config.problems import nearest
 from podium.errors import ConfigError
 from podium.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
 from podium.train.method import GrpoTable, SftTable
-from podium.train.schema import DataTable, RecursionTable
+from podium.train.schema import DataTable
 
 if TYPE_CHECKING:
     from podium.train.recipe import Recipe
@@ -182,6 +182,11 @@ def _reward_misfits(recipe: Recipe) -> Iterator[str]:
     if pool.subset is not None and pool.subset.smallest > pool.subset.largest:
         yield f"pool.subset.smallest is {pool.subset.smallest}, above largest"
     stages = recipe.data.etudes.stage
+    if any((stage.steps or 0) % recipe.steps_a_batch for stage in stages):
+        yield (
+            f"data.etudes.stage: {recipe.steps_a_batch} steps have the same questions "
+            f"(grpo.num_iterations); let every stage last a multiple of that"
+        )
     lasting = sum(stage.steps or training.steps for stage in stages)
     if stages and lasting < training.steps:
         yield (
@@ -201,13 +206,7 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             f"grpo.micro_batch is {grpo.micro_batch}; the {grpo.questions} x {grpo.rollouts} "
             f"rollouts of a step cannot be divided by it"
         )
-    first = grpo.rollouts - (recipe.recursion.later(grpo.rollouts) if recipe.recursion else 0)
-    if grpo.explore >= first > 0:
-        which = "rollouts" if first == grpo.rollouts else "rollouts that go on from no other"
-        yield (
-            f"grpo.explore is {grpo.explore}, and of {first} {which} at least one must stay; "
-            f"write {first - 1} or less"
-        )
+    yield from group_misfits(recipe, grpo, grpo.rollouts)
     if grpo.explore_tries is not None and not 0 < grpo.explore <= grpo.explore_tries:
         yield (
             f"grpo.explore_tries is {grpo.explore_tries}, and {grpo.explore} of them are to be "
@@ -219,8 +218,10 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             "from GGUF; train an adapter ([model.lora]), or name the directory of the model"
         )
     yield from _ablation_misfits(recipe)
-    if recipe.recursion is not None:
-        yield from _recursion_misfits(recipe.recursion, grpo)
+    rounds = recipe.recursion.rounds if recipe.recursion is not None else 2
+    if rounds != 2:
+        told = "drop [recursion]" if rounds < 2 else "more are for serving, not training"
+        yield f"recursion.rounds is {rounds}, and rollouts have two; write 2 ({told})"
 
 
 def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
@@ -236,16 +237,23 @@ def _ablation_misfits(recipe: Recipe) -> Iterator[str]:
         )
 
 
-def _recursion_misfits(recursion: RecursionTable, grpo: GrpoTable) -> Iterator[str]:
-    if recursion.rounds != 2:
-        told = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
-        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({told})"
-    second = recursion.later(grpo.rollouts)
-    if not 0 < second <= grpo.rollouts - second:
+def group_misfits(recipe: Recipe, grpo: GrpoTable, rollouts: int) -> Iterator[str]:
+    """What is wrong where so many rollouts of a question are sampled together: all of them, or the
+    share of one process."""
+    recursion = recipe.recursion
+    second = recursion.later(rollouts) if recursion is not None else 0
+    if recursion is not None and not 0 < second <= rollouts - second:
         yield (
-            f"recursion.share is {recursion.share:g}, which makes {second} of {grpo.rollouts} "
+            f"recursion.share is {recursion.share:g}, which makes {second} of {rollouts} "
             f"rollouts second rounds; each goes on from a first one of its own, so there must be "
             f"at least one and at most half"
+        )
+    first = rollouts - second
+    if grpo.explore >= first > 0:
+        which = "rollouts that go on from no other" if second else "rollouts"
+        yield (
+            f"grpo.explore is {grpo.explore}, and of {first} {which} at least one must stay; "
+            f"write {first - 1} or less"
         )
 
 

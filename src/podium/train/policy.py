@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
 
 from podium.files import whole_directory
@@ -25,7 +25,7 @@ from podium.local.captured import GROUPED_ATTENTION
 from podium.local.decoding import Completion, Decoder, Sampling
 from podium.local.pretrained import nothing_drawn
 from podium.train.precision import computing, held_as
-from podium.train.preflight import check_rank
+from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
 
 ADAPTER: Final = "default"
@@ -50,6 +50,7 @@ class Policy:
         self._loaded = loaded
         self.tokenizer: Any = loaded.tokenizer
         self.end_tokens = loaded.end_tokens
+        loaded.model.generation_config.eos_token_id = list(loaded.end_tokens)  # TRL asks there
         self._folded: Any = None
         if recipe.model.lora is not None:
             self._folded = deepcopy(loaded.model)
@@ -132,8 +133,12 @@ def _adapted(model: Any, recipe: Recipe) -> Any:
     lora = recipe.model.lora
     assert lora is not None
     if recipe.model.adapter is not None:
-        check_rank(recipe)
-        return PeftModel.from_pretrained(model, recipe.model.adapter, is_trainable=True)
+        check_adapters(recipe)
+        begun = PeftConfig.from_pretrained(recipe.model.adapter)
+        begun.lora_dropout = lora.dropout  # who wrote the adapter may have trained it without
+        return PeftModel.from_pretrained(
+            model, recipe.model.adapter, is_trainable=True, config=begun
+        )
     return get_peft_model(
         model,
         LoraConfig(

@@ -100,8 +100,9 @@ def check_files(recipe: Recipe) -> None:
         raise ConfigError(f"{first}; make it first, or name another{more}")
 
 
-def check_rank(recipe: Recipe) -> None:
-    """Refuse to go on from an adapter that is of another size than the recipe says."""
+def check_adapters(recipe: Recipe) -> None:
+    """Refuse to go on from an adapter that is of another size than the recipe says, or for other
+    layers."""
     lora = recipe.model.lora
     if lora is None:
         return
@@ -113,6 +114,12 @@ def check_rank(recipe: Recipe) -> None:
             raise ConfigError(
                 f"{key}: {adapter} has rank {found.rank} and alpha {found.alpha:g}, but the "
                 f"recipe says {lora.rank} and {lora.alpha:g}; let them be the same"
+            )
+        targets = found.said.get("target_modules")
+        if isinstance(targets, list) and set(targets) != lora.targets:
+            raise ConfigError(
+                f"{key}: {adapter} is for {', '.join(sorted(targets))}, but model.lora.targets are "
+                f"{', '.join(sorted(lora.targets))}; let them be the same"
             )
 
 

@@ -78,6 +78,16 @@ class Recipe(Table):
         return training
 
     @property
+    def steps_a_batch(self) -> int:
+        """How many steps go over the same questions."""
+        return self.grpo.num_iterations if self.grpo is not None else 1
+
+    @property
+    def batches(self) -> int:
+        """How often there are new questions."""
+        return -(-self.training.steps // self.steps_a_batch)
+
+    @property
     def output(self) -> Path:
         """The directory of everything that comes out."""
         return Path(self.run.output)
@@ -90,8 +100,11 @@ class Recipe(Table):
     @property
     def fingerprint(self) -> str:
         """The same for two recipes that teach the same in the same way, on whatever machine. A key
-        at its default counts as not written: what began before there was such a key goes on."""
-        elsewhere = self._with_paths(lambda path: Path(path).name)
+        at its default counts as not written: what began before there was such a key goes on. Files
+        count by their names, and adapters, many of which have one name, by their training's too."""
+        elsewhere = self._with_paths(
+            lambda path: Path(path).name, lambda path: "/".join(Path(path).parts[-2:])
+        )
         values = elsewhere.model_dump(
             exclude=NOT_THE_RECIPE,  # type: ignore[arg-type]
             exclude_defaults=True,
@@ -128,8 +141,12 @@ class Recipe(Table):
         """This recipe with every path in it counted from the directory it lies in."""
         return self._with_paths(lambda path: normpath(directory / Path(path).expanduser()))
 
-    def _with_paths(self, at: Callable[[str], str]) -> Recipe:
-        """This recipe with each of its paths put in another way."""
+    def _with_paths(
+        self, at: Callable[[str], str], of_adapter: Callable[[str], str] | None = None
+    ) -> Recipe:
+        """This recipe with each of its paths put in another way, those of adapters perhaps in one
+        of their own."""
+        of_adapter = of_adapter or at
 
         def model(name: str | None) -> str | None:
             return at(name) if name is not None and is_path(name) else name
@@ -138,16 +155,18 @@ class Recipe(Table):
         changed["model"]["base"] = model(self.model.base)
         changed["run"]["output"] = at(self.run.output)
         if self.model.adapter is not None:
-            changed["model"]["adapter"] = at(self.model.adapter)
+            changed["model"]["adapter"] = of_adapter(self.model.adapter)
         if self.model.adapters:
-            begun = {name: at(path) for name, path in self.model.adapters.items()}
+            begun = {name: of_adapter(path) for name, path in self.model.adapters.items()}
             changed["model"]["adapters"] = begun
         if self.pool.file is not None:
             changed["pool"]["file"] = at(self.pool.file)
         if self.pool.base is not None:
             changed["pool"]["base"] = model(self.pool.base)
         if self.pool.adapters:
-            adapters = {role: at(name) if name else "" for role, name in self.pool.adapters.items()}
+            adapters = {
+                role: of_adapter(name) if name else "" for role, name in self.pool.adapters.items()
+            }
             changed["pool"]["adapters"] = adapters
         for kind in ("mix", "file", "suite"):
             table = getattr(self.data, kind)

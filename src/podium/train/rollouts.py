@@ -111,6 +111,7 @@ class Rollouts:
         self._scorer = scorer
         self._exercises = exercises
         self._asking = Asking(recipe, policy)
+        self._counts_tokens = bool(recipe.reward.reward().per_completion_token)
         self.seconds_at_work = 0.0
         self.drawn: list[Attempt] = []
         self.batch: list[Attempt] = []
@@ -305,7 +306,7 @@ class Rollouts:
         """Score those that are not scored yet; the same plan for the same exercise only once."""
         waiting = [attempt for attempt in attempts if attempt.score is None]
         followed_last = sorted(waiting, key=lambda attempt: attempt.is_followed)
-        different = {_plan_for(attempt): attempt for attempt in followed_last}
+        different = {self._plan_for(attempt): attempt for attempt in followed_last}
         scores = dict(
             zip(
                 different,
@@ -314,7 +315,14 @@ class Rollouts:
             )
         )
         for attempt in waiting:
-            attempt.score = scores[_plan_for(attempt)]
+            attempt.score = scores[self._plan_for(attempt)]
+
+    def _plan_for(self, attempt: Attempt) -> Hashable:
+        """The same for attempts that come to the same: of one plan, for one exercise, and as long
+        where length costs. Attempts that were sampled for a question share their exercise, and each
+        that goes on has one of its own."""
+        tokens = len(attempt.tokens) if self._counts_tokens else 0
+        return (attempt.number, id(attempt.exercise), attempt.text, attempt.ended, tokens)
 
     async def _score(self, attempt: Attempt) -> Score:
         task, situation = attempt.exercise
@@ -335,12 +343,6 @@ class Rollouts:
             return earned
         assert attempt.later.score is not None
         return combine_rounds(earned, attempt.later.score.reward, self._recipe.recursion.discount)
-
-
-def _plan_for(attempt: Attempt) -> Hashable:
-    """The same for attempts that come to the same: of one plan, for one exercise. Attempts that
-    were sampled for a question share their exercise, and each that goes on has one of its own."""
-    return (attempt.number, id(attempt.exercise), attempt.text, attempt.ended)
 
 
 def _is_wrong(attempt: Attempt) -> bool:

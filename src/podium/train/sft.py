@@ -31,7 +31,7 @@ from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
 from podium.train.precision import held_as, mixed
-from podium.train.preflight import check_rank
+from podium.train.preflight import check_adapters
 from podium.train.recipe import Recipe
 from podium.train.recital import Recital, recite
 from podium.train.trainer_arguments import trainer_arguments
@@ -226,7 +226,7 @@ def _stacked(recipe: Recipe, model: Any, names: tuple[str, ...]) -> AdapterStack
         begun = dict.fromkeys(names, recipe.model.adapter)
     if not begun:
         return AdapterStack.fresh(model, names, lora_shape(recipe))
-    check_rank(recipe)
+    check_adapters(recipe)
     stack = AdapterStack(model, targets=lora_shape(recipe).targets)
     for name in names:
         stack.add(name, Path(begun[name]))

@@ -6,7 +6,8 @@ plan after another, each of which sees the prompt and itself and none of the oth
 are the same as if every plan had its own copy of the prompt.
 
 A plan that earned as much as the others of its question moves nothing, and is not read at all
-where nothing but the advantage would. The gradient is the same, in a fraction of the time.
+where nothing but the advantage would. The gradient is the same, in a fraction of the time; the
+entropy that TRL writes down is that of the plans that are read.
 
 Rows go through the model in passes of at most so many tokens; of these only the results are kept,
 and on the way back a pass is taken once more, so that memory holds one pass at a time.
@@ -74,7 +75,7 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
         """What TRL asks for every batch."""
         only_by_advantage = self.beta == 0.0 and self.args.entropy_coef == 0.0
         if only_by_advantage and inputs.get("old_per_token_logps") is None:
-            self._is_read = teaching(inputs["advantages"])
+            self._is_read = teaching(inputs["advantages"], inputs["completion_mask"])
         try:
             loss: Tensor = super()._compute_loss(model, inputs)
         finally:
@@ -90,8 +91,8 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
         *_: Any,
         **__: Any,
     ) -> tuple[Tensor, Tensor, None]:
-        """What TRL asks: of every token of every plan its log-probability and the entropy there;
-        zero for a plan that is not read."""
+        """What TRL asks: of every token of every plan its log-probability and the entropy there.
+        For a plan that is not read these are zero, and what the others have on average."""
         unwrapped = self.accelerator.unwrap_model(model)
         base = getattr(unwrapped, "get_base_model", lambda: unwrapped)()
         logps = torch.zeros(len(input_ids), logits_to_keep, device=input_ids.device)
@@ -108,13 +109,26 @@ class SharingTrainer(GRPOTrainer):  # type: ignore[misc]
             where = (one.owners, one.offsets)
             logps = logps.index_put(where, found)
             entropies = entropies.index_put(where, spread)
-        return logps, entropies, None
+        if self._is_read is not None and rows:
+            tokens = sum(len(plan) for row in rows for _, plan in row.plans)
+            usual = entropies.detach().sum() / tokens
+            entropies = torch.where(self._is_read[:, None], entropies, usual)
+        return logps if rows else logps + nothing(base), entropies, None
 
 
-def teaching(advantages: Tensor) -> Tensor:
-    """Which plans move the policy; the first where none does, so that there is a gradient."""
-    moved = advantages != 0
-    return moved if moved.any() else torch.arange(len(moved), device=moved.device) == 0
+def teaching(advantages: Tensor, mask: Tensor) -> Tensor:
+    """Which plans move the policy. Where none does, it is the first that has a token to be read, so
+    that there is a gradient and an entropy."""
+    has_tokens = mask.any(1)
+    moved = (advantages != 0) & has_tokens
+    return moved if moved.any() else has_tokens & (has_tokens.cumsum(0) == 1)
+
+
+def nothing(model: Any) -> Tensor:
+    """Zero, to which everything that is trained has led: where every plan was cut off and none is
+    to be read, there still is a gradient."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.stack([parameter.flatten()[0] * 0.0 for parameter in trained]).sum()
 
 
 def shared_rows(

@@ -70,6 +70,18 @@ def test_recursion_is_judged_against_its_own_first_round() -> None:
     assert row.document()["accepted_when_right"]["value"] == pytest.approx(2 / 3, abs=1e-6)
 
 
+def test_tries_of_one_task_are_not_independent_where_answers_are_accepted_either() -> None:
+    tries = [
+        sample(True, task=f"t{task}", repeat=repeat, first_right=True, accepted=task % 2 == 0)
+        for task in range(20)
+        for repeat in range(10)
+    ]
+    accepted = Row("recursion", tuple(tries)).accepted_when_right
+    once = Row("recursion", tuple(tries[::10])).accepted_when_right
+    assert accepted.value == 0.5
+    assert (accepted.low, accepted.high) == pytest.approx((once.low, once.high), abs=0.02)
+
+
 def test_a_row_of_one_round_says_nothing_of_recursion() -> None:
     assert "recursion_gain" not in Row("x", (sample(True),)).document()
 

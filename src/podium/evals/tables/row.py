@@ -147,18 +147,18 @@ class Row:
     @property
     def recursion_gain(self) -> Difference:
         """How much more often the last answer is right than the first round's was."""
-        first = defaultdict[str, list[bool]](list)
-        for sample in self.samples:
-            right = sample.right if sample.first_right is None else sample.first_right
-            first[sample.task].append(right)
-        return paired_difference(
-            list(self.outcomes.values()), [sum(tries) / len(tries) for tries in first.values()]
+        first = _by_task(
+            (sample.task, sample.right if sample.first_right is None else sample.first_right)
+            for sample in self.samples
         )
+        return paired_difference(list(self.outcomes.values()), list(first.values()))
 
     @property
     def accepted_when_right(self) -> Share:
         """Of the first answers that were right, how many were accepted as they were."""
-        return share_of(s.accepted is True for s in self.samples if s.first_right)
+        right_at_first = (sample for sample in self.samples if sample.first_right)
+        accepted = _by_task((sample.task, sample.accepted is True) for sample in right_at_first)
+        return share_of(accepted.values())
 
     def against(self, other: Row) -> Difference:
         """How much more often this strategy is right than another one on the same tasks. One that
@@ -249,10 +249,15 @@ def difference_document(difference: Difference) -> dict[str, float]:
 
 
 def _outcomes(samples: Iterable[Sample]) -> dict[str, float]:
-    tries = defaultdict[str, list[bool]](list)
-    for sample in samples:
-        tries[sample.task].append(sample.right)
-    return {task: sum(right) / len(right) for task, right in tries.items()}
+    return _by_task((sample.task, sample.right) for sample in samples)
+
+
+def _by_task(tries: Iterable[tuple[str, bool]]) -> dict[str, float]:
+    """Of the tries of each task, how many came true."""
+    found = defaultdict[str, list[bool]](list)
+    for task, outcome in tries:
+        found[task].append(outcome)
+    return {task: sum(outcomes) / len(outcomes) for task, outcomes in found.items()}
 
 
 def _by_level(level: str) -> tuple[int, list[tuple[int, str]]]:
