@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -262,6 +264,36 @@ def test_every_recipe_that_comes_with_podium_can_be_tried_dry(podium: Podium, pa
     (kind,) = {"sft", "grpo", "evolve"} & {table.strip("[]") for table in tables}
     document = podium("train", kind, path, "--dry-run", "--json").json
     assert document["estimate"]["steps"] > 0
+
+
+PAGES = [
+    REPOSITORY / "README.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "examples").glob("*/README.md")),
+]
+A_TRAINING = re.compile(r"^(?:\./)?podium (train (?:sft|grpo|evolve) (?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+def trainings_on(page: Path) -> Iterator[tuple[str, ...]]:
+    """The commands on that page that begin a training by a recipe of ours, word by word."""
+    for command in A_TRAINING.findall(page.read_text("utf-8")):
+        words = shlex.split(command.replace("\\\n", " "), comments=True)
+        if (REPOSITORY / words[2]).exists():
+            words[2] = str(REPOSITORY / words[2])
+            yield tuple(word for word in words if word not in ("--dry-run", "--resume"))
+
+
+TOLD = sorted({words for page in PAGES for words in trainings_on(page)})
+
+
+def test_the_pages_tell_of_trainings() -> None:
+    assert len(TOLD) > 15
+
+
+@pytest.mark.parametrize("words", TOLD, ids=lambda words: Path(words[2]).stem)
+def test_every_training_on_the_pages_could_begin(podium: Podium, words: tuple[str, ...]) -> None:
+    tried = podium(*words, "--dry-run")
+    assert tried.code == 0, tried.err
 
 
 # ---- data and export

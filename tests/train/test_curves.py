@@ -151,6 +151,21 @@ def test_more_lines_than_colours_are_told_apart_by_dashes() -> None:
     assert len(set(classes)) == len(kinds) > len(LIGHT)
 
 
+def test_names_of_many_trainings_all_stand_within_the_picture() -> None:
+    many = [Course(f"training-{number:02}", {"reward": {1: 0.1}}) for number in range(20)]
+    tree = ElementTree.fromstring(draw(many))
+    width = float(tree.attrib["width"])
+    heading = {text.text: text.attrib for text in tree.findall(f"{SVG}text")}
+    assert len(heading) == 21  # and what the axis is
+    for name, at in heading.items():
+        assert float(at["x"]) + 6 * len(name or "") <= width
+    places = {(at["x"], at["y"]) for at in heading.values()}
+    assert len(places) == 21
+    first_plot = plot_of(draw(many), "reward").find(f"{SVG}text")
+    assert first_plot is not None
+    assert float(first_plot.attrib["y"]) > max(float(at["y"]) for at in heading.values())
+
+
 def test_names_cannot_break_the_picture() -> None:
     name = '</title><script>alert("1")</script>&\x1b\x00'
     series: dict[str, dict[int, float]] = {"reward": {1: 0.1}, f"accuracy/{name}": {1: 0.2}}

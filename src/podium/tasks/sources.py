@@ -78,7 +78,8 @@ class Hub:
                 reason = "it does not answer, and nothing of it was kept"
             raise ConfigError(
                 f"cannot fetch {self.name} from the hub: {reason}; with its files on this "
-                f"machine, name their directory: --data DIR, or data.suite.path in a recipe"
+                f"machine, name their directory: podium eval run --data DIR, or in a recipe "
+                f"data.mix.path or data.suite.path"
             ) from error
         rows: Iterable[Mapping[str, Any]] = loaded
         return rows

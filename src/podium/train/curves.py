@@ -11,7 +11,7 @@ bytes. What the numbers mean is told in `podium.train.diagnostics`; files are re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
@@ -191,11 +191,12 @@ def draw(courses: Sequence[Course]) -> str:
     if not small:
         raise ConfigError("there is nothing in these metrics that can be drawn")
     last = max(at for plot in small for line in plot.lines for at, _ in line.points)
-    body, y = [], float(HEAD)
+    width = WIDTH * COLUMNS + RIGHT
+    heading, y = _heading(courses, small, width)
+    body = []
     for row in _in_rows(small, COLUMNS):
         body += [_plot(plot, column * WIDTH, y, last) for column, plot in enumerate(row)]
         y += max(plot.height for plot in row)
-    width = WIDTH * COLUMNS + RIGHT
     names = _text(", ".join(course.name for course in courses))
     return "\n".join(
         [
@@ -204,22 +205,32 @@ def draw(courses: Sequence[Course]) -> str:
             f"<title>Training curves: {names}</title>",
             f"<style>{_style()}</style>",
             f'<rect class="paper" width="{width}" height="{y:.0f}"/>',
-            *_heading(courses, small),
+            *heading,
             *body,
             "</svg>\n",
         ]
     )
 
 
-def _heading(courses: Sequence[Course], small: Sequence[Plot]) -> Iterator[str]:
-    """Which colour is which training, and what the dots are."""
-    x = float(LEFT)
-    for colour, course in enumerate(courses):
-        yield _key_entry(course.name, colour, x, 20)
-        x += 34 + 7 * len(course.name)
+def _heading(
+    courses: Sequence[Course], small: Sequence[Plot], width: int
+) -> tuple[list[str], float]:
+    """Which colour is which training, and what the dots are, in as many rows as it takes; and
+    where the plots begin below."""
+    x, y = float(LEFT), HEAD - 14.0
     has_measured = any(line.is_measured for plot in small for line in plot.lines)
     told = "by step; thin, with dots: on held-out questions" if has_measured else "by step"
-    yield f'<text x="{x:.0f}" y="20">{told}</text>'
+    entries = []
+    for colour, name in enumerate([*(course.name for course in courses), told]):
+        room = 34 + 7 * len(name)
+        if x > LEFT and x + room > width:
+            x, y = float(LEFT), y + KEY_ROW
+        if colour < len(courses):
+            entries.append(_key_entry(name, colour, x, y))
+        else:
+            entries.append(f'<text x="{x:.0f}" y="{y:.0f}">{told}</text>')
+        x += room
+    return entries, y + 14
 
 
 def _plot(plot: Plot, left: float, top: float, last: float) -> str:
@@ -244,7 +255,8 @@ def _plot(plot: Plot, left: float, top: float, last: float) -> str:
             row, column = divmod(place, KEY_COLUMNS)
             room = (x.end - x.begin) / KEY_COLUMNS
             below = y.begin + BOTTOM + 10 + row * KEY_ROW
-            parts.append(_key_entry(line.label, line.colour, x.begin + column * room, below))
+            short = _shortened(line.label)
+            parts.append(_key_entry(short, line.colour, x.begin + column * room, below))
     return "\n".join(["<g>", *parts, "</g>"])
 
 
@@ -265,11 +277,14 @@ def _line(line: Line, x: Scale, y: Scale) -> str:
 
 
 def _key_entry(label: str, colour: int, x: float, y: float) -> str:
-    short = label if len(label) <= LONGEST_LABEL or y < HEAD else f"{label[: LONGEST_LABEL - 1]}…"
     return (
         f'<path class="line {_colour(colour)}" d="M{x:.1f},{y - 4:.1f} h14"/>'
-        f'<text x="{x + 19:.1f}" y="{y:.1f}">{_text(short)}</text>'
+        f'<text x="{x + 19:.1f}" y="{y:.1f}">{_text(label)}</text>'
     )
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
 
 
 def _colour(number: int) -> str:
