@@ -36,7 +36,7 @@ from podium.conductor import Mini
 from podium.config import load
 from podium.errors import ConfigError, StoreError, UnknownWorker, UsageError
 from podium.events import Event, RunDone, StepDelta
-from podium.run import Run
+from podium.run import Round, Run
 from podium.store import NullStore, RunStore
 from support.scripted_router import ScriptedRouter
 
@@ -231,6 +231,18 @@ async def test_run_carries_out_a_workflow_by_hand_and_checks_it_first() -> None:
         assert (run.conductor, run.answer) == ("fixed", "answer of a")
         with pytest.raises(UnknownWorker, match="no worker named 'c'"):
             await podium.run(Workflow((Step("c", "x"),)), "why?")
+
+
+async def test_a_workflow_by_hand_that_could_not_be_planned_is_not_replaced_by_another() -> None:
+    crew = workers()
+    async with AsyncPodium(crew, FixedConductor(JOIN)) as podium:
+        run = await podium.run(JOIN, "why?")
+    failed = replace(run, status="failed", answer=None, rounds=(Round(0, None),))
+    calls = [worker.calls for worker in crew]
+    async with AsyncPodium(crew, RulesConductor()) as podium:
+        with pytest.raises(UsageError, match="before the workflow that it was given was on record"):
+            await podium.resume(failed)
+    assert [worker.calls for worker in crew] == calls
 
 
 async def test_wishes_of_one_run_take_the_place_of_the_options() -> None:

@@ -80,6 +80,16 @@ def test_the_same_results_again_change_nothing_and_others_are_refused(nests: boo
             with_results(given, (changed,))
 
 
+def test_under_guardrails_a_result_for_the_same_call_is_the_same_again() -> None:
+    """What is on record is what they left of it."""
+    run = replace(waiting(step(0, calling(ONE))), guardrails=("redaction",))
+    given = replace(with_results(run, (ToolResult("1", "[e-mail 1]"),)), status="interrupted")
+    again = (ToolResult("1", "ada@example.org"),)
+    assert repeats(given, again)
+    assert with_results(given, again) == given
+    assert not repeats(given, (ToolResult("2", "ada@example.org"),))
+
+
 def test_results_sent_again_do_not_stand_for_those_of_later_calls() -> None:
     given = with_results(waiting(step(0, calling(ONE))), (ToolResult("1", "one"),))
     run = waiting(step(0, *given.steps[0].turns, calling(TWO)))

@@ -214,9 +214,13 @@ class House:
 
 def _conductor_of(run: Run, assembly: Assembly) -> Conductor:
     """Who goes on with a run: its own workflow if it was given one, else its tier's conductor."""
-    if run.conductor == FIXED and not run.rounds and assembly.conductor.name != FIXED:
+    if run.conductor != FIXED:
+        return assembly.leading(run.tier)
+    given = next((one.workflow for one in run.rounds if one.workflow is not None), None)
+    if given is not None:
+        return FixedConductor(given)
+    if assembly.conductor.name != FIXED:
         raise UsageError(
-            f"{run.id} was cut off before the workflow that it was given was on record; ask again"
+            f"{run.id} ended before the workflow that it was given was on record; ask again"
         )
-    given = run.rounds[0].workflow if run.rounds and run.conductor == FIXED else None
-    return FixedConductor(given) if given is not None else assembly.leading(run.tier)
+    return assembly.leading(run.tier)

@@ -43,7 +43,7 @@ def with_results(run: Run, results: Sequence[ToolResult]) -> Run:
     given: dict[str, ToolResult] = {}
     for result in results:
         if result.call_id not in pending:
-            if before.get(result.call_id) == result:
+            if _is_repeated(run, before, result):
                 continue
             if result.call_id in before:
                 raise UsageError(
@@ -67,7 +67,15 @@ def with_results(run: Run, results: Sequence[ToolResult]) -> Run:
 def repeats(run: Run, results: Sequence[ToolResult]) -> bool:
     """Whether the run was given these very results before."""
     before = _given_before(run)
-    return all(before.get(result.call_id) == result for result in results)
+    return all(_is_repeated(run, before, result) for result in results)
+
+
+def _is_repeated(run: Run, before: Mapping[str, ToolResult], result: ToolResult) -> bool:
+    """Whether the run was given that result before. What guardrails left of one is on record, and
+    not what it was, so that with them any result for the same call is taken for the same."""
+    if run.guardrails:
+        return result.call_id in before
+    return before.get(result.call_id) == result
 
 
 def goes_on_with_results(run: Run) -> bool:

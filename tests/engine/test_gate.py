@@ -56,6 +56,16 @@ async def test_tokens_that_were_not_used_are_given_back() -> None:
     assert time.slept == [1.0]
 
 
+async def test_no_more_tokens_are_given_back_than_a_minute_has() -> None:
+    time = Time()
+    gate = Gate(Limits(tokens_per_minute=600), time, time.sleep)
+    for _ in range(3):
+        async with gate.passing(3000):
+            pass
+        gate.correct(3000, 1200)
+    assert time.slept == [120.0, 240.0]  # each took two minutes' worth, and no time goes by
+
+
 async def test_no_more_calls_are_in_flight_than_the_limit_allows() -> None:
     time = Time()
     gate = Gate(Limits(concurrency=2), time, time.sleep)

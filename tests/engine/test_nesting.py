@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from podium.budget import Budget
 from podium.conductor import FixedConductor
 from podium.engine.nesting import reply_of, taken_up
 from podium.errors import PromptTooLong, RequestRefused, WorkerError
@@ -29,9 +30,14 @@ def nested(status: RunStatus, answer: str | None = None) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("status", "goes_on"), [("failed", "interrupted"), ("waiting", "waiting"), ("partial",) * 2]
+    ("status", "goes_on"),
+    [
+        *((ended, "interrupted") for ended in ("failed", "exhausted", "answered")),
+        ("waiting", "waiting"),
+        ("partial", "partial"),
+    ],
 )
-def test_a_nested_run_that_failed_goes_on_when_its_step_is_resumed(
+def test_a_nested_run_that_ended_goes_on_when_its_step_is_resumed(
     status: RunStatus, goes_on: RunStatus
 ) -> None:
     before = nested("failed")
@@ -73,3 +79,20 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
     again = await stage.resume(run)
     assert (again.status, again.answer) == ("answered", "1")
     assert (len(first.asked), len(second.asked)) == (1, 2)
+
+
+async def test_a_nested_run_whose_budget_was_spent_goes_on_with_a_larger_one() -> None:
+    first, second = Actor("first"), Actor("second", lambda _: "1", can=("json",))
+    outer = Workflow((Step("conductor", "split it"),))
+    inner = Workflow((Step("first", "begin"), Step("second", "end", (0,))))
+    stage = Runner(
+        FixedConductor(outer),
+        [first, second, ConductorWorker()],
+        nested_conductor=FixedConductor(inner),
+    )
+    number = Terms(schema={"type": "integer"})
+    run = await stage.run("why?", options=Options(terms=number, budget=Budget(calls=1)))
+    assert (run.status, len(first.asked), len(second.asked)) == ("exhausted", 1, 0)
+    again = await stage.resume(run, budget=Budget(calls=9))
+    assert again.status == "answered"
+    assert (len(first.asked), len(second.asked)) == (1, 1)

@@ -216,6 +216,21 @@ def test_an_ensemble_is_the_same_in_every_process(tmp_path: Path) -> None:
     assert len(told) == 1
 
 
+async def test_another_workflow_in_the_same_file_makes_another_ensemble(
+    settings: Settings, tmp_path: Path
+) -> None:
+    file = tmp_path / "flow.json"
+    worker = settings.workers[0].profile.name
+    conductor = replace(settings.conductor, kind="fixed", workflow=file)
+    identities = []
+    for subtask in ("one thing", "another"):
+        step = {"worker": worker, "subtask": subtask, "access": list[int]()}
+        file.write_text(json.dumps({"steps": [step]}), "utf-8")
+        async with opened(replace(settings, conductor=conductor), {}) as ensemble:
+            identities.append(ensemble.identity)
+    assert identities[0] != identities[1]
+
+
 async def test_other_workers_and_other_conductors_make_another_ensemble(
     settings: Settings,
 ) -> None:

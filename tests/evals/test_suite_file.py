@@ -26,14 +26,20 @@ def test_paths_are_as_seen_from_the_file(tmp_path: Path) -> None:
 def test_strategies_that_are_in_files_are_as_seen_from_the_file(tmp_path: Path) -> None:
     file = written(
         tmp_path / "mine.toml",
-        'suite = "etudes"\nstrategies = ["moa", "single:a.py", "routerdc:r.json", "m.py:answer"]\n',
+        'suite = "etudes"\nconductor = "evolved:best"\n'
+        'strategies = ["moa", "single:a.py", "routerdc:r.json", "evolved:best", "m.py:answer"]\n',
     )
     assert file_for(str(file)).strategies == (
         "moa",
         "single:a.py",
         f"routerdc:{tmp_path}/r.json",
+        f"evolved:{tmp_path}/best",
         f"{tmp_path}/m.py:answer",
     )
+    assert file_for(str(file)).conductor == f"evolved:{tmp_path}/best"
+    for plain in ("rules", "ann", "model"):
+        named = written(tmp_path / "named.toml", f'suite = "etudes"\nconductor = "{plain}"\n')
+        assert file_for(str(named)).conductor == plain
 
 
 def test_a_suite_by_its_name_is_a_file_that_says_nothing_else() -> None:

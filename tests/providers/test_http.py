@@ -553,6 +553,25 @@ async def test_a_stream_that_stays_open_after_its_end_is_not_waited_for(
         await vendor.hung_up.wait()
 
 
+async def test_a_stream_whose_connection_breaks_after_its_end_is_whole(http: Http) -> None:
+    told = (json.dumps(CHUNK), json.dumps(LAST), "[DONE]")
+    events = "".join(f"data: {one}\n\n" for one in told).encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"true}}")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+        writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+        writer.write(b"%x\r\n%s\r\n" % (len(events), events))
+        await writer.drain()
+        writer.close()  # without the chunk that ends the body
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        profile = WorkerProfile(name="ada", provider="openai-compatible")
+        *_, reply = await drained(connect(profile, Endpoint(url), http))
+    assert reply.text == "hi"
+
+
 @both_ways
 async def test_connections_are_used_again(http: Http, vendor: Vendor, stream: bool) -> None:
     connections = 0

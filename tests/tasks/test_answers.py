@@ -91,6 +91,7 @@ def test_a_text_that_commits_itself_to_no_letter_chooses_none(text: str) -> None
         ("$1,234.", 1234),
         ("3/4", 0.75),
         ("\\frac{3}{4}", 0.75),
+        ("\\frac34", 0.75),
         ("1e3", 1000),
         ("2.5 \\times 10^{-3}", 0.0025),
         ("2 x 10^4", 20000),
@@ -109,11 +110,24 @@ def test_what_is_not_a_number_as_a_whole_is_none(text: str) -> None:
     assert whole_number(text) is None
 
 
-@pytest.mark.parametrize("text", ["18 dollars", "She makes $18.", "x = 18", "18 m^2", "18\\%"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("18 dollars", "She makes $18.", "x = 18", "18 m^2", "18\\%"),
+        *("18\\text{ cm}^2", "18 \\mathrm{m}", "\\boxed{18}", "18 km"),
+    ],
+)
 def test_the_only_number_of_a_text_is_found(text: str) -> None:
     found = only_number(text)
     assert found is not None
     assert found.value == 18
+
+
+@pytest.mark.parametrize(
+    "text", ["\\sqrt{18}", "18\\pi", "√18", "\\log 18", "\\pm 18", "18i", "18k", "x^{18}", "{18}^2"]
+)
+def test_a_number_that_something_else_is_made_of_is_not_the_answer(text: str) -> None:
+    assert only_number(text) is None
 
 
 @pytest.mark.parametrize("text", ["18 of 20", "none", "18 million", "9 + 9 = 18"])

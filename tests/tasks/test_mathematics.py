@@ -46,6 +46,8 @@ async def test_what_means_the_same_is_equal(given: str, wanted: str) -> None:
         ("53", "52_8"),
         ("4t", "4"),
         ("4", "4t"),
+        ("1 1/2", "11/2"),
+        ("2 3", "23"),
     ],
 )
 async def test_what_means_something_else_is_not(given: str, wanted: str) -> None:

@@ -30,16 +30,16 @@ class Allowance:
         self._refilled = clock()
 
     def take(self, amount: float) -> float:
-        """Take the amount, and return the seconds until it is really there."""
+        """Take the amount, or all that a minute has, and return the seconds until it is there."""
         now = self._clock()
         self._left = min(self._most, self._left + (now - self._refilled) * self._per_second)
         self._refilled = now
         self._left -= min(amount, self._most)
         return max(0.0, -self._left / self._per_second)
 
-    def give_back(self, amount: float) -> None:
-        """Return what was taken and not used; a negative amount takes more."""
-        self._left = min(self._most, self._left + amount)
+    def give_back(self, taken: float, used: float = 0.0) -> None:
+        """Return what was taken and not used; where more was used, that is taken too."""
+        self._left = min(self._most, self._left + min(taken, self._most) - used)
 
 
 class Gate:
@@ -87,4 +87,4 @@ class Gate:
     def correct(self, estimated_tokens: int, used: int | None) -> None:
         """Put an estimate right once the call's real tokens are known."""
         if self._tokens and used is not None:
-            self._tokens.give_back(estimated_tokens - used)
+            self._tokens.give_back(estimated_tokens, used)

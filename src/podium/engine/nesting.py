@@ -43,9 +43,9 @@ def delegation_of(execution: Execution, index: int, nested: Sequence[Run]) -> De
 
 
 def taken_up(nested: tuple[Run, ...]) -> tuple[Run, ...]:
-    """The runs nested in a step that is resumed. The last one goes on although it failed, as the
-    run around it does: what is done of it is not to be paid for again."""
-    if nested and nested[-1].status == "failed":
+    """The runs nested in a step that is resumed. The last one goes on although it ended, as the run
+    around it does: what is done of it is not to be paid for again."""
+    if nested and nested[-1].status in ("failed", "exhausted", "answered"):
         return (*nested[:-1], replace(nested[-1], status="interrupted"))
     return nested
 

@@ -143,13 +143,13 @@ async def opened(
 
 def _identity(settings: Settings, untrained: WorkerSettings | None, *, oracle: bool) -> str:
     """What decides over the replies and plans of an evaluation, in a short text."""
-    conductor = settings.conductor
+    conductor, flow = settings.conductor, settings.conductor.workflow
     workers = () if oracle else settings.workers
     asked = [worker for worker in (*workers, conductor.worker, untrained) if worker is not None]
     known: tuple[object, ...] = (
         [(_described(worker.profile), fingerprint(worker)) for worker in asked],
         (conductor.kind, conductor.max_steps, conductor.temperature, conductor.prompt),
-        (conductor.few_shot, conductor.fallback, conductor.workflow),
+        (conductor.few_shot, conductor.fallback, flow and sha256_of(flow)),
         (settings.share_question, settings.mask_names, settings.budget),
     )
     if conductor.coordinator is not None:

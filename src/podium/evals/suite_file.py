@@ -20,7 +20,7 @@ from podium.catalogue.entries import Dollars, Table
 from podium.config.files import read_tables
 from podium.config.problems import form_problem
 from podium.config.values import Count, Name
-from podium.evals.strategies.learned import LEARNED
+from podium.evals.strategies.learned import EVOLVED, LEARNED
 from podium.tasks.own import ENDINGS
 
 ENDING: Final = ".toml"
@@ -68,13 +68,15 @@ class SuiteFile(Table):
             paths.append("suite")
         seen = {name: str(directory / Path(getattr(self, name)).expanduser()) for name in paths}
         named = self.strategies and tuple(_anchored(name, directory) for name in self.strategies)
-        return self.model_copy(update={**seen, "strategies": named})
+        led = self.conductor and _anchored(self.conductor, directory)
+        return self.model_copy(update={**seen, "strategies": named, "conductor": led})
 
 
 def _anchored(strategy: str, directory: Path) -> str:
-    """The strategy, with the file that it was fitted to or is in as seen from the directory."""
+    """The strategy, or the conductor, with the file that it was fitted to or is in as seen from the
+    directory."""
     first, _, second = strategy.rpartition(":")
-    if first in LEARNED:
+    if first in (*LEARNED, EVOLVED):
         return f"{first}:{directory / second}"
     return f"{directory / first}:{second}" if first.endswith(".py") else strategy
 

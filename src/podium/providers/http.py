@@ -248,17 +248,26 @@ class _Body:
         return b"".join([piece async for piece in self])
 
     async def next_piece(self, seconds: float | None) -> bytes:
-        """What comes next; nothing at the end, or where it does not come within the seconds."""
+        """What comes next; nothing at the end. Seconds are for who has all that matters: nothing
+        also where it does not come within them, or the connection breaks."""
         if seconds is None:
             return await anext(self, b"")
-        with suppress(TimeoutError):
+        with suppress(*_broken()):
             async with asyncio.timeout(seconds):
                 return await anext(self, b"")
         return b""
 
     async def drain(self) -> None:
-        """Read on to the end, where it is near: only then can the connection be used again."""
-        with suppress(TimeoutError):
+        """Read on to the end, where it is near: only then can the connection be used again. One
+        that breaks has said all before."""
+        with suppress(*_broken()):
             async with asyncio.timeout(GRACE_SECONDS):
                 async for _ in self:
                     pass
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """What a connection raises that is over, in whatever way."""
+    import aiohttp
+
+    return (TimeoutError, aiohttp.ClientError, OSError)

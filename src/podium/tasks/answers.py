@@ -55,7 +55,14 @@ _WHOLE_NUMBER: Final = re.compile(
     re.IGNORECASE,
 )
 _FRACTION: Final = re.compile(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
-_EXPONENT_OF_A_UNIT: Final = re.compile(r"(?<=[a-zA-Z])\^\{?-?\d\}?")
+_SHORT_FRACTION: Final = re.compile(r"\\[dt]?frac\s*(\d)\s*(\d)")
+_EXPONENT_OF_A_UNIT: Final = re.compile(r"(?:(?<=[a-zA-Z])|(?<=[a-zA-Z]\}))\^\{?-?\d(?!\d)\}?")
+_MAKES_ANOTHER: Final = re.compile(
+    r"\\(?:sqrt|log|ln|exp|sin|cos|tan|pi|pm|mp|binom|sum|prod|int)(?![a-zA-Z])"
+    r"|[π√±^]|\d\s*[ikM]\b"
+)
+"""What a number beside it is only a part of: a root, a power, a multiple of something."""
+
 _SCALE: Final = re.compile(
     r"\b(?:hundred|thousand|million|billion|trillion|dozen)s?\b", re.IGNORECASE
 )
@@ -170,7 +177,7 @@ def only_number(text: str) -> Number | None:
         return whole
     text = _EXPONENT_OF_A_UNIT.sub("", _untypeset(text))
     mentioned = list(_NUMBER.finditer(text))
-    if len(mentioned) != 1 or _SCALE.search(text):
+    if len(mentioned) != 1 or _SCALE.search(text) or _MAKES_ANOTHER.search(text):
         return None
     (number,) = mentioned
     value = _value(number[0])
@@ -179,7 +186,7 @@ def only_number(text: str) -> Number | None:
 
 
 def _untypeset(text: str) -> str:
-    text = _FRACTION.sub(r"\1/\2", text)
+    text = _SHORT_FRACTION.sub(r"\1/\2", _FRACTION.sub(r"\1/\2", text))
     for written, meant in (
         ("\\times", "×"),
         ("\\cdot", "×"),

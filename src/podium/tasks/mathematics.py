@@ -42,6 +42,8 @@ _NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?")
 _NUMBER_OF_TIMES: Final = re.compile(r"-?\d+(?:\.\d+)?[a-zA-Z]")
 _BASED: Final = re.compile(r"(?P<digits>[0-9A-Z]+)(?:_(?:\{(?P<braced>\d+)\}|(?P<base>\d+)))?")
 _BOXED: Final = re.compile(r"\\(?:boxed|fbox)\{([^{}]*)\}")
+_LOOSE_SPACE: Final = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
+"""Space that is not between two digits, where it keeps numbers apart."""
 
 
 async def is_equal(given: str, wanted: str, seconds: float = SECONDS_A_COMPARISON) -> bool:
@@ -84,7 +86,7 @@ def _untypeset(text: str) -> str:
     """The text without what changes its looks alone."""
     text = _WORDS.sub(r"\1", _BOXED.sub(r"\1", _SIZING.sub("", text)))
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\%", "%")
-    return "".join(text.split()).strip("$").rstrip(".")
+    return _LOOSE_SPACE.sub("", text.strip()).strip("$").rstrip(".")
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from podium.evals.strategies.baselines import (
     single,
 )
 from podium.evals.strategies.conducting import conducted, ideal, random_plans
-from podium.evals.strategies.learned import LEARNED, named, read_learned
+from podium.evals.strategies.learned import EVOLVED, LEARNED, named, read_learned
 from podium.evals.strategies.named import file_of, is_function_name, named_function
 from podium.files import sha256_of
 from podium.pool import CONDUCTOR_PROVIDER
@@ -68,8 +68,6 @@ STRATEGIES: Final = (
 What has to be fitted first (`LEARNED`) is named with its file, and `router` perhaps with a position
 of its dial as well; a coordinator that was trained
 (`EVOLVED`) with its directory, and somebody's own function as `module:function`."""
-
-EVOLVED: Final = "evolved"
 
 ASKING_MORE: Final = ("moa", f"moa-{LAYERS}", "reflection", "majority", "rules")
 """Strategies that ask more than the question, or compare words, which records cannot answer."""

@@ -44,6 +44,9 @@ LEARNED: Final = (
 )
 """Strategies that have to be fitted first; each is named with its file, as in `routerdc:FILE`."""
 
+EVOLVED: Final = "evolved"
+"""A coordinator that was trained, which is named with its directory."""
+
 MASROUTER: Final = "masrouter"
 ROUTER: Final = "router"
 FORMAT: Final = "podium-fitted"
