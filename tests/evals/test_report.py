@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from podium.conductor import ModelConductor
 from podium.errors import ConfigError, UsageError
 from podium.etudes.perfect import oracle_workers
 from podium.evals.case import Variant
-from podium.evals.report import Wanted, reported
+from podium.evals.occasion import CountedWorker
+from podium.evals.report import Report, Wanted, reported
 from podium.evals.tables.text_table import notes, rows_table
-from podium.evals.written import SampleFiles
+from podium.evals.written import SampleFiles, write_json
 from podium.providers.scripted import ScriptedWorker
 from podium.usage import Price
 
@@ -135,3 +137,82 @@ async def test_a_cap_needs_the_price_of_a_planner_that_was_not_trained_too(tmp_p
     assert (await reported(ensemble, wanted)).rows[0].accuracy.value == 1.0
     with pytest.raises(UsageError, match="planner"):
         await reported(ensemble, replace(wanted, strategies=("untrained",)))
+
+
+DOLLAR = Price(input=0, output=1_000_000)
+"""For each word."""
+
+
+class Sittings:
+    """Sittings in one directory, on four tasks, of two workers whose answers are a dollar each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.output = directory / "out"
+        self._file = directory / "mine.jsonl"
+        tasks = [{"question": f"{n}?", "answer": "a", "grader": "exact"} for n in range(4)]
+        self._file.write_text("".join(f"{json.dumps(task)}\n" for task in tasks), "utf-8")
+
+    async def sit(
+        self, strategies: str, cap_usd: float | None, *, retry_faults: bool = False
+    ) -> Report:
+        workers = [ScriptedWorker(name, "a", price=DOLLAR) for name in ("ann", "ben")]
+        counted = {each.profile.name: CountedWorker(each, Counter()) for each in workers}
+        wanted = Wanted(
+            suite=str(self._file),
+            strategies=strategies.split(),
+            limit=None,
+            concurrency=2,
+            cap_usd=cap_usd,
+            retry_faults=retry_faults,
+        )
+        with SampleFiles(self.output) as files:
+            ensemble = replace(ensemble_of(workers), workers=counted)
+            return await reported(ensemble, wanted, files=files)
+
+    def spoil(self, strategy: str) -> None:
+        """As if the grader had failed on each sample, which was paid for."""
+        path = self.output / f"{strategy.replace(':', '-')}.jsonl"
+        lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        failed = [
+            {**line, "fault": "the grader raised", "at_fault": "the grader"} for line in lines
+        ]
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in failed), "utf-8")
+
+
+@pytest.mark.parametrize("strategies", ["single:ann", "single:ann single:ben"])
+async def test_a_cap_covers_strategies_of_earlier_sittings_that_come_later_or_not_at_all(
+    tmp_path: Path, strategies: str
+) -> None:
+    sittings = Sittings(tmp_path)
+    assert (await sittings.sit("single:ben", 5.0)).stop is None
+    stop = (await sittings.sit(strategies, 5.0)).stop
+    assert stop is not None
+    assert (stop.spent_usd, stop.unfinished) == (5.0, {"single:ann": 1})
+
+
+async def test_a_cap_counts_what_is_known_once(tmp_path: Path) -> None:
+    sittings = Sittings(tmp_path)
+    await sittings.sit("single:ben", None)
+    assert (await sittings.sit("single:ben single:ann", 8.0)).stop is None
+
+
+async def test_a_cap_covers_samples_that_are_measured_again(tmp_path: Path) -> None:
+    sittings = Sittings(tmp_path)
+    await sittings.sit("single:ben", 5.0)
+    sittings.spoil("single:ben")
+    stops = [(await sittings.sit("single:ben", 5.0, retry_faults=True)).stop for _ in range(2)]
+    assert [stop and stop.spent_usd for stop in stops] == [5.0, 5.0]
+    begun = json.loads((sittings.output / "evaluation.json").read_text("utf-8"))
+    assert begun["dropped_usd"] == 4.0
+    assert (await sittings.sit("single:ben", 8.0)).stop is None
+    assert (await sittings.sit("single:ben", 8.0, retry_faults=True)).stop is None
+
+
+async def test_what_was_dropped_must_be_a_number(tmp_path: Path) -> None:
+    sittings = Sittings(tmp_path)
+    await sittings.sit("single:ben", None)
+    begun = json.loads((sittings.output / "evaluation.json").read_text("utf-8"))
+    assert "dropped_usd" not in begun  # as an older Podium wrote it
+    write_json(sittings.output / "evaluation.json", {**begun, "dropped_usd": "much"})
+    with pytest.raises(UsageError, match="expected a number of USD as dropped_usd, not 'much'"):
+        await sittings.sit("single:ben", 8.0)

@@ -260,6 +260,31 @@ def test_confidence_is_the_share_that_was_right() -> None:
     assert curve(0.6) == pytest.approx(0.5, abs=0.04)
 
 
+def test_confidence_is_what_was_earned_where_less_was_earned_the_more_was_expected() -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.uniform(0.68, 0.88, size=(13, 3))
+    rewards = (rng.random((13, 3)) < 0.7 - 4 * (expected - 0.78)).astype(np.float64)
+    curve = certainty(expected, rewards)
+    assert np.corrcoef(expected.ravel(), rewards.ravel())[0, 1] < 0
+    assert curve.slope > 0
+    assert [curve(each) for each in (0.68, 0.88)] == pytest.approx([rewards.mean()] * 2, abs=0.01)
+
+
+def test_confidence_holds_where_nothing_or_everything_was_right_though_nothing_is_told() -> None:
+    expected = np.full((20, 2), 0.3)
+    assert certainty(expected, np.zeros((20, 2)))(0.3) < 0.01
+    assert certainty(expected, np.ones((20, 2)))(0.3) > 0.99
+
+
+def test_confidence_is_found_though_what_is_expected_lies_far_apart() -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.normal(0.5, 5.0, size=(171, 3))
+    chances = 1 / (1 + np.exp(-0.5 * (expected - 0.6)))
+    curve = certainty(expected, (rng.random((171, 3)) < chances).astype(np.float64))
+    assert curve.slope == pytest.approx(0.5, rel=0.2)
+    assert curve.middle == pytest.approx(0.6, abs=0.5)
+
+
 def test_too_few_questions_are_refused() -> None:
     few = evidence(9)
     with pytest.raises(ConfigError, match="questions to learn from are 9, and 10 are the least"):

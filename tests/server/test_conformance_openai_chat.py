@@ -266,6 +266,25 @@ def test_structured_output_is_parsed_from_a_stream(house: House, sdk: openai.Ope
     assert final.choices[0].message.parsed == Sum(steps=[], total=4)
 
 
+@pytest.mark.parametrize("model", [ULTRA, "solver"])
+def test_a_streamed_refusal_of_structured_output_is_told_as_it_is_whole(
+    house: House, sdk: openai.OpenAI, model: str
+) -> None:
+    house.solver.says(Reply("I will not.", finish="refused"))
+    form: Any = {
+        "type": "json_schema",
+        "json_schema": {"name": "sum", "schema": Sum.model_json_schema()},
+    }
+    whole = sdk.chat.completions.create(model=model, messages=WHY, response_format=form)
+    assert whole.choices[0].message.content == "I will not."
+    assert whole.choices[0].finish_reason == "content_filter"
+    chunks = list(
+        sdk.chat.completions.create(model=model, messages=WHY, response_format=form, stream=True)
+    )
+    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert (said, chunks[-1].choices[0].finish_reason) == ("I will not.", "content_filter")
+
+
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "seer"])
 def test_pictures_go_to_who_can_see(house: House, sdk: openai.OpenAI, model: str, url: str) -> None:

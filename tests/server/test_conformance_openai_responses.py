@@ -231,6 +231,42 @@ async def test_structured_output_is_parsed_by_the_async_client(
     assert told.output_parsed == Sum(steps=[], total=4)
 
 
+def test_a_streamed_refusal_of_structured_output_is_told_as_one(
+    house: House, sdk: openai.OpenAI
+) -> None:
+    house.solver.says(Reply("I will not.", finish="refused"))
+    whole = sdk.responses.parse(model="solver", input="2+2?", text_format=Sum)
+    with sdk.responses.stream(model="solver", input="2+2?", text_format=Sum) as stream:
+        told = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert "response.refusal.done" in told
+    assert "response.output_text.delta" not in told
+    for each in (whole, final):
+        assert (each.status, each.incomplete_details) == ("completed", None)
+        message = each.output[-1]
+        assert message.type == "message"
+        assert [part.to_dict() for part in message.content] == [
+            {"type": "refusal", "refusal": "I will not."}
+        ]
+
+
+def test_a_refusal_of_which_a_piece_was_streamed_goes_on_as_an_answer(
+    house: House, sdk: openai.OpenAI
+) -> None:
+    async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
+        yield Delta("I will")
+        yield Reply("I will not.", finish="refused", usage=USED)
+
+    house.solver.plays(scene)
+    events = list(sdk.responses.create(model="solver", input="Why?", stream=True))
+    assert "response.refusal.delta" not in [event.type for event in events]
+    last = events[-1]
+    assert last.type == "response.incomplete"
+    assert last.response.output_text == "I will not."
+    assert last.response.incomplete_details is not None
+    assert last.response.incomplete_details.reason == "content_filter"
+
+
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
 def test_pictures_go_to_who_can_see(house: House, sdk: openai.OpenAI, model: str, url: str) -> None:

@@ -51,8 +51,9 @@ class Evaluation:
     """Measures strategies over cases. At most `concurrency` tasks are under way at a time.
 
     With `repeats`, every case is put so often, and samples come repeat by repeat. `perform` is
-    who does it, where not this process. When the purse's cap is reached, `row` raises
-    `BudgetExhausted`, and `unfinished` says how far it came.
+    who does it, where not this process. Whoever hands in samples that are `known` and a purse has
+    counted there what they cost. When the purse's cap is reached, `row` raises `BudgetExhausted`,
+    and `unfinished` says how far it came.
     """
 
     def __init__(

@@ -46,9 +46,10 @@ class Purse:
         """A task is done, and cost that much; `price_usd` is what it costs without kept replies,
         where that is known."""
         self._under_way -= 1
+        self.spent += paid_usd
         self.note(paid_usd, price_usd)
 
     def note(self, paid_usd: float, price_usd: float | None = None) -> None:
-        """A task that was done earlier cost that much."""
-        self.spent += paid_usd
+        """A task of this strategy cost that much, now or in an earlier sitting, so the next one
+        may too. It is not counted as spent by this."""
         self._dearest = max(self._dearest or 0.0, paid_usd, price_usd or 0.0)

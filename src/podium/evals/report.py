@@ -218,6 +218,8 @@ async def reported(
             "untrained": wanted.untrained,
         }
         files.resume(manifest, made_of(wanted.strategies), called=called)
+        if wanted.cap_usd is not None:
+            purse.spent = files.paid_usd()
     rows, stop = list[Row](), None
     try:
         for name in wanted.strategies:

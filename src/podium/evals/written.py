@@ -1,6 +1,7 @@
 """What an evaluation leaves behind: a directory with every sample and its run, and the table.
 
-DIR/evaluation.json     what is measured: by this an evaluation that was cut off knows its own
+DIR/evaluation.json     what is measured: by this an evaluation that was cut off knows its own;
+                        and what the samples cost that were measured again
 DIR/conductor.jsonl     a line for each task: the sample, and the whole run
 DIR/summary.json        what `--json` prints
 DIR/replies.sqlite3     what workers replied
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,9 @@ MANIFEST: Final = "evaluation.json"
 REPLIES: Final = "replies.sqlite3"
 LOCK: Final = ".lock"
 MANIFEST_VERSION: Final = 1
+DROPPED: Final = "dropped_usd"
+"""Where the manifest says what the samples cost that were dropped; without it, nothing was."""
+
 NEEDED_BYTES: Final = 1_000_000
 """Less room than this is not worth starting for."""
 
@@ -120,24 +124,35 @@ class SampleFiles:
         if made_of.keys() - before.keys():
             write_json(path, {**begun, "made_of": {**before, **made_of}})
 
+    def paid_usd(self) -> float:
+        """What all sittings in this directory have paid, whichever strategies they measured, for
+        samples that were dropped as well."""
+        paid = sum(
+            line.sample.paid_usd
+            for path in sorted(self._directory.glob("*.jsonl"))
+            for _, line in _lines(path)
+        )
+        return paid + _dropped_usd(read_document(self._directory / MANIFEST))
+
     def known(self, strategy: str, *, retry_faults: bool = False) -> dict[Try, Sample]:
         """The samples of that strategy that are there; without those that failed, if these are
-        to be measured again. A line that a crash has cut off, in the middle of a letter perhaps,
-        is dropped."""
+        to be measured again. What they cost is written down before they are dropped, so a crash in
+        between can only make it too much. A line that a crash has cut off, in the middle of a
+        letter perhaps, is dropped."""
         path = sample_file(self._directory, strategy)
         if not path.exists():
             return {}
         with self._writing():
-            written = path.read_bytes()
-            lines = written.split(b"\n")[:-1]  # the last one was cut off, or is empty
-            read = [(line, read_line(path, place, line)) for place, line in enumerate(lines, 1)]
-            taken = [
-                (line, of, sample)
-                for line, (of, sample, _) in read
-                if of != strategy or not (retry_faults and sample.fault is not None)
-            ]
+            taken, dropped_usd = list[tuple[bytes, str, Sample]](), 0.0
+            for line, (of, sample, _) in _lines(path):
+                if of == strategy and retry_faults and sample.fault is not None:
+                    dropped_usd += sample.paid_usd
+                else:
+                    taken.append((line, of, sample))
+            if dropped_usd:
+                self._note_dropped(dropped_usd)
             kept = b"".join(line + b"\n" for line, _, _ in taken)
-            if kept != written:
+            if kept != path.read_bytes():
                 draft = path.with_name(f"{path.name}.part")
                 draft.write_bytes(kept)
                 place(draft, path)
@@ -165,6 +180,12 @@ class SampleFiles:
         for file in self._files.values():
             file.close()
 
+    def _note_dropped(self, usd: float) -> None:
+        """Keep in mind what samples cost that are about to be dropped."""
+        path = self._directory / MANIFEST
+        begun = read_document(path)
+        write_json(path, {**begun, DROPPED: _dropped_usd(begun) + usd})
+
     def _writing(self, needed: int = 0) -> AbstractContextManager[None]:
         return writing(self._directory, needed, option="--output")
 
@@ -174,6 +195,23 @@ def _is_empty(directory: Path) -> bool:
     return directory.is_dir() and all(
         path.name == LOCK or path.name.startswith(REPLIES) for path in directory.iterdir()
     )
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, Line]]:
+    """The lines of a file, less one that was cut off, each as it is written and what it says."""
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        yield line, read_line(path, number, line)
+
+
+def _dropped_usd(manifest: Mapping[str, Any]) -> float:
+    """What the samples cost that were dropped; an older Podium did not write it down."""
+    usd = manifest.get(DROPPED, 0.0)
+    if not isinstance(usd, int | float):
+        raise UsageError(
+            f"{MANIFEST}: expected a number of USD as {DROPPED}, not {usd!r:.40}; name another "
+            f"directory"
+        )
+    return usd
 
 
 def sample_file(directory: Path, strategy: str) -> Path:

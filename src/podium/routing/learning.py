@@ -15,6 +15,7 @@ decided by those that every worker was asked (`Evidence.whole`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -46,6 +47,15 @@ LEAST_QUESTIONS: Final = 10
 
 SURE: Final = 1.64
 """How many standard errors a gain must reach: chance alone gets there once in twenty times."""
+
+HELD: Final = 1e-3
+"""How strongly the confidence's curve is held back to the usual one."""
+
+LEAST_SLOPE: Final = 1e-3
+"""As good as flat: the confidence's curve never falls."""
+
+HALVINGS: Final = 20
+"""How often a step of the confidence's curve is halved at most."""
 
 
 class Hold(NamedTuple):
@@ -259,15 +269,33 @@ def by_question(expected: Array, rewards: Array, costs: Array) -> Array:
 
 
 def certainty(expected: Array, rewards: Array) -> Certainty:
-    """The logistic curve that makes chances of expected rewards, by Newton's method."""
+    """The logistic curve that makes chances of expected rewards, by Newton's method, whose steps
+    are halved until they go downhill. Where no more was earned as more was expected, what is
+    expected tells nothing, and the chance is what was earned on the average."""
     inputs = np.stack([expected.ravel() - MIDDLE, np.ones(expected.size)], axis=1)
-    weights = np.array([4.0, 0.0])
+    earned = rewards.ravel().astype(np.float64)
+    usual = np.array([Certainty().slope, 0.0])
+
+    def loss(weights: Array) -> float:
+        logits = inputs @ weights
+        held = 0.5 * HELD * np.square(weights - usual).sum()
+        return float(np.logaddexp(0, logits).sum() - earned @ logits + held)
+
+    weights = usual
     for _ in range(ROUNDS):
         chances = 1 / (1 + np.exp(-np.clip(inputs @ weights, -50, 50)))
-        slopes = inputs.T @ (chances - rewards.ravel()) + 1e-3 * (weights - (4.0, 0.0))
-        curvature = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + 1e-3 * np.eye(2)
-        weights = weights - np.linalg.solve(curvature, slopes)
-    slope = max(float(weights[0]), 1e-3)
+        slopes = inputs.T @ (chances - earned) + HELD * (weights - usual)
+        curvature = (inputs * (chances * (1 - chances))[:, None]).T @ inputs + HELD * np.eye(2)
+        step = np.linalg.solve(curvature, slopes)
+        lost = loss(weights) * (1 + 1e-12)  # at the bottom there is nothing but rounding
+        shares = (0.5**halvings for halvings in range(HALVINGS))
+        share = next((each for each in shares if loss(weights - each * step) <= lost), 0.0)
+        weights = weights - share * step
+    if weights[0] < LEAST_SLOPE:
+        mean = min(max(float(earned.mean()), 1e-3), 1 - 1e-3)
+        logit = math.log(mean / (1 - mean))
+        return Certainty(LEAST_SLOPE, float(expected.mean()) - logit / LEAST_SLOPE)
+    slope = float(weights[0])
     return Certainty(slope, MIDDLE - float(weights[1]) / slope)
 
 

@@ -49,8 +49,9 @@ class Asked:
     `messages` is the whole conversation as the client tells it; the last one is the user's, or
     holds the results of tools. `previous` is the response to go on from, where the server keeps
     the conversation. `shows_reasoning` says that the client wants to see progress and thinking;
-    `shows_usage` that a stream is to end with usage, where that is the client's choice. A request
-    that is `named` begins one run, however often it is sent.
+    `shows_usage` that a stream is to end with usage, where that is the client's choice.
+    `tells_refusals` says that the dialect tells a refusal apart from an answer. A request that is
+    `named` begins one run, however often it is sent.
     """
 
     model: str
@@ -61,6 +62,7 @@ class Asked:
     previous: str | None = None
     shows_reasoning: bool = False
     shows_usage: bool = True
+    tells_refusals: bool = False
     wished: Wished = Wished()
     named: Named | None = None
     body: Json = field(default_factory=dict)
@@ -111,7 +113,8 @@ class Writer(Protocol):
         ...
 
     def end(self, answer: Answer) -> bytes:
-        """Tool calls, why it ended, usage. `answer.text` is what the pieces came to."""
+        """Tool calls, why it ended, usage. `answer.text` is what the pieces came to; only where
+        the dialect `tells_refusals`, and nothing of a refusal was told, is it still to be told."""
         ...
 
     def fail(self, refusal: Refusal) -> bytes:

@@ -192,6 +192,7 @@ def test_null_is_as_good_as_nothing() -> None:
         {"user": "u1"},
         {"safety_identifier": "u1"},
         {"prompt_cache_retention": "24h"},
+        {"prompt_cache_retention": "in_memory"},
         {"prompt_cache_options": {"mode": "explicit", "ttl": "30m"}},
         {"client_metadata": {"a": "b"}},
         {"service_tier": "auto"},

@@ -85,7 +85,6 @@ _ONLY_DEFAULT: Final[Mapping[str, _Default]] = {
     "logit_bias": _Default(({},), "workers have different tokens, so a bias on one has no meaning"),
     "modalities": _Default((["text"],), "answers are text"),
     "service_tier": _Default(("auto", "default"), "there is one way to be served"),
-    "prompt_cache_retention": _Default(("24h",), "how long providers keep a prompt is theirs"),
 }
 
 _NOT_SERVED: Final[Mapping[str, str]] = {
@@ -101,7 +100,8 @@ _KNOWN: Final = frozenset(
     {"messages", "model", "tools", "tool_choice", "parallel_tool_calls", "response_format"}
     | {"stop", "max_tokens", "max_completion_tokens", "temperature", "top_p", "seed"}
     | {"reasoning_effort", "verbosity", "stream", "stream_options", "store", "metadata", "user"}
-    | {"safety_identifier", "prompt_cache_key", "prompt_cache_options", "podium"}
+    | {"safety_identifier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"}
+    | {"podium"}
     | _ONLY_DEFAULT.keys()
     | _NOT_SERVED.keys()
 )
@@ -160,6 +160,7 @@ def _check_what_demands_nothing(fields: Fields) -> None:
     fields.optional("user", _hint)
     fields.optional("safety_identifier", _hint)
     fields.optional("prompt_cache_options", _cache_options)
+    fields.optional("prompt_cache_retention", choice(("in_memory", "24h")))
     fields.optional("metadata", metadata)
 
 
