@@ -59,6 +59,16 @@ def test_a_nested_run_without_an_answer_is_a_failure_of_its_kind(
     assert type(raised.value) is kind
 
 
+def nesting(first: Actor, second: Actor) -> Runner:
+    """A run of one step, which is a run of its own: the first worker, and then the second."""
+    inner = Workflow((Step("first", "begin"), Step("second", "end", (0,))))
+    return Runner(
+        FixedConductor(Workflow((Step("conductor", "split it"),))),
+        [first, second, ConductorWorker()],
+        nested_conductor=FixedConductor(inner),
+    )
+
+
 async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_resumed() -> None:
     failures = iter([RequestRefused("not now")])
 
@@ -66,13 +76,7 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
         return next(failures, "1")
 
     first, second = Actor("first"), Actor("second", once, can=("json",))
-    outer = Workflow((Step("conductor", "split it"),))
-    inner = Workflow((Step("first", "begin"), Step("second", "end", (0,))))
-    stage = Runner(
-        FixedConductor(outer),
-        [first, second, ConductorWorker()],
-        nested_conductor=FixedConductor(inner),
-    )
+    stage = nesting(first, second)
     number = Options(terms=Terms(schema={"type": "integer"}))
     run = await stage.run("why?", options=number)
     assert run.status == "failed"
@@ -83,13 +87,7 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
 
 async def test_a_nested_run_whose_budget_was_spent_goes_on_with_a_larger_one() -> None:
     first, second = Actor("first"), Actor("second", lambda _: "1", can=("json",))
-    outer = Workflow((Step("conductor", "split it"),))
-    inner = Workflow((Step("first", "begin"), Step("second", "end", (0,))))
-    stage = Runner(
-        FixedConductor(outer),
-        [first, second, ConductorWorker()],
-        nested_conductor=FixedConductor(inner),
-    )
+    stage = nesting(first, second)
     number = Terms(schema={"type": "integer"})
     run = await stage.run("why?", options=Options(terms=number, budget=Budget(calls=1)))
     assert (run.status, len(first.asked), len(second.asked)) == ("exhausted", 1, 0)

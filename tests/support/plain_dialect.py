@@ -68,8 +68,9 @@ class PlainWriter:
     def keep_alive(self) -> bytes:
         return line("alive")
 
-    def end(self, answer: Answer) -> bytes:
-        return line("end", answer.finish, answer.usage.output_tokens)
+    def end(self, answer: Answer, rest: str = "") -> bytes:
+        told = self.text(rest) if rest else b""
+        return told + line("end", answer.finish, answer.usage.output_tokens)
 
     def fail(self, refusal: Refusal) -> bytes:
         return line("fail", refusal.reason)

@@ -218,10 +218,10 @@ def _grpo_misfits(recipe: Recipe, grpo: GrpoTable) -> Iterator[str]:
             "from GGUF; train an adapter ([model.lora]), or name the directory of the model"
         )
     yield from _ablation_misfits(recipe)
-    rounds = recipe.recursion.rounds if recipe.recursion is not None else 2
-    if rounds != 2:
-        told = "drop [recursion]" if rounds < 2 else "more are for serving, not training"
-        yield f"recursion.rounds is {rounds}, and rollouts have two; write 2 ({told})"
+    recursion = recipe.recursion
+    if recursion is not None and recursion.rounds != 2:
+        told = "drop [recursion]" if recursion.rounds < 2 else "more are for serving, not training"
+        yield f"recursion.rounds is {recursion.rounds}, and rollouts have two; write 2 ({told})"
 
 
 def _ablation_misfits(recipe: Recipe) -> Iterator[str]:

@@ -49,9 +49,8 @@ class Asked:
     `messages` is the whole conversation as the client tells it; the last one is the user's, or
     holds the results of tools. `previous` is the response to go on from, where the server keeps
     the conversation. `shows_reasoning` says that the client wants to see progress and thinking;
-    `shows_usage` that a stream is to end with usage, where that is the client's choice.
-    `tells_refusals` says that the dialect tells a refusal apart from an answer. A request that is
-    `named` begins one run, however often it is sent.
+    `shows_usage` that a stream is to end with usage, where that is the client's choice. A request
+    that is `named` begins one run, however often it is sent.
     """
 
     model: str
@@ -62,7 +61,6 @@ class Asked:
     previous: str | None = None
     shows_reasoning: bool = False
     shows_usage: bool = True
-    tells_refusals: bool = False
     wished: Wished = Wished()
     named: Named | None = None
     body: Json = field(default_factory=dict)
@@ -112,9 +110,10 @@ class Writer(Protocol):
         """Nothing new, but the connection lives."""
         ...
 
-    def end(self, answer: Answer) -> bytes:
-        """Tool calls, why it ended, usage. `answer.text` is what the pieces came to; only where
-        the dialect `tells_refusals`, and nothing of a refusal was told, is it still to be told."""
+    def end(self, answer: Answer, rest: str = "") -> bytes:
+        """The rest of the words, tool calls, why it ended, usage. `answer.text` is what the pieces
+        and that rest come to; a dialect may tell a refusal, of which nothing was told, in a way of
+        its own."""
         ...
 
     def fail(self, refusal: Refusal) -> bytes:

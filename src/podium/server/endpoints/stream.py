@@ -140,17 +140,9 @@ class Stream:
         return task.result()
 
     async def _end(self, answered: Answered) -> None:
-        answer = answered.answer
-        rest = self._rest(answer.text)
-        if rest and not self._is_left_to_the_end(answer):
-            self._put(self._begun().text(rest))
-        self._put(self._begun().end(answer))
+        rest = self._rest(answered.answer.text)
+        self._put(self._begun().end(answered.answer, rest))
         await self._finish()
-
-    def _is_left_to_the_end(self, answer: Answer) -> bool:
-        """Whether the writer tells the words at the end, as the refusal that they are: once a
-        piece was sent as an answer, they go on as one."""
-        return self._asked.tells_refusals and answer.finish == "refused" and not self._sent
 
     async def _finish(self) -> None:
         """Send what is left, and nothing after it."""

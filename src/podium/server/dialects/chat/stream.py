@@ -73,13 +73,15 @@ class ChatWriter:
         """A comment, which is no chunk."""
         return KEEP_ALIVE
 
-    def end(self, answer: Answer) -> bytes:
-        """Tool calls whole, each in a chunk of its own; why it ended; usage, if asked for."""
+    def end(self, answer: Answer, rest: str = "") -> bytes:
+        """The rest of the words; tool calls whole, each in a chunk of its own; why it ended; usage,
+        if asked for."""
+        told = self.text(rest) if rest else b""
         calls = b"".join(
             self._delta({"tool_calls": [{"index": index} | tool_call(call)]})
             for index, call in enumerate(answer.tool_calls)
         )
-        return calls + self._finished(answer) + self._used(answer) + DONE
+        return told + calls + self._finished(answer) + self._used(answer) + DONE
 
     def fail(self, refusal: Refusal) -> bytes:
         """The error in place of a chunk: SDKs raise it."""

@@ -62,10 +62,10 @@ class MessageWriter:
         """Nothing new, but the connection lives."""
         return _event("ping")
 
-    def end(self, answer: Answer) -> bytes:
-        """What has to be handed back, tool calls, why it ended, usage."""
+    def end(self, answer: Answer, rest: str = "") -> bytes:
+        """The rest of the words, what has to be handed back, tool calls, why it ended, usage."""
         sealed = seal(answer.thinking) if self._keeps_thinking else ""
-        written = []
+        written = [self.text(rest)]
         if self._open == "thinking":
             written.append(self._close(sealed or SHOWN))
         else:

@@ -133,7 +133,6 @@ class Responses:
             store=fields.optional("store", flag) is not False,
             previous=run_id(previous, "previous_response_id") if previous is not None else None,
             shows_reasoning=reasoning.given("summary") or reasoning.given("generate_summary"),
-            tells_refusals=True,
             wished=fields.optional("podium", wished) or Wished(),
             body=body,
         )

@@ -72,11 +72,13 @@ class ResponsesWriter:
         minutes, and to them a comment is none."""
         return self._event("response.in_progress", response=self._so_far())
 
-    def end(self, answer: Answer) -> bytes:
-        """What is open is closed; then the tools to call, and the whole response."""
+    def end(self, answer: Answer, rest: str = "") -> bytes:
+        """The rest of the words, unless all of them refuse; what is open is closed; then the tools
+        to call, and the whole response."""
         refused_in_words = answer.finish == "refused" and bool(answer.text) and not self._has_spoken
         status, reason = ending(answer, refused_in_words=refused_in_words)
-        sent = [self._keep_thinking(answer, status), self._close(status)]
+        told = b"" if refused_in_words else self.text(rest)
+        sent = [told, self._keep_thinking(answer, status), self._close(status)]
         if refused_in_words:
             sent.append(self._refuse(answer.text))
         spoken = spoken_names(self._asked.body)
