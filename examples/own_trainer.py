@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from podium import Step, Workflow, plan
-from podium.conductor.base import Situation
-from podium.conductor.prompt import Prompt
+from podium import Step, Workflow
+from podium.conductors import plan
+from podium.conductors.prompt import Prompt
+from podium.core.conductor import Situation
+from podium.core.request import Message
 from podium.etudes.perfect import oracle_workers
-from podium.request import Message
 from podium.train.diagnostics import Rollout, StepDiagnostics, diagnose
-from podium.train.exercises import exercises
-from podium.train.pools import recipe_pool
+from podium.train.exercises import exercises, recipe_pool
 from podium.train.recipe import read_recipe
 from podium.train.score import Scorer
 

@@ -18,9 +18,9 @@ from typing import Final
 from podium import AsyncPodium
 from podium.config import Settings, load
 from podium.config.current import EMBEDDED_POOL
+from podium.core.run import Run, Tier
+from podium.core.task import Task
 from podium.etudes import Etudes
-from podium.run import Run, Tier
-from podium.task import Task
 from podium.tasks import etude_task
 
 SEED: Final = 7

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from podium.assembly import mini_of
+from podium.client.assembly import mini_of
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
 from podium.etudes import Etudes, everyday

@@ -25,12 +25,12 @@ from typing import Any, Final, TextIO
 from podium import AsyncPodium
 from podium.config import load
 from podium.config.current import EMBEDDED_POOL
+from podium.core.run import Run
+from podium.core.task import Task
+from podium.core.workflow import Step, Workflow
 from podium.etudes import FAMILIES, Etude, Etudes, everyday, sensible
 from podium.etudes.shapes import USUAL, EtudeShape
-from podium.run import Run
-from podium.task import Task
 from podium.tasks import etude_task
-from podium.workflow import Step, Workflow
 
 SEED: Final = 8
 OF_EACH_FAMILY: Final = 75

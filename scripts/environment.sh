@@ -85,7 +85,7 @@ make_environment() {
         exit 2
     }
     site=$("$python" -P -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-    printf '%s\n' "$root/src" >"$site/podium.pth"
+    printf '%s\n' "$root/src" "$root" >"$site/podium.pth"
 }
 
 install_lock_file() {

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final, Literal
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))  # the server that the tests visit is the one to picture
 
-from podium.conductor import Plan, Situation  # noqa: E402
-from podium.errors import Unavailable  # noqa: E402
-from podium.providers import ScriptedWorker  # noqa: E402
-from podium.request import Request  # noqa: E402
-from podium.run import new_run_id, timestamp  # noqa: E402
-from podium.usage import Price  # noqa: E402
-from podium.worker import Caller, Worker  # noqa: E402
-from podium.workflow import Step, Workflow  # noqa: E402
+from podium.conductors import Plan, Situation  # noqa: E402
+from podium.core.errors import Unavailable  # noqa: E402
+from podium.core.request import Request  # noqa: E402
+from podium.core.run import new_run_id, timestamp  # noqa: E402
+from podium.core.usage import Price  # noqa: E402
+from podium.core.worker import Caller, Worker  # noqa: E402
+from podium.core.workflow import Step, Workflow  # noqa: E402
+from podium.workers import ScriptedWorker  # noqa: E402
 from support.site import Site, site_over  # noqa: E402
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import json
 import sys
 from pathlib import Path
 
-from podium.files import sha256_of
-from podium.local import adapters
-from podium.train.export import export_adapter
+from podium._util.files import sha256_of
+from podium.train.gguf import export_adapter
+from podium.workers.local import sources as adapters
 
 
 def ship(name: str, trained: Path, trained_by: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from podium.bench.postgres import programs, running_postgres
+from benchmarks.postgres import programs, running_postgres
 from support.postgres import MISSING, Postgres
 
 settings.register_profile(

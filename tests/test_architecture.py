@@ -243,8 +243,8 @@ def test_the_table_itself_has_no_arrow_that_points_both_ways() -> None:
 def test_a_module_belongs_to_the_most_specific_room() -> None:
     assert room_of("podium") == ""
     assert room_of("podium.run") == "run"
-    assert room_of("podium.conductor.base") == "conductor.base"
-    assert room_of("podium.conductor.rules") == "conductor"
+    assert room_of("podium.core.conductor") == "conductor.base"
+    assert room_of("podium.conductors.builtin") == "conductor"
     assert room_of("podium.server.dialects.chat.dialect") == "server.dialects"
     assert room_of("podium.nowhere") is None
 

@@ -24,15 +24,15 @@ from typing import Any, Final
 
 import pytest
 
-from podium.api import AsyncPodium
-from podium.conductor import FixedConductor
+from podium.client.client import AsyncPodium
+from podium.conductors import FixedConductor
+from podium.core.errors import RequestRefused, Unavailable
+from podium.core.events import RunDone, StepDelta
+from podium.core.request import Request
+from podium.core.run import Run
+from podium.core.workflow import Step, Workflow
 from podium.engine import RetryPolicy
-from podium.errors import RequestRefused, Unavailable
-from podium.events import RunDone, StepDelta
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Request
-from podium.run import Run
-from podium.workflow import Step, Workflow
+from podium.workers.scripted import ScriptedWorker
 
 RUNS: Final = 10_000
 WARM_UP: Final = 1_000

@@ -10,9 +10,9 @@ plain language; an engine carries it out as concurrently as the workflow allows.
 """
 
 from podium._version import __version__
-from podium.api import AsyncPodium
-from podium.budget import Budget
-from podium.conductor import (
+from podium.client.client import AsyncPodium
+from podium.client.sync import Podium
+from podium.conductors import (
     Conductor,
     FixedConductor,
     ModelConductor,
@@ -21,19 +21,29 @@ from podium.conductor import (
     RulesConductor,
     Situation,
 )
+from podium.core.budget import Budget
+from podium.core.errors import PodiumError
+from podium.core.pool import Limits, Pool, WorkerProfile
+from podium.core.request import (
+    Delta,
+    Image,
+    Message,
+    Reply,
+    Request,
+    Terms,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
+from podium.core.run import Round, Run, StepRecord
+from podium.core.usage import Price, Usage
+from podium.core.worker import Caller, Worker
+from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
-from podium.errors import PodiumError
-from podium.guardrails import Checked, Grounding, Guardrail, Redaction
-from podium.pool import Limits, Pool, WorkerProfile
-from podium.providers import Faults, FaultyWorker, ScriptedWorker
-from podium.request import Delta, Image, Message, Reply, Request, Terms, Tool, ToolCall, ToolResult
-from podium.run import Round, Run, StepRecord
-from podium.runner import ConductorWorker, Options
+from podium.engine.guardrails import Checked, Grounding, Guardrail, Redaction
+from podium.engine.runner import ConductorWorker, Options
 from podium.store import RunStore, open_store
-from podium.sync import Podium
-from podium.usage import Price, Usage
-from podium.worker import Caller, Worker
-from podium.workflow import Step, Workflow
+from podium.workers import Faults, FaultyWorker, ScriptedWorker
 
 __all__ = [
     "AsyncPodium",

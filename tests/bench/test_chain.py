@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from podium.bench import chain
-from podium.bench.contest import Chains
-from podium.request import Reply, Request
-from podium.workflow import Shape
+from benchmarks import chain
+from benchmarks.contest import Chains
+from podium.core.request import Reply, Request
+from podium.core.workflow import Shape
 
 
 @pytest.mark.parametrize(

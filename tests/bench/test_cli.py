@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from podium.bench.cli import app
+from benchmarks.cli import app
 
 
 @pytest.fixture(scope="module")

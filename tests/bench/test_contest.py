@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from podium.bench.contest import Chains, Timing, take_turns
+from benchmarks.contest import Chains, Timing, take_turns
 
 
 class Sprinter:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.bench.engine import measure_engine
-from podium.bench.environment import Command, python_in
-from podium.errors import ConfigError
+from benchmarks.engine import measure_engine
+from benchmarks.environment import Command, python_in
+from podium.core.errors import ConfigError
 
 FAKE_LANGGRAPH = """
 START, END = "start", "end"

@@ -7,15 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.bench.environment import (
-    LANGGRAPH,
-    MARKER,
-    Command,
-    install_commands,
-    prepare,
-    python_in,
-)
-from podium.errors import ConfigError, StoreError
+from benchmarks.environment import LANGGRAPH, MARKER, Command, install_commands, prepare, python_in
+from podium.core.errors import ConfigError, StoreError
 
 
 class Installer:

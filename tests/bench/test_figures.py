@@ -6,8 +6,8 @@ import platform
 
 from rich.console import Console
 
-from podium.bench.contest import Timing
-from podium.bench.figures import EngineFigures
+from benchmarks.contest import Timing
+from benchmarks.figures import EngineFigures
 
 OURS = {
     "taskgroup": Timing(20.0, 30.0),

@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 
-from podium.bench.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans, plans
-from podium.bench.fuzz.corpus import BODIES
-from podium.bench.fuzz.coverage import Coverage
-from podium.bench.fuzz.damage import MOST_BYTES, Sent, damaged, sent
-from podium.bench.fuzz.judge import CHAT, MESSAGES, Said, Unfit, judge
-from podium.bench.fuzz.mutation import LONGEST, mutated
-from podium.bench.fuzz.row import Finding, gathered
-from podium.bench.fuzz.seeds import SEEDS
-from podium.bench.fuzz.server import campaign
-from podium.errors import MalformedPlan
-from podium.plan import ParsedPlan, parse
+from benchmarks.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans, plans
+from benchmarks.fuzz.corpus import BODIES
+from benchmarks.fuzz.coverage import Coverage
+from benchmarks.fuzz.damage import MOST_BYTES, Sent, damaged, sent
+from benchmarks.fuzz.judge import CHAT, MESSAGES, Said, Unfit, judge
+from benchmarks.fuzz.mutation import LONGEST, mutated
+from benchmarks.fuzz.row import Finding, gathered
+from benchmarks.fuzz.seeds import SEEDS
+from benchmarks.fuzz.server import campaign
+from podium.conductors.plan import ParsedPlan, parse
+from podium.core.errors import MalformedPlan
+from podium.core.workflow import Step, Workflow
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Asked
 from podium.server.dialects.responses.input import conversation
 from podium.server.logs import LOGGER
 from podium.server.operation.startup import DIALECTS
-from podium.server.refusal import Refusal
-from podium.workflow import Step, Workflow
 
 ENOUGH_SECONDS = 60.0
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from podium.bench import postgres
-from podium.bench.postgres import Postgres, programs, running_postgres
-from podium.errors import ConfigError
+from benchmarks import postgres
+from benchmarks.postgres import Postgres, programs, running_postgres
+from podium.core.errors import ConfigError
 from support.postgres import MISSING
 
 STARTED_AND_WAITING = """
-from podium.bench.postgres import running_postgres
+from benchmarks.postgres import running_postgres
 with running_postgres() as server:
     print(server.directory, flush=True)
     input()

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from podium.bench.cli import app
-from podium.bench.router import BAR, Decisions, RouterFigures, untrained
-from podium.local import weights
+from benchmarks.cli import app
+from benchmarks.router import BAR, Decisions, RouterFigures, untrained
+from podium.workers.local import weights
 
 PAGE = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text("utf-8")
 
@@ -95,9 +95,9 @@ def test_the_page_has_the_bar_for_the_median_and_none_for_the_p95() -> None:
 def test_a_router_that_is_made_to_be_measured_has_as_many_centres_as_there_can_be() -> None:
     if not weights.find("all-minilm-l6-v2").present:
         pytest.skip("the weights of all-minilm-l6-v2 are not here")
-    from podium.routing.encoders import ScoringEncoder
-    from podium.routing.nearness import MOST_CENTRES
-    from podium.routing.words import BUCKETS
+    from podium.conductors.routing.encoders import ScoringEncoder
+    from podium.conductors.routing.neighbours import MOST_CENTRES
+    from podium.conductors.routing.words import BUCKETS
 
     encoder = untrained(("one", "two")).encoder
     assert isinstance(encoder, ScoringEncoder)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from podium.bench.cli import app
-from podium.bench.environment import LITELLM, Command, python_in
-from podium.bench.server_contestants import litellm_python, litellm_version
-from podium.errors import ConfigError
+from benchmarks.cli import app
+from benchmarks.environment import LITELLM, Command, python_in
+from benchmarks.server_contestants import litellm_python, litellm_version
+from podium.core.errors import ConfigError
 
 FAKE_LITELLM = """
 import asyncio, json, sys

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.bench.server_processes import cpu_seconds, free_port, server_process
-from podium.errors import ConfigError
+from benchmarks.server_processes import cpu_seconds, free_port, server_process
+from podium.core.errors import ConfigError
 
 SERVER = """
 import http.server, sys

@@ -16,7 +16,7 @@ import pytest
 from cli.support import REPOSITORY, RULES, Ended, MakePool, Podium, Vendor
 from podium.cli import main
 from podium.etudes import ROLES
-from podium.providers.base import KNOWN_ENDPOINTS
+from podium.workers.base import KNOWN_ENDPOINTS
 
 
 @pytest.fixture(autouse=True)

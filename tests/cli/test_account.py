@@ -2,14 +2,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podium.attempt import Attempt
-from podium.check import Check
-from podium.cli.account import account
-from podium.document import run_document
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, StepRecord
-from podium.usage import UNKNOWN_USAGE, Usage
-from podium.workflow import Step, Workflow
+from podium.cli.run_views import account
+from podium.client.documents import run_document
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, StepRecord
+from podium.core.run_records import Attempt, Check
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.workflow import Step, Workflow
 
 FAILED = Attempt("near", UNKNOWN_USAGE, None, 0, 1000, error="busy")
 DONE = Attempt("near", Usage(3, 2, 0, 0, 0), 0.5, 1000, 3000)

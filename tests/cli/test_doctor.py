@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from cli.support import MakePool, Podium, Vendor
-from podium.cli import surroundings
-from podium.errors import ConfigError
-from podium.tasks.sandbox import Wall
+from podium.cli import doctor as surroundings
+from podium.core.errors import ConfigError
+from podium.workers.sandbox.sandbox import Wall
 from support.tool_servers import odd_server
 
 SECRET = "sk-do-not-show-me-anywhere"
@@ -124,7 +124,7 @@ def test_the_doctor_tells_which_walls_stand_around_programs(
     async def walls() -> tuple[Wall, ...]:
         return Wall("mounts", "no files", "not allowed here"), Wall("network", "no network", None)
 
-    monkeypatch.setattr("podium.tasks.sandbox.standing_walls", walls)
+    monkeypatch.setattr("podium.workers.sandbox.sandbox.standing_walls", walls)
     told = podium("doctor").out
     assert "graded without the wall mounts: not allowed here" in told
     assert "the wall network" not in told
@@ -140,7 +140,7 @@ def test_where_programs_cannot_be_run_the_doctor_says_so_and_goes_on(
     async def walls() -> tuple[Wall, ...]:
         raise ConfigError("programs are run on Linux and macOS only")
 
-    monkeypatch.setattr("podium.tasks.sandbox.standing_walls", walls)
+    monkeypatch.setattr("podium.workers.sandbox.sandbox.standing_walls", walls)
     ended = podium("doctor")
     assert ended.code == 0
     assert "cannot be graded: programs are run on Linux and macOS only" in ended.out

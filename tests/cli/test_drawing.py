@@ -22,14 +22,13 @@ from podium import (
     Step,
     Workflow,
 )
-from podium.cli.drawing import SPINNER, LiveTree, wrapped
-from podium.cli.scene import Scene
-from podium.conductor import FixedConductor
+from podium.cli.drawing import SPINNER, LiveTree, Scene, wrapped
+from podium.conductors import FixedConductor
+from podium.core.errors import Unavailable
+from podium.core.events import Event, RunDone, StepDelta, StepDone, StepRetried, StepStarted
+from podium.core.worker import Caller
 from podium.engine import RetryPolicy
-from podium.errors import Unavailable
-from podium.events import Event, RunDone, StepDelta, StepDone, StepRetried, StepStarted
-from podium.runner import ConductorWorker
-from podium.worker import Caller
+from podium.engine.runner import ConductorWorker
 
 EVIL = "\x1b]0;owned\x07\x1b[2J[red]well[/red]"
 

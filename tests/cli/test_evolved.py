@@ -14,12 +14,12 @@ import pytest
 from cli.support import RULES, MakePool, Podium
 from podium.cli import fetching
 from podium.cli.settings import Choice, check_leading, settings_for
-from podium.conductor.evolved.description import Description, read_description
+from podium.conductors.evolved.description import Description, read_description
 from podium.config import Settings, load
-from podium.errors import ConfigError
-from podium.local.reading import HiddenReader
-from podium.run import Run
+from podium.core.errors import ConfigError
+from podium.core.run import Run
 from podium.server.operation.startup import application
+from podium.workers.local.hidden_states import HiddenReader
 from support.serving import serving
 from support.tiny_model import one_thread, tiny_model
 
@@ -28,7 +28,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 
-from podium.conductor.evolved.coordinator import Coordinator  # noqa: E402
+from podium.conductors.evolved.coordinator import Coordinator
 
 pytestmark = pytest.mark.torch
 

@@ -11,9 +11,9 @@ import pytest
 
 from cli.support import Podium
 from podium.cli.evolved_table import learners, shortest_tail
-from podium.conductor.evolved.description import ROLES as TURN_ROLES
-from podium.conductor.evolved.description import Description
-from podium.errors import UsageError
+from podium.conductors.evolved.description import ROLES as TURN_ROLES
+from podium.conductors.evolved.description import Description
+from podium.core.errors import UsageError
 from podium.etudes import ROLES
 from podium.evals.tables.training import read_trainings
 from support.tiny_model import HIDDEN, one_thread, tiny_model
@@ -23,7 +23,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 
-from podium.conductor.evolved.coordinator import Coordinator
+from podium.conductors.evolved.coordinator import Coordinator
 
 pytestmark = pytest.mark.torch
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import REPOSITORY, Podium
-from podium.server.access.keys import fits, read_token
+from podium.server.access.tokens import fits, read_token
 from podium.store import keys_in, open_store
 from podium.store.keys import SCOPES, Key, KeyUsage
 

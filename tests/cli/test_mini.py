@@ -8,9 +8,9 @@ import pytest
 
 from cli.support import Podium
 from podium.cli import session
+from podium.conductors.plan import schema
 from podium.config import Settings
-from podium.plan import schema
-from podium.structure import misfit
+from podium.engine.structured_output import misfit
 from support.routed_pool import WORKERS, routed
 
 __all__ = ["routed"]

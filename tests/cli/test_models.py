@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from cli.support import Podium
+from podium._util.files import Progress, silent
 from podium.cli.session import NO_KEY
-from podium.files import Progress, silent
-from podium.local import weights
-from podium.local.sources import packaged_models
+from podium.workers.local import weights
+from podium.workers.local.sources import packaged_models
 
 MODEL = packaged_models()[0]
 

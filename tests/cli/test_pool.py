@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor
-from podium.providers import ScriptedWorker
+from podium.workers import ScriptedWorker
 
 
 def test_the_pool_is_listed_with_prices_and_nothing_is_sent(

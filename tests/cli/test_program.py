@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cli.support import Podium
-from podium.cli.program import CALLED_AS, as_called
+from podium.cli.output import CALLED_AS, as_called
 
 
 def test_hints_name_the_program_as_it_was_called(

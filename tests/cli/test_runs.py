@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from cli.support import SCRIPTED_POOL, MakePool, Podium, Vendor, perform_by
-from podium.errors import StoreError
-from podium.process import this_process
-from podium.run import RUN_VERSION, load
+from podium._util.process import this_process
+from podium.core.errors import StoreError
+from podium.core.run import RUN_VERSION, load
 from podium.store.sql import SqlRunStore
 
 QUESTION = "Compare tea and coffee"

@@ -9,8 +9,8 @@ import pytest
 
 from cli.support import MakePool, Podium, Vendor
 from podium.cli.settings import Choice, conductor_of, settings_for
-from podium.pool import Pool, WorkerProfile
-from podium.run import Run
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Run
 
 PLAN = 'model_id = [0]\nsubtasks = ["Answer it"]\naccess_list = [[]]'
 ELSEWHERE = """

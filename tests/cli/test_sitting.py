@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from cli.support import RULES, MakePool, Podium
+from podium._util.files import exclusive
 from podium.cli import sitting
 from podium.cli.settings import Choice
 from podium.cli.sitting import Sitting
-from podium.cluster import Replies
 from podium.etudes import ROLES
 from podium.evals import cluster
 from podium.evals.cluster import Opening
 from podium.evals.ensemble import Ensemble, opened
-from podium.evals.performing import Performer
-from podium.files import exclusive
+from podium.evals.evaluation import Performer
+from podium.tasks.cluster import Replies
 
 
 def test_an_evaluation_leaves_no_runs_in_the_store_but_replies_in_the_cache(

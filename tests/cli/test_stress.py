@@ -6,8 +6,8 @@ import pytest
 
 from cli.support import Podium, Vendor
 from podium.cli import stress
-from podium.providers import Faults
-from podium.usage import Usage
+from podium.core.usage import Usage
+from podium.workers import Faults
 
 POOL = """
 [conductor]

@@ -14,8 +14,9 @@ import pytest
 
 from cli.support import REPOSITORY, Podium
 from podium.config import Settings
-from podium.errors import Unavailable, installing
-from podium.train import pools, preflight
+from podium.core.errors import Unavailable, installing
+from podium.train import exercises as pools
+from podium.train import preflight
 from podium.train.checkpoints import STATE_FILE
 from podium.train.recipe import Recipe
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, TASK, write_recipe
@@ -315,7 +316,7 @@ def test_an_adapter_is_exported_for_the_base_that_it_names(
         exported.append((adapter_dir, output, base))
         return output
 
-    module: Any = ModuleType("podium.train.export")
+    module: Any = ModuleType("podium.train.gguf")
     module.export_adapter = export_adapter
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(preflight, "PACKAGES", ())

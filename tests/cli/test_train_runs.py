@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.server_processes import free_port
 from cli.support import REPOSITORY, Podium
-from podium.bench.server_processes import free_port
 from podium.train.checkpoints import last_checkpoint
 from podium.train.recipe import Recipe, read_recipe
 from support.once import made_once

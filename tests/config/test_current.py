@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from podium.budget import Budget
 from podium.config import Settings, current_settings, load
 from podium.config.current import EMBEDDED_POOL
-from podium.errors import ConfigError
+from podium.core.budget import Budget
+from podium.core.errors import ConfigError
 
 Write = Callable[..., Path]
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from podium.assembly import Assembly, assemble
+from podium.client.assembly import Assembly, assemble
 from podium.config import Settings, WorkerSettings, load
 from podium.config.current import EMBEDDED_POOL
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
+from podium.core.request import Request, user
+from podium.core.usage import FREE
 from podium.etudes import FAMILIES, ROLES, descriptions
-from podium.local import weights
-from podium.providers import Http
-from podium.request import Request, user
 from podium.train.cast import MISLEADING_SYSTEM
-from podium.usage import FREE
+from podium.workers import Http
+from podium.workers.local import weights
 from support.local_weights import MODEL, smollm2
 from support.shipped import Ship, ship
 

@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from podium.catalogue import Catalogue
 from podium.config.environment import Found, find_workers
-from podium.errors import ConfigError
-from podium.providers.base import KNOWN_ENDPOINTS
+from podium.core.errors import ConfigError
+from podium.workers.base import KNOWN_ENDPOINTS
+from podium.workers.catalogue import Catalogue
 
 CATALOGUE = Catalogue.load()
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductor.evolved.description import FILE, Description
+from podium.conductors.evolved.description import FILE, Description
 from podium.config import Settings, load
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 
 WORKERS = "".join(
     f'[[worker]]\nname = "{name}"\nprovider = "scripted"\noptions = {{ reply = "42" }}\n'

@@ -7,14 +7,14 @@ from typing import get_args
 
 import pytest
 
-from podium.budget import Budget
-from podium.conductor import KINDS, Length
+from podium.conductors import KINDS, Length
 from podium.config import Settings, load
 from podium.config.schema import ConductorKind, PromptLength
-from podium.engine.retry import RetryPolicy
-from podium.errors import ConfigError, UnknownWorker
-from podium.pool import CONDUCTOR_PROVIDER
-from podium.usage import FREE, Price
+from podium.core.budget import Budget
+from podium.core.errors import ConfigError, UnknownWorker
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.retry import RetryPolicy
+from podium.core.usage import FREE, Price
 
 Write = Callable[..., Path]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from podium.assembly import guardrail_of
+from podium.client.assembly import guardrail_of
 from podium.config.files import load
 from podium.config.guardrails import GuardrailSettings, fingerprint
 from podium.config.schema import ConfigFile
-from podium.errors import ConfigError
-from podium.guardrails import Checked, Grounding, Pass, Redaction
+from podium.core.errors import ConfigError
+from podium.engine.guardrails import Checked, Grounding, Pass, Redaction
 
 POOL = """
 [[worker]]

@@ -9,10 +9,10 @@ from typing import get_args
 import pytest
 
 from podium.config import load
-from podium.config.idle import IDLE_KEYS, KIND_OF_KEY, ONLY_OPTIONS
+from podium.config.files import IDLE_KEYS, KIND_OF_KEY, ONLY_OPTIONS
 from podium.config.resolve import PROVIDERS
 from podium.config.schema import ConductorKind, ConductorTable, WorkerTable
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 
 Write = Callable[..., Path]
 

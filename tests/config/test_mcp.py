@@ -7,7 +7,7 @@ import pytest
 
 from podium.config import McpSettings, Settings, load
 from podium.config.files import read
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 
 Write = Callable[..., Path]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.config import MiniSettings, Settings, current_settings, load
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 
 Write = Callable[..., Path]
 

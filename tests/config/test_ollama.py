@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from podium.catalogue import Catalogue
 from podium.config import discover_ollama
 from podium.config.environment import find_workers
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
+from podium.workers.catalogue import Catalogue
 
 TAGS = {
     "models": [

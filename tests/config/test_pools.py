@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from podium.catalogue import Catalogue
-from podium.conductor.rules import PROOF_OF_CONCEPT
+from podium.conductors.builtin import PROOF_OF_CONCEPT
 from podium.config import Settings, WorkerSettings, load
 from podium.config.current import EMBEDDED_POOL
 from podium.config.files import read
 from podium.config.resolve import PROVIDERS
-from podium.errors import ConfigError
-from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.providers import KNOWN_ENDPOINTS, Endpoint, Http, connect, transformers
-from podium.request import Request, user
+from podium.core.errors import ConfigError
+from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.request import Request, user
+from podium.workers import KNOWN_ENDPOINTS, Endpoint, Http, connect, transformers
+from podium.workers.catalogue import Catalogue
 
 POOLS = Path(__file__).parents[2] / "pools"
 TODAY = datetime.date(2026, 11, 15)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podium.config import load
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 
 Write = Callable[..., Path]
 

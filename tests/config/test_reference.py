@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from podium.catalogue.entries import Table
 from podium.config import load
 from podium.config.reference import reference, updated, variables
 from podium.config.schema import ConfigFile
-from podium.providers.base import KNOWN_ENDPOINTS
+from podium.workers.base import KNOWN_ENDPOINTS
+from podium.workers.catalogue import Table
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -4,12 +4,12 @@ from dataclasses import asdict
 
 import pytest
 
-from podium.catalogue import Catalogue, CatalogueEntry
 from podium.config.resolve import resolve, worker_settings
 from podium.config.schema import ConfigFile, WorkerTable
 from podium.config.settings import ServerSettings
-from podium.providers import Endpoint, Http, connect
-from podium.providers.hosted import HostedWorker
+from podium.workers import Endpoint, Http, connect
+from podium.workers.catalogue import Catalogue, CatalogueEntry
+from podium.workers.hosted import HostedWorker
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from podium.config import WorkerSettings, load
-from podium.errors import ConfigError
-from podium.pool import WorkerProfile
+from podium.core.errors import ConfigError
+from podium.core.pool import WorkerProfile
 
 Write = Callable[..., Path]
 

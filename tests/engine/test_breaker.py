@@ -5,11 +5,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from podium.budget import Budget, Ledger
-from podium.conductor import FixedConductor
-from podium.engine import BreakerPolicy, Calls, RetryPolicy, Switchboard
-from podium.engine.breaker import Breakers
-from podium.errors import (
+from podium.conductors import FixedConductor
+from podium.core.budget import Budget, Ledger
+from podium.core.errors import (
     AuthenticationFailed,
     BadReply,
     CircuitOpen,
@@ -21,12 +19,14 @@ from podium.errors import (
     WorkerCrashed,
     WorkerError,
 )
-from podium.events import Event, StepRetried
-from podium.pool import Limits
-from podium.request import Request, user
-from podium.runner import Runner
-from podium.usage import NO_USAGE
-from podium.workflow import Step, Workflow
+from podium.core.events import Event, StepRetried
+from podium.core.pool import Limits
+from podium.core.request import Request, user
+from podium.core.usage import NO_USAGE
+from podium.core.workflow import Step, Workflow
+from podium.engine import BreakerPolicy, Calls, RetryPolicy, Switchboard
+from podium.engine.limits import Breakers
+from podium.engine.runner import Runner
 from support.stage import Actor
 
 ASK = Request((user("hello"),))

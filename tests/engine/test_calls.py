@@ -6,11 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from podium.budget import Budget, Hold, Ledger, Left
-from podium.engine import Calls, RetryPolicy, Switchboard
-from podium.engine import calls as calls_module
-from podium.engine.gate import Gate
-from podium.errors import (
+from podium.core.budget import Budget, Hold, Ledger, Left
+from podium.core.errors import (
     BadReply,
     BudgetExhausted,
     BudgetUnseen,
@@ -21,11 +18,14 @@ from podium.errors import (
     Unavailable,
     WorkerCrashed,
 )
-from podium.pool import Limits, WorkerProfile
-from podium.providers import Faults, FaultyWorker, ScriptedWorker
-from podium.request import Delta, Reply, Request, user
-from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
-from podium.worker import Worker
+from podium.core.pool import Limits, WorkerProfile
+from podium.core.request import Delta, Reply, Request, user
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
+from podium.core.worker import Worker
+from podium.engine import Calls, RetryPolicy, Switchboard
+from podium.engine import calls as calls_module
+from podium.engine.limits import Gate
+from podium.workers import Faults, FaultyWorker, ScriptedWorker
 
 ASK = Request((user("hello"),))
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from podium.budget import Budget
-from podium.errors import RequestRefused, Unavailable
-from podium.events import StepDelta, StepDone, StepRetried, StepStarted
-from podium.pool import Limits
-from podium.request import Reply, Request, user
-from podium.run import Round, StepRecord
-from podium.usage import NO_USAGE, Usage
-from podium.workflow import Access, Step, Workflow
+from podium.core.budget import Budget
+from podium.core.errors import RequestRefused, Unavailable
+from podium.core.events import StepDelta, StepDone, StepRetried, StepStarted
+from podium.core.pool import Limits
+from podium.core.request import Reply, Request, user
+from podium.core.run import Round, StepRecord
+from podium.core.usage import NO_USAGE, Usage
+from podium.core.workflow import Access, Step, Workflow
 from support.stage import Actor, Stage
 
 

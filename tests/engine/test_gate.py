@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
-from podium.engine.gate import Allowance, Gate
-from podium.pool import Limits
+from podium.core.pool import Limits
+from podium.engine.limits import Allowance, Gate
 
 
 class Time:

@@ -5,20 +5,20 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from podium.attempt import Attempt
-from podium.budget import Budget
-from podium.conductor import FixedConductor
+from podium.conductors import FixedConductor
+from podium.core.budget import Budget
+from podium.core.errors import ConfigError, Unavailable
+from podium.core.events import Event, StepDelta
+from podium.core.pool import Limits, WorkerProfile
+from podium.core.request import Delta, Reply, Request, Terms, Tool, ToolCall, ToolResult
+from podium.core.run import Run
+from podium.core.run_records import Attempt
+from podium.core.usage import UNKNOWN_USAGE, Price, Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Switchboard
 from podium.engine.hedging import FEWEST, GAVE_WAY, Hedges
-from podium.errors import ConfigError, Unavailable
-from podium.events import Event, StepDelta
-from podium.pool import Limits, WorkerProfile
-from podium.request import Delta, Reply, Request, Terms, Tool, ToolCall, ToolResult
-from podium.run import Run
-from podium.runner import Options, Runner
-from podium.usage import UNKNOWN_USAGE, Price, Usage
-from podium.worker import Worker
-from podium.workflow import Step, Workflow
+from podium.engine.runner import Options, Runner
 
 PRICE = Price(input=1_000_000, output=1_000_000)
 USAGE = Usage(1, 1, 0, 0, 0)

@@ -8,8 +8,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.run import Round, StepRecord
-from podium.workflow import Workflow
+from podium.core.run import Round, StepRecord
+from podium.core.workflow import Workflow
 from support.stage import Actor, Stage
 from support.workflows import workflows
 

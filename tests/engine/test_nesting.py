@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from podium.budget import Budget
-from podium.conductor import FixedConductor
-from podium.engine.nesting import reply_of, taken_up
-from podium.errors import PromptTooLong, RequestRefused, WorkerError
-from podium.pool import Pool, WorkerProfile
-from podium.request import Reply, Request, Terms
-from podium.run import Round, Run, RunStatus
-from podium.runner import ConductorWorker, Options, Runner
-from podium.workflow import Step, Workflow
+from podium.conductors import FixedConductor
+from podium.core.budget import Budget
+from podium.core.errors import PromptTooLong, RequestRefused, WorkerError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Reply, Request, Terms
+from podium.core.run import Round, Run, RunStatus
+from podium.core.workflow import Step, Workflow
+from podium.engine.runner import ConductorWorker, Options, Runner
+from podium.engine.substitutes import reply_of, taken_up
 from support.stage import Actor
 
 

@@ -3,11 +3,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.budget import estimated_input_tokens
-from podium.engine import Assignment
-from podium.engine.requests import request_for, tools_for, turn_of
-from podium.pool import Capability, Limits, Pool, WorkerProfile
-from podium.request import (
+from podium.core.budget import estimated_input_tokens
+from podium.core.pool import Capability, Limits, Pool, WorkerProfile
+from podium.core.request import (
     Image,
     Message,
     Reply,
@@ -22,7 +20,9 @@ from podium.request import (
     system,
     user,
 )
-from podium.workflow import Step, Workflow
+from podium.core.workflow import Step, Workflow
+from podium.engine import Assignment
+from podium.engine.requests import request_for, tools_for, turn_of
 
 LOOK = Tool("look", "", {"type": "object"})
 PICTURE = Image("image/png", "QUJD")

@@ -4,11 +4,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from podium.engine import Execution
-from podium.engine.retelling import request_of
-from podium.errors import RequestRefused
-from podium.pool import CONDUCTOR_PROVIDER, Capability, Limits, Pool, WorkerProfile
-from podium.request import (
+from podium.core.errors import RequestRefused
+from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Limits, Pool, WorkerProfile
+from podium.core.request import (
     Image,
     Message,
     Reply,
@@ -23,9 +21,11 @@ from podium.request import (
     system,
     user,
 )
-from podium.run import Round, Run
-from podium.usage import Usage
-from podium.workflow import Step, Workflow
+from podium.core.run import Round, Run
+from podium.core.usage import Usage
+from podium.core.workflow import Step, Workflow
+from podium.engine import Execution
+from podium.engine.requests import request_of
 from support.stage import Actor, Stage
 
 EVERY: tuple[Capability, ...] = ("tools", "json", "sampling", "reasoning", "vision")

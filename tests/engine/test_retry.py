@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from podium.core.errors import AuthenticationFailed, RateLimited, Unavailable
 from podium.engine import RetryPolicy
-from podium.errors import AuthenticationFailed, RateLimited, Unavailable
 
 POLICY = RetryPolicy(attempts=4, first_wait=1.0, longest_wait=3.0, jitter=lambda: 1.0)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+from podium.core.errors import RequestRefused, Unavailable, WorkerError
+from podium.core.events import StepDelta, StepRetried
+from podium.core.request import Delta, Reply, Request, Tool, ToolCall, ToolResult
+from podium.core.usage import Usage
+from podium.core.workflow import Step, Workflow
 from podium.engine import Execution
-from podium.errors import RequestRefused, Unavailable, WorkerError
-from podium.events import StepDelta, StepRetried
-from podium.request import Delta, Reply, Request, Tool, ToolCall, ToolResult
-from podium.usage import Usage
-from podium.workflow import Step, Workflow
 from support.stage import Actor, Stage
 
 PLAN = Workflow((Step("a", "tell"),))

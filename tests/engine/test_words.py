@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.engine.words import Words
+from podium.engine.reply_stream import Words
 
 
 def hear(words: Words, *pieces: str) -> str:

@@ -6,8 +6,11 @@ from collections import Counter
 import pytest
 
 from podium import AsyncPodium
+from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Request
+from podium.core.workflow import Shape
 from podium.engine.context import Pair, compose
-from podium.errors import UsageError
 from podium.etudes import (
     FAMILIES,
     TEST_ONLY,
@@ -20,10 +23,7 @@ from podium.etudes import (
     oracle_reply,
 )
 from podium.etudes.shapes import SKELETONS
-from podium.pool import Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import Request
-from podium.workflow import Shape
+from podium.workers import ScriptedWorker
 
 WORKERS = {family.value: f"knows-{family}" for family in FAMILIES}
 

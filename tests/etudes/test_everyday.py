@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from podium.core.workflow import Step, Workflow
 from podium.etudes import FAMILIES, GENERALIST, MISLEADING, SPLITS, Split, everyday, sensible
 from podium.etudes.oracle import readings
-from podium.workflow import Step, Workflow
 
 
 def test_there_are_many_questions_and_none_twice() -> None:

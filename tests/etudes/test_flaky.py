@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
+from podium.core.pool import WorkerProfile
+from podium.core.request import Delta, Reply, Request, user
+from podium.core.worker import Worker
 from podium.etudes import UNSURE, FlakyWorker
-from podium.pool import WorkerProfile
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Delta, Reply, Request, user
-from podium.worker import Worker
+from podium.workers.scripted import ScriptedWorker
 
 
 def request(text: str) -> Request:

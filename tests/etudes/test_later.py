@@ -7,9 +7,15 @@ from random import Random
 
 import pytest
 
-from podium import plan
-from podium.conductor.base import Plan, Situation
-from podium.errors import UsageError
+from podium.conductors import plan
+from podium.core.conductor import Plan, Situation
+from podium.core.errors import UsageError
+from podium.core.pool import WorkerProfile
+from podium.core.request import Request
+from podium.core.run import Round
+from podium.core.worker import Caller
+from podium.core.workflow import Step, Workflow
+from podium.engine.runner import Options, Runner
 from podium.etudes import (
     ROLES,
     SPLITS,
@@ -24,13 +30,7 @@ from podium.etudes import (
     later_situations,
 )
 from podium.etudes.later import carry_out, flaky_voice
-from podium.pool import WorkerProfile
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Request
-from podium.run import Round
-from podium.runner import Options, Runner
-from podium.worker import Caller
-from podium.workflow import Step, Workflow
+from podium.workers.scripted import ScriptedWorker
 
 
 @pytest.fixture(scope="module")

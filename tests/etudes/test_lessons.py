@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.etudes import FAMILIES, SPLITS, UNSURE, Lesson, Split, lessons, oracle_reply
 from podium.etudes.oracle import read_message, readings
 

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from podium import plan
+from podium.conductors import plan
+from podium.core.workflow import Shape, Step, Workflow
 from podium.etudes import FAMILIES, ROLES, Etudes, EtudeShape, Opening, descriptions, openings
 from podium.etudes.everyday import everyday
 from podium.etudes.openings import ASSIGNED, EVERYDAY, SHAPES, random_access
-from podium.workflow import Shape, Step, Workflow
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.etudes import GENERALIST, MISLEADING, ROLES, descriptions, pool_profiles
 from podium.etudes.skills import FAMILIES
 from podium.etudes.values import read_table

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from podium import plan
+from podium.conductors import plan
+from podium.core.pool import Pool, WorkerProfile
 from podium.etudes import FAMILIES, Etude, EtudeShape
-from podium.pool import Pool, WorkerProfile
 
 NAMES = {family.value: family.value for family in FAMILIES}
 

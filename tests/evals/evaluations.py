@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from podium.attempt import Attempt
-from podium.evals.case import Case
-from podium.evals.sample import Sample, graded
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, StepRecord
+from podium.core.run_records import Attempt
+from podium.core.task import Task
+from podium.core.usage import Price, Usage
+from podium.core.workflow import Access, Step, Workflow
+from podium.evals.sample import Case, Sample, graded
 from podium.evals.written import SUMMARY, SampleFiles, write_json
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, StepRecord
-from podium.task import Task
-from podium.usage import Price, Usage
-from podium.workflow import Access, Step, Workflow
 
 WORKERS = {
     "gpt-5": Price(input=1.25, output=10),

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium.conductor.base import Conductor, Plan, Situation
-from podium.conductor.rules import RulesConductor
+from podium.conductors.builtin import RulesConductor
+from podium.core.conductor import Conductor, Plan, Situation
+from podium.core.pool import Pool
+from podium.core.request import Request, user
+from podium.core.task import Task
+from podium.core.worker import Caller, Worker
+from podium.core.workflow import Step, Workflow
 from podium.engine import RetryPolicy, Switchboard
+from podium.engine.runner import Options
 from podium.etudes import UNSURE
 from podium.etudes.perfect import oracle_workers
-from podium.evals.case import Case, Variant, etude_cases
+from podium.evals.context import Stage
 from podium.evals.ensemble import Ensemble
-from podium.evals.stage import Stage
-from podium.pool import Pool
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Request, user
-from podium.runner import Options
-from podium.task import Task
-from podium.worker import Caller, Worker
-from podium.workflow import Step, Workflow
+from podium.evals.sample import Case, Variant, etude_cases
+from podium.workers.scripted import ScriptedWorker
 
 
 def pool_of(workers: Sequence[Worker]) -> Pool:

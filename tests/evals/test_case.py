@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from evals.support import oracle_cases, pool_of
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.etudes import ROLES, TEST_ONLY, USUAL, EtudeShape, descriptions
 from podium.etudes.perfect import oracle_workers
-from podium.evals.case import Variant, etude_cases, suite_cases
 from podium.evals.report import shapes_of
-from podium.providers.scripted import ScriptedWorker
+from podium.evals.sample import Variant, etude_cases, suite_cases
+from podium.workers.scripted import ScriptedWorker
 
 
 def test_the_same_seed_gives_the_same_cases_and_a_larger_set_begins_with_the_smaller() -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from evals.support import ensemble_of, oracle_cases
-from podium.conductor import ModelConductor
+from podium.conductors import ModelConductor
 from podium.config import Settings, WorkerSettings, load
+from podium.core.pool import WorkerProfile
+from podium.core.request import Request, user
 from podium.etudes import ROLES, UNSURE
 from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.ensemble import fingerprint, opened, without_adapter
 from podium.evals.evaluation import Evaluation
-from podium.pool import WorkerProfile
-from podium.providers.cached import ReplyCache
-from podium.request import Request, user
+from podium.workers.cached import ReplyCache
 
 PLAN = 'model_id = [0]\nsubtasks = ["Why?"]\naccess_list = [[]]'
 

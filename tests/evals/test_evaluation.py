@@ -7,19 +7,18 @@ from dataclasses import replace
 import pytest
 
 from evals.support import Knowing, case_of, ensemble_of, oracle_cases
-from podium.errors import BudgetExhausted, StoreError, UsageError
+from podium.core.errors import BudgetExhausted, StoreError, UsageError
+from podium.core.request import Reply, Request
+from podium.core.run import Run
+from podium.core.usage import Price
 from podium.etudes.perfect import oracle_workers
+from podium.evals.context import CountedWorker, Purse, RepeatingWorker
 from podium.evals.evaluation import Evaluation
-from podium.evals.occasion import CountedWorker, RepeatingWorker
-from podium.evals.purse import Purse
 from podium.evals.sample import Sample
 from podium.evals.strategies import STRATEGIES
 from podium.evals.written import Try
-from podium.providers.cached import ReplyCache
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Reply, Request
-from podium.run import Run
-from podium.usage import Price
+from podium.workers.cached import ReplyCache
+from podium.workers.scripted import ScriptedWorker
 from support.stage import Actor
 
 

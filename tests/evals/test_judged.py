@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from podium.credit import outcome_of
-from podium.errors import UsageError
-from podium.evals.judged import FAULTY, judged_samples
+from podium.core.errors import UsageError
+from podium.core.run import Run
+from podium.core.task import outcome_of
 from podium.evals.sample import Sample
-from podium.evals.written import SampleFiles
-from podium.run import Run
+from podium.evals.written import FAULTY, SampleFiles, judged_samples
 from support.runs_on_record import kept_run
 
 

@@ -5,18 +5,18 @@ from collections import Counter
 
 import pytest
 
-from podium.errors import RequestRefused, Unavailable
-from podium.evals.occasion import (
+from podium.core.errors import RequestRefused, Unavailable
+from podium.core.request import Request, user
+from podium.core.usage import Price
+from podium.evals.context import (
     SILENT_CALLS,
     SILENT_SECONDS,
     CountedWorker,
     RepeatingWorker,
     occasion,
 )
-from podium.providers.cached import ReplyCache
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Request, user
-from podium.usage import Price
+from podium.workers.cached import ReplyCache
+from podium.workers.scripted import ScriptedWorker
 
 ASKED = Request((user("Why?"),))
 

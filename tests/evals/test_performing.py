@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from evals.support import case_of, ensemble_of
-from podium.errors import BudgetExhausted, ConfigError, PodiumError, Unavailable
-from podium.evals import performing
-from podium.evals.case import Case
-from podium.evals.performing import Performer
-from podium.evals.stage import Stage
-from podium.providers.scripted import ScriptedWorker
-from podium.run import Run
+from podium.core.errors import BudgetExhausted, ConfigError, PodiumError, Unavailable
+from podium.core.run import Run
+from podium.evals import evaluation as performing
+from podium.evals.context import Stage
+from podium.evals.evaluation import Performer
+from podium.evals.sample import Case
+from podium.workers.scripted import ScriptedWorker
 
 
 async def test_a_strategy_that_throws_is_a_fault_of_its_own_and_not_the_end(

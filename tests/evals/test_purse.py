@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from podium.evals.purse import Purse
+from podium.evals.context import Purse
 
 
 def test_without_a_cap_there_is_always_enough() -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from evals.support import ensemble_of
-from podium.conductor import ModelConductor
-from podium.errors import ConfigError, UsageError
+from podium.conductors import ModelConductor
+from podium.core.errors import ConfigError, UsageError
+from podium.core.usage import Price
 from podium.etudes.perfect import oracle_workers
-from podium.evals.case import Variant
-from podium.evals.occasion import CountedWorker
+from podium.evals.context import CountedWorker
 from podium.evals.report import Report, Wanted, reported
+from podium.evals.sample import Variant
 from podium.evals.tables.text_table import notes, rows_table
 from podium.evals.written import SampleFiles, write_json
-from podium.providers.scripted import ScriptedWorker
-from podium.usage import Price
+from podium.workers.scripted import ScriptedWorker
 
 
 async def test_a_report_has_a_row_for_each_strategy_in_the_order_asked() -> None:

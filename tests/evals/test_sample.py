@@ -4,22 +4,21 @@ import json
 from dataclasses import replace
 
 from evals.support import Knowing, case_of, oracle_cases, pool_of, stage_of
-from podium.budget import Budget
-from podium.conductor import ModelConductor, RulesConductor
+from podium.conductors import ModelConductor, RulesConductor
+from podium.core.budget import Budget
+from podium.core.errors import Unavailable
+from podium.core.request import Reply
+from podium.core.roles import Role
+from podium.core.run import load
+from podium.core.usage import Price, Usage
 from podium.engine import RetryPolicy, Switchboard
-from podium.errors import Unavailable
+from podium.engine.runner import Options
 from podium.etudes.perfect import oracle_workers
-from podium.evals.case import Case
-from podium.evals.sample import Sample, graded
+from podium.evals.sample import Case, Sample, graded
 from podium.evals.strategies.baselines import single
 from podium.evals.strategies.conducting import conducted, ideal
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Reply
-from podium.roles import Role
-from podium.run import load
-from podium.runner import Options
 from podium.tasks import everyday_task
-from podium.usage import Price, Usage
+from podium.workers.scripted import ScriptedWorker
 
 
 async def test_planning_and_work_are_counted_apart() -> None:

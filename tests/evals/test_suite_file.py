@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.evals.suite_file import SuiteFile, VariantTable, file_for, overruled
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from evals.support import case_of, ensemble_of, oracle_cases
-from podium.errors import Unavailable, UsageError
+from podium.core.errors import Unavailable, UsageError
+from podium.core.run import load
 from podium.etudes.perfect import oracle_workers
 from podium.evals.evaluation import Evaluation
 from podium.evals.written import SampleFiles, sample_file, write_json
-from podium.providers.scripted import ScriptedWorker
-from podium.run import load
+from podium.workers.scripted import ScriptedWorker
 
 
 async def test_every_sample_is_a_line_with_its_run_in_the_file_of_its_strategy(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from podium.config import load
-from podium.routed import Routed
-from podium.run import Round
-from podium.task import Task
+from podium.core.run import Round
+from podium.core.run_records import Routed
+from podium.core.task import Task
 from support.runs_on_record import kept_run
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "embedded_answers.py"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podium.pool import Pool
+from podium.core.pool import Pool
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts" / "screenshots.py"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.files import sha256_of
-from podium.local.adapters import checked, shipped_adapter, shipped_adapters
-from podium.train import export
+from podium._util.files import sha256_of
+from podium.train import gguf as export
+from podium.workers.local.sources import checked, shipped_adapter, shipped_adapters
 from support.shipped import Ship, ship
 
 __all__ = ["ship"]

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 from aiohttp import TCPConnector, web
 
-from podium.pool import WorkerProfile
-from podium.providers import Endpoint, Http, connect
-from podium.server.access import pictures
+from podium.core.pool import WorkerProfile
+from podium.server.access import image_urls as pictures
 from podium.server.operation.startup import DIALECTS
+from podium.workers import Endpoint, Http, connect
 from support.serving import application, serving
 
 EVIL: Final = "https://collector.example.org/x"

@@ -16,15 +16,13 @@ from typing import Final
 
 import pytest
 
-from podium.budget import Budget
-from podium.conductor import FixedConductor, ModelConductor
-from podium.conductor.base import Conductor, Situation
-from podium.conductor.prompt import Length, Prompt
-from podium.engine import RetryPolicy, Switchboard
-from podium.plan import write
-from podium.pool import Pool, WorkerProfile
-from podium.providers.scripted import ScriptedWorker
-from podium.request import (
+from podium.conductors import FixedConductor, ModelConductor
+from podium.conductors.plan import write
+from podium.conductors.prompt import Length, Prompt
+from podium.core.budget import Budget
+from podium.core.conductor import Conductor, Situation
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import (
     Message,
     Reply,
     Request,
@@ -35,12 +33,14 @@ from podium.request import (
     assistant,
     user,
 )
-from podium.run import Run
-from podium.runner import ConductorWorker, Options, Runner
+from podium.core.run import Run
+from podium.core.usage import Usage
+from podium.core.workflow import Step, Workflow
+from podium.engine import RetryPolicy, Switchboard
+from podium.engine.runner import ConductorWorker, Options, Runner
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
-from podium.usage import Usage
-from podium.workflow import Step, Workflow
+from podium.workers.scripted import ScriptedWorker
 from support.attacks import CALLS, TEXTS
 from support.rounds import answered
 from support.serving import application, serving

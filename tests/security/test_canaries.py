@@ -26,15 +26,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from podium.cli import main
 from podium.config import McpSettings, load
-from podium.mcp.client.program import Program
-from podium.mcp.client.remote import Remote
-from podium.mcp.rpc import McpFault
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.server.logs import JsonLines, TextLines
 from podium.server.operation.startup import application
 from podium.server.records.traces import Traces
 from podium.store import keys_in, open_store
 from podium.store.keys import Rules
+from podium.workers.mcp.program import Program
+from podium.workers.mcp.remote import Remote
+from podium.workers.mcp.rpc import McpFault
 from support.serving import Served, serving
 from support.tool_servers import odd_server
 

@@ -14,16 +14,16 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
+from podium.conductors.plan import parse
 from podium.config import McpSettings, ServerSettings
-from podium.errors import BadReply, MalformedPlan, Unavailable
-from podium.mcp.client.remote import Remote
-from podium.mcp.rpc import LARGEST_MESSAGE, McpFault
-from podium.plan import parse
-from podium.pool import Pool, WorkerProfile
-from podium.providers import Endpoint, Http, ScriptedWorker, connect
-from podium.providers.http import MAX_REPLY_BYTES
-from podium.request import Request, user
+from podium.core.errors import BadReply, MalformedPlan, Unavailable
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Request, user
 from podium.server.operation.startup import DIALECTS
+from podium.workers import Endpoint, Http, ScriptedWorker, connect
+from podium.workers.http import MAX_REPLY_BYTES
+from podium.workers.mcp.remote import Remote
+from podium.workers.mcp.rpc import LARGEST_MESSAGE, McpFault
 from support.serving import Served, application, serving
 
 CHAT: Final = "/v1/chat/completions"

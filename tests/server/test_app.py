@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from podium.config import ServerSettings
-from podium.errors import Unavailable
-from podium.providers import ScriptedWorker
+from podium.core.errors import Unavailable
+from podium.core.usage import Price
 from podium.server.dialects.base import Answer, Asked
 from podium.server.logs import JsonLines
-from podium.usage import Price
+from podium.workers import ScriptedWorker
 from support.plain_dialect import PlainDialect, lines
 from support.serving import PLAIN, application, serving
 

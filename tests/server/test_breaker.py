@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import Unavailable
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
+from podium.core.errors import Unavailable
+from podium.core.pool import WorkerProfile
 from podium.store.sql import SqlRunStore
+from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 
 DOWN = WorkerProfile(name="down", provider="scripted", fallback="spare")

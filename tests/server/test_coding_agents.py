@@ -18,14 +18,14 @@ from typing import Any, Final
 
 import pytest
 
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import Reply, Request, ToolCall
+from podium.core.pool import WorkerProfile
+from podium.core.request import Reply, Request, ToolCall
+from podium.core.usage import Usage
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.store import open_store
-from podium.usage import Usage
+from podium.workers import ScriptedWorker
 from support.conformance import results_of
 from support.serving import Served, application, serving
 

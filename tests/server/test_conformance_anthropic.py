@@ -11,10 +11,10 @@ import httpx
 import pytest
 from anthropic.types import Message, ToolParam
 
-from podium.errors import Unavailable
-from podium.request import Delta, Image, Reply, Request, Thinking, ToolResult
+from podium.core.errors import Unavailable
+from podium.core.request import Delta, Image, Reply, Request, Thinking, ToolResult
+from podium.core.workflow import Step
 from podium.store.keys import Rules
-from podium.workflow import Step
 from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, not_allowed, results_of, run_of
 from support.loopback import PATIENCE, USED, House, calling
 from support.messages_sdk import events_of

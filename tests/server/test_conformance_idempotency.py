@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from podium.request import Delta, Reply, Request
+from podium.core.request import Delta, Reply, Request
 from podium.store.keys import Rules
 from support.conformance import ULTRA, WHY, openai_client
 from support.loopback import PATIENCE, USED, House

@@ -12,8 +12,8 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionToolParam
 
-from podium.errors import Unavailable
-from podium.request import Delta, Image, Reply, Request, Thinking
+from podium.core.errors import Unavailable
+from podium.core.request import Delta, Image, Reply, Request, Thinking
 from podium.store.keys import Allowance, Rules
 from support.chat_sdk import checked, chunks
 from support.conformance import (

@@ -11,8 +11,8 @@ import openai
 import pytest
 from openai.types.responses import FunctionToolParam
 
-from podium.errors import Unavailable
-from podium.request import Delta, Image, Reply, Request, Thinking
+from podium.core.errors import Unavailable
+from podium.core.request import Delta, Image, Reply, Request, Thinking
 from podium.store.keys import Rules
 from support.conformance import PIXEL, TWO_STEPS, ULTRA, Sum, not_allowed, openai_client, results_of
 from support.loopback import PATIENCE, USED, House, calling

@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from podium.conductor.evolved.conductor import EvolvedConductor
-from podium.providers import ScriptedWorker
-from podium.run import TurnRole
-from podium.runner import Options
+from podium.conductors.evolved.conductor import EvolvedConductor
+from podium.core.run import TurnRole
+from podium.engine.runner import Options
 from podium.server.dialects.chat.dialect import CHAT
 from podium.store import open_store
+from podium.workers import ScriptedWorker
 from support.evolved import Reading, coordinator
 from support.serving import application, serving
 

@@ -11,13 +11,23 @@ from typing import Any
 import pytest
 
 from podium.config import ServerSettings
-from podium.guardrails import Block, Checked, Guardrail, Pass, Redact, Redaction, Verdict, Verify
-from podium.pool import Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import Delta, Reply, Request, ToolCall
-from podium.runner import Options
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Delta, Reply, Request, ToolCall
+from podium.core.usage import Usage
+from podium.core.worker import Worker
+from podium.engine.guardrails import (
+    Block,
+    Checked,
+    Guardrail,
+    Pass,
+    Redact,
+    Redaction,
+    Verdict,
+    Verify,
+)
+from podium.engine.runner import Options
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
@@ -26,8 +36,7 @@ from podium.server.logs import LOGGER
 from podium.store import open_store
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
-from podium.usage import Usage
-from podium.worker import Worker
+from podium.workers import ScriptedWorker
 from support.serving import Served, application, serving
 
 REAL: dict[str, Dialect] = {

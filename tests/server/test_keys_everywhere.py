@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 
 from podium.server.app import create_app
 from podium.server.operation.startup import DIALECTS
-from podium.server.pages.addresses import FILES, PAGES
+from podium.server.pages.files import FILES, PAGES
 from podium.server.service import Service
 from support.loopback import House
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from podium.pool import Pool
-from podium.providers import ScriptedWorker
+from podium.core.pool import Pool
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
 from podium.train.use import KEPT_OUT, Harvest, judged_runs
+from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
 

@@ -5,18 +5,18 @@ from datetime import date
 
 import pytest
 
-from podium.budget import Budget
-from podium.conductor import Conductor, FixedConductor, ModelConductor, RulesConductor
+from podium.conductors import Conductor, FixedConductor, ModelConductor, RulesConductor
 from podium.config import ConductorSettings, Settings, WorkerSettings
-from podium.config.mcp import McpSettings
-from podium.pool import Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.run import Tier
-from podium.runner import ConductorWorker, Options
+from podium.config.sections import McpSettings
+from podium.core.budget import Budget
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Tier
+from podium.core.usage import Price
+from podium.core.workflow import Step, Workflow
+from podium.engine.runner import ConductorWorker, Options
+from podium.server.api_error import Refusal
 from podium.server.names import Names, fingerprint, tier_of
-from podium.server.refusal import Refusal
-from podium.usage import Price
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 
 WORKERS = (ScriptedWorker("one", "1"), ScriptedWorker("two", "2"))
 POOL = Pool(tuple(worker.profile for worker in WORKERS))

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from podium.errors import ConfigError, StoreError, UsageError
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.server.refusal import Refusal, refusals
+from podium.core.errors import ConfigError, StoreError, UsageError
+from podium.core.pool import WorkerProfile
+from podium.server.api_error import Refusal, refusals
+from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
 

@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import pytest
 
-from podium.bench.postgres import NOBODY, programs, running_postgres
-from podium.errors import NotFound, StoreError
-from podium.pool import WorkerProfile
-from podium.request import Delta, Reply, Request
+from benchmarks.postgres import NOBODY, programs, running_postgres
+from podium.core.errors import NotFound, StoreError
+from podium.core.pool import WorkerProfile
+from podium.core.request import Delta, Reply, Request
+from podium.core.usage import Usage
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.store.sql import SqlRunStore
-from podium.usage import Usage
 from support.postgres import MISSING
 from support.serving import application, serving
 

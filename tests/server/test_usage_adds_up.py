@@ -20,21 +20,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.budget import Budget
-from podium.conductor.base import Plan, Situation
-from podium.errors import BadReply, RateLimited, RequestRefused, Unavailable, WorkerError
-from podium.pool import Capability, Pool, WorkerProfile
-from podium.request import Delta, Reply, Request, ToolCall, user
-from podium.run import Run
-from podium.runner import ConductorWorker, Options
+from podium.core.budget import Budget
+from podium.core.conductor import Plan, Situation
+from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable, WorkerError
+from podium.core.pool import Capability, Pool, WorkerProfile
+from podium.core.request import Delta, Reply, Request, ToolCall, user
+from podium.core.run import Run
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, add
+from podium.core.worker import Caller, Worker
+from podium.core.workflow import Access, Step, Workflow
+from podium.engine.runner import ConductorWorker, Options
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
 from podium.store.keys import KeyUsage, Rules
 from podium.store.sql import SqlRunStore
-from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, add
-from podium.worker import Caller, Worker
-from podium.workflow import Access, Step, Workflow
 from support.serving import application, serving
 
 MOST_TURNS: Final = 4

@@ -12,15 +12,15 @@ from typing import get_args
 import pytest
 from hypothesis import strategies as st
 
-from podium.attempt import Attempt
-from podium.budget import Budget, Spent
-from podium.pool import CAPABILITIES, Limits, Pool, WorkerProfile
-from podium.request import Finish, Image, Message, Role, Text, Thinking, ToolCall, ToolResult
-from podium.run import Round, Run, RunStatus, StepRecord, StepStatus, Tier
+from podium.core.budget import Budget, Spent
+from podium.core.pool import CAPABILITIES, Limits, Pool, WorkerProfile
+from podium.core.request import Finish, Image, Message, Role, Text, Thinking, ToolCall, ToolResult
+from podium.core.run import Round, Run, RunStatus, StepRecord, StepStatus, Tier
+from podium.core.run_records import Attempt
+from podium.core.usage import Price, Usage
+from podium.core.workflow import Access, Step, Workflow
 from podium.store.base import RunStore
 from podium.store.sql import SqlRunStore
-from podium.usage import Price, Usage
-from podium.workflow import Access, Step, Workflow
 from store.shared import Clock, Two
 from support.postgres import Postgres
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from podium.run import timestamp
+from podium.core.run import timestamp
 from podium.store.sql import SqlRunStore
 
 ELSEWHERE = "another-machine:1"

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from podium.errors import NotFound
-from podium.run import Run
+from podium.core.errors import NotFound
+from podium.core.run import Run
 from podium.store.base import NullStore, RunFilter
 
 

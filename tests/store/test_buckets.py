@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.store.buckets import Bucket, Rates
+from podium.store.quotas import Bucket, Rates
 
 
 def test_a_bucket_allows_a_minutes_worth_at_once_and_then_its_rate() -> None:

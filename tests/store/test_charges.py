@@ -3,13 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from podium.attempt import Attempt
-from podium.budget import Spent
-from podium.run import Run
+from podium.core.budget import Spent
+from podium.core.run import Run
+from podium.core.run_records import Attempt
+from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.server.names import NAME_OF
-from podium.store.charges import LARGEST_COUNT, MODEL_OF, charge_of
 from podium.store.keys import Charged
-from podium.usage import UNKNOWN_USAGE, Usage
+from podium.store.quotas import LARGEST_COUNT, MODEL_OF, charge_of
 
 DAY = "2026-01-02"
 

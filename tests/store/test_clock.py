@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from podium.run import Run
-from podium.store.clock import DatabaseClock
+from podium.core.run import Run
+from podium.store.database import DatabaseClock
 from podium.store.sql import SqlRunStore
 from support.postgres import Postgres
 

@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
-from podium.errors import StoreError
-from podium.run import Run
+from podium.core.errors import StoreError
+from podium.core.run import Run
 from podium.store import database
 from podium.store.database import CONNECTIONS
 from podium.store.sql import SqlRunStore

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
-from podium.run import Run
+from podium.core.errors import ConfigError
+from podium.core.run import Run
 from podium.store.database import connect, locate
 from podium.store.sql import SqlRunStore
 

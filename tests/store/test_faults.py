@@ -16,11 +16,11 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import Pool
 
-from podium.errors import StoreError
-from podium.events import Planned, RunDone, RunStarted, StepDone
-from podium.run import Run
+from podium.core.errors import StoreError
+from podium.core.events import Planned, RunDone, RunStarted, StepDone
+from podium.core.run import Run
 from podium.store.base import RunFilter
-from podium.store.faults import border
+from podium.store.database import border
 from podium.store.journal import Journal
 from podium.store.sql import SqlRunStore
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.store.gathering import MOST, Gathering
+from podium.store.progress import MOST, Gathering
 
 
 class Desk:

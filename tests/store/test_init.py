@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import podium.store
-from podium.errors import ConfigError
-from podium.run import Run
+from podium.core.errors import ConfigError
+from podium.core.run import Run
 from podium.store import NullStore, RunStore, default_url, keys_in, open_store
 
 

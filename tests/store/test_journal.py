@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from podium.errors import StoreError, UsageError
-from podium.events import (
+from podium.core.errors import StoreError, UsageError
+from podium.core.events import (
     Event,
     Planned,
     RoundDone,
@@ -18,7 +18,7 @@ from podium.events import (
     StepRetried,
     StepStarted,
 )
-from podium.run import Round, Run, StepRecord
+from podium.core.run import Round, Run, StepRecord
 from podium.store.base import NullStore, RunStore
 from podium.store.journal import BACKLOG, Journal
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, create_engine, inspect, text
 
-from podium.errors import StoreError
-from podium.run import Run
+from podium.core.errors import StoreError
+from podium.core.run import Run
 from podium.store.base import RunFilter
 from podium.store.migrations import MIGRATIONS
 from podium.store.sql import SqlRunStore

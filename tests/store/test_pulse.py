@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.errors import StoreError
-from podium.events import RunStarted
-from podium.pool import Pool, WorkerProfile
-from podium.run import Run
+from podium.core.errors import StoreError
+from podium.core.events import RunStarted
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Run
 from podium.store.base import NullStore
-from podium.store.journal import Journal
-from podium.store.pulse import Pulse
+from podium.store.journal import Journal, Pulse
 
 
 class Hearing(NullStore):

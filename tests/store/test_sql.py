@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
-from podium.errors import NotFound, StoreError, UsageError
-from podium.run import Run, RunStatus, Tier
+from podium.core.errors import NotFound, StoreError, UsageError
+from podium.core.run import Run, RunStatus, Tier
 from podium.store.base import SUMMARY_CHARACTERS, RunFilter, RunStore
 from podium.store.sql import SqlRunStore
 

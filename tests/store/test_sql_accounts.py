@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import update
 
-from podium.errors import ConfigError
-from podium.run import Run
+from podium.core.errors import ConfigError
+from podium.core.run import Run
 from podium.store import NullStore, accounts_in
 from podium.store.sql import SqlRunStore
 from podium.store.tables import RUNS

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 from sqlalchemy import text
 
-from podium.errors import ConfigError, StoreError
+from podium.core.errors import ConfigError, StoreError
 from podium.store import NullStore, audit_in
 from podium.store.audit import FIRST, Deed, Entry, entered, of_this_machine, verified
 from podium.store.migrations import MIGRATIONS

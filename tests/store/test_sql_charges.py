@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from podium.errors import StoreError
-from podium.run import Run
-from podium.server.access.keys import make_key
+from podium.core.errors import StoreError
+from podium.core.run import Run
+from podium.server.access.tokens import make_key
 from podium.store import sql as sql_module
-from podium.store.charges import charge_of
 from podium.store.keys import Charged, Key, KeyUsage, Rules
+from podium.store.quotas import charge_of
 from podium.store.sql import SqlRunStore
-from podium.store.sql_charges import DAYS_AFTER
+from podium.store.sql_quotas import DAYS_AFTER
 
 TODAY = "2026-01-02"
 

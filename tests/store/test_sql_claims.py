@@ -13,10 +13,11 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from podium.errors import Conflict, NotFound, StoreError, TakenOver
-from podium.process import this_process
-from podium.run import Run, RunStatus
-from podium.store import NamedRequest, sql_claims
+from podium._util.process import this_process
+from podium.core.errors import Conflict, NotFound, StoreError, TakenOver
+from podium.core.run import Run, RunStatus
+from podium.store import NamedRequest
+from podium.store import claims as sql_claims
 from podium.store.base import LEASE_SECONDS, RECENT_HOURS, RunStore
 from podium.store.sql import SqlRunStore
 from store.shared import ELSEWHERE, Clock, Two, at

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from podium.errors import ConfigError, NotFound
-from podium.run import Run
+from podium.core.errors import ConfigError, NotFound
+from podium.core.run import Run
 from podium.store import NullStore, feedback_in
-from podium.store.feedback import Feedback
+from podium.store.base import Feedback
 from podium.store.sql import SqlRunStore
 
 GIVEN = Feedback(run_id="run_0123456789abcdef", score=0.5, given_at="2026-01-02T03:04:05.678+00:00")

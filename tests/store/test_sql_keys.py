@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError, NotFound, StoreError
+from podium.core.errors import ConfigError, NotFound, StoreError
 from podium.store.keys import Allowance, Charged, Key, KeyUsage, Rules, Standing
 from podium.store.sql import SqlRunStore
 from podium.store.sql_keys import SqlKeyStore

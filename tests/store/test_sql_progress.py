@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, event
 
-from podium.errors import StoreError, TakenOver
-from podium.process import this_process
-from podium.run import Run
+from podium._util.process import this_process
+from podium.core.errors import StoreError, TakenOver
+from podium.core.run import Run
 from podium.store.sql import SqlRunStore
 from store.shared import ELSEWHERE, Two
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from podium.errors import ConfigError
-from podium.process import this_process
+from podium._util.process import this_process
+from podium.core.errors import ConfigError
 from podium.store import NamedRequest, NullStore, names_in
 from podium.store.sql import SqlRunStore
-from podium.store.sql_request_names import KEPT_HOURS
+from podium.store.sql_feedback import KEPT_HOURS
 
 MINE = NamedRequest(
     owner="key_1", name="mine", digest="ab", run_id="run_1", process="here:1", created_at=""

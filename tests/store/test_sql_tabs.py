@@ -10,10 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from podium.store.database import locate
 from podium.store.keys import Allowance, Charged, Key, Rules
+from podium.store.quotas import Drawn, TabRow
 from podium.store.sql import SqlRunStore
-from podium.store.sql_tabs import SqlTabs
+from podium.store.sql_reservations import SqlTabs
 from podium.store.tables import LEASES, TABS
-from podium.store.tabs import Drawn, TabRow
 from support.postgres import Postgres
 
 A_DOLLAR = Rules(in_total=Allowance(usd=1.0))

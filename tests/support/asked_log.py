@@ -15,13 +15,13 @@ import sys
 from hashlib import blake2b
 
 from podium.cli import main
-from podium.pool import WorkerProfile
-from podium.providers import scripted
-from podium.providers.base import Endpoint
-from podium.providers.http import Http
-from podium.request import Reply, Request
-from podium.usage import Usage
-from podium.worker import Worker
+from podium.core.pool import WorkerProfile
+from podium.core.request import Reply, Request
+from podium.core.usage import Usage
+from podium.core.worker import Worker
+from podium.workers import scripted
+from podium.workers.base import Endpoint
+from podium.workers.http import Http
 
 SECONDS = 0.002
 """How long a reply takes, so that several calls are always under way."""

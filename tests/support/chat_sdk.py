@@ -11,9 +11,9 @@ import pydantic
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.chat.dialect import CHAT
-from podium.server.refusal import Refusal
 from support.openai_sdk import streamed
 
 OURS = {

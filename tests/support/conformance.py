@@ -9,9 +9,9 @@ from typing import Any, Final
 import openai
 from pydantic import BaseModel
 
-from podium.request import Request, ToolResult
+from podium.core.request import Request, ToolResult
+from podium.core.workflow import Step
 from podium.store.keys import Allowance, Rules
-from podium.workflow import Step
 from support.loopback import PATIENCE, House
 
 ULTRA: Final = "podium-ultra"

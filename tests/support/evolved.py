@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from podium.conductor.evolved.coordinator import Coordinator, Vector
-from podium.conductor.evolved.description import ROLES, Description
-from podium.run import TurnRole
+from podium.conductors.evolved.coordinator import Coordinator, Vector
+from podium.conductors.evolved.description import ROLES, Description
+from podium.core.run import TurnRole
 
 WORKERS = ("ann", "bob")
 

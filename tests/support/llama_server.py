@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from podium.local.serving import ModelServer, ModelSettings, SharedModel
+from podium.workers.local.llama_server import ModelServer, ModelSettings, SharedModel
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import PodiumError
-from podium.local import weights
+from podium.core.errors import PodiumError
+from podium.workers.local import weights
 
 MODEL = "smollm2-135m-instruct"
 

@@ -14,29 +14,29 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from podium.api import AsyncPodium
-from podium.conductor import ModelConductor
+from podium.client.client import AsyncPodium
+from podium.conductors import ModelConductor
+from podium.conductors.plan import write
 from podium.config import ServerSettings
+from podium.core.pool import Capability, Pool, WorkerProfile
+from podium.core.request import Delta, Reply, Request, ToolCall
+from podium.core.run import Run
+from podium.core.usage import Price, Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, RetryPolicy
-from podium.plan import write
-from podium.pool import Capability, Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.providers.scripted import Script
-from podium.request import Delta, Reply, Request, ToolCall
-from podium.run import Run
-from podium.runner import Options
+from podium.engine.runner import Options
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.server.app import create_app
-from podium.server.operation.protocol import BoundedHttp
+from podium.server.operation.listener import BoundedHttp
 from podium.server.operation.startup import DIALECTS
-from podium.server.records.keeper import Keeper
+from podium.server.records.buffered_store import Keeper
 from podium.server.service import Service, opened
 from podium.store.keys import KeyUsage, Rules
 from podium.store.sql import SqlRunStore
-from podium.usage import Price, Usage
-from podium.worker import Worker
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
+from podium.workers.scripted import Script
 
 Result = TypeVar("Result")
 Scene = Callable[[Request], AsyncGenerator[Delta | Reply]]

@@ -12,10 +12,10 @@ from anthropic import Anthropic
 from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
 
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.messages.stream import MessageWriter
-from podium.server.refusal import Refusal
+from podium.server.dialects.messages.response import MessageWriter
 
 Play = Callable[[MessageWriter], list[bytes]]
 """Writes a stream."""

@@ -8,8 +8,8 @@ from typing import Final
 
 import openai
 
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Asked, Dialect
-from podium.server.refusal import Refusal
 
 ERRORS: Final = (
     (Refusal("unauthenticated", "no key"), openai.AuthenticationError),

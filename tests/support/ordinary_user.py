@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from podium.tasks.guard import kernel, namespaces
+from podium.workers.sandbox.guard import kernel, namespaces
 
 BIND = kernel.MOUNT_BIND | kernel.MOUNT_RECURSIVE
 
@@ -35,7 +35,7 @@ def main() -> None:
     place = Path(sys.argv[1])
     place.chmod(0o777)
     needed = [Path(path) for path in namespaces.python_paths()]
-    open_to_everyone([*needed, Path(kernel.__file__).parents[3]], place)
+    open_to_everyone([*needed, Path(kernel.__file__).parents[4]], place)
     os.setgroups([])
     os.setresgid(namespaces.NOBODY, namespaces.NOBODY, namespaces.NOBODY)
     os.setresuid(namespaces.NOBODY, namespaces.NOBODY, namespaces.NOBODY)

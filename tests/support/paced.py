@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final
 
-from podium.errors import RequestRefused
-from podium.pool import WorkerProfile
-from podium.request import Delta, Reply, Request
-from podium.usage import Price, Usage
-from podium.worker import Worker
+from podium.core.errors import RequestRefused
+from podium.core.pool import WorkerProfile
+from podium.core.request import Delta, Reply, Request
+from podium.core.usage import Price, Usage
+from podium.core.worker import Worker
 
 USED: Final = Usage(100, 10, 0, 0, 0)
 """What every reply says that it took."""

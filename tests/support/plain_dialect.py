@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from podium.request import Terms, user
+from podium.core.request import Terms, user
+from podium.server.api_error import Refusal, invalid
 from podium.server.dialects.base import Answer, Asked, Json
-from podium.server.dialects.wishes import wished
-from podium.server.refusal import Refusal, invalid
+from podium.server.dialects.podium_params import wished
 
 
 class PlainDialect:

@@ -1,4 +1,4 @@
-"""The real Postgres of the tests: that of `podium.bench.postgres`, with databases to be emptied.
+"""The real Postgres of the tests: that of `benchmarks.postgres`, with databases to be emptied.
 Where there are no programs, the tests that want it are skipped and say why."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from typing import Final
 
 import asyncpg
 
-from podium.bench import postgres
+from benchmarks import postgres
 
 MISSING: Final = "there is no Postgres on this machine; apt-get install postgresql"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from podium.server.api_error import Refusal
 from podium.server.dialects.fields import Reader
-from podium.server.refusal import Refusal
 
 
 def refusal(reader: Reader[Any], value: object, path: str = "field") -> Refusal:

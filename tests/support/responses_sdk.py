@@ -11,10 +11,10 @@ import openai
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from podium.providers.sse import EventReader
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.refusal import Refusal
+from podium.workers.http import EventReader
 from support.openai_sdk import streamed
 
 STREAM_EVENTS: Final[TypeAdapter[Any]] = TypeAdapter(ResponseStreamEvent)

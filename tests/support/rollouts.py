@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run
+from podium.core.workflow import Step, Workflow
 from podium.train.diagnostics import Rollout
 from podium.train.score import Score
-from podium.workflow import Step, Workflow
 from support.rounds import answered
 
 POOL = Pool(tuple(WorkerProfile(name=name) for name in ("ann", "bob", "cid", "dan")))

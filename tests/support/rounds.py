@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from podium.run import Round, StepRecord
-from podium.workflow import Workflow
+from podium.core.run import Round, StepRecord
+from podium.core.workflow import Workflow
 
 
 def answered(workflow: Workflow, reply: str = "an answer") -> Round:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from podium.pool import Pool, WorkerProfile
-from podium.routing import Known, LearnedRouter
-from podium.routing.dial import Dial
-from podium.routing.encoders import HashedEncoder
+from podium.conductors.routing import Known, LearnedRouter
+from podium.conductors.routing.encoders import HashedEncoder
+from podium.conductors.routing.quality_bias import Dial
+from podium.core.pool import Pool, WorkerProfile
 
 SUMS = ("What is 2 + 2?", "What is 17 + 5?", "What is 8 + 31?", "What is 40 + 2?")
 PLAYS = (

@@ -7,11 +7,11 @@ import socket
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from podium.attempt import Attempt
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, StepRecord, StepStatus, timestamp
-from podium.usage import Usage
-from podium.workflow import Access, Step, Workflow
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, StepRecord, StepStatus, timestamp
+from podium.core.run_records import Attempt
+from podium.core.usage import Usage
+from podium.core.workflow import Access, Step, Workflow
 
 WORKERS: Final = ("solver", "checker", "local")
 POOL: Final = Pool(tuple(WorkerProfile(name=name, model=name) for name in WORKERS))

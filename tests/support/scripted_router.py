@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from podium.pool import Pool, WorkerProfile
+from podium.core.pool import Pool, WorkerProfile
 
 
 @dataclass(frozen=True)

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 import httpx
 from fastapi import FastAPI
 
-from podium.api import AsyncPodium
-from podium.conductor import Conductor, Mini, RulesConductor
+from podium.client.client import AsyncPodium
+from podium.conductors import Conductor, Mini, RulesConductor
 from podium.config import ServerSettings
+from podium.core.worker import Worker
 from podium.engine import RetryPolicy
-from podium.guardrails import Guardrail
-from podium.runner import Options
+from podium.engine.guardrails import Guardrail
+from podium.engine.runner import Options
 from podium.server.access import Door, OpenDoor
 from podium.server.app import create_app
 from podium.server.dialects.base import Dialect
 from podium.server.records.audit import Audit
-from podium.server.records.keeper import Keeper
+from podium.server.records.buffered_store import Keeper
 from podium.server.service import Service, opened
 from podium.store import NullStore, RunStore
-from podium.worker import Worker
 from support.plain_dialect import PlainDialect
 
 PLAIN = "/v1/chat/completions"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.files import sha256_of
-from podium.local import adapters
+from podium._util.files import sha256_of
+from podium.workers.local import sources as adapters
 from support.local_weights import MODEL
 
 Ship = Callable[..., Path]

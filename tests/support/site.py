@@ -14,21 +14,21 @@ from typing import Any, Final
 import httpx
 import uvicorn
 
-from podium.conductor import Conductor
+from podium.conductors import Conductor
 from podium.config import ServerSettings
-from podium.pool import Pool
-from podium.providers import ScriptedWorker
-from podium.run import Run
-from podium.runner import Options
+from podium.core.pool import Pool
+from podium.core.run import Run
+from podium.core.usage import Price
+from podium.core.worker import Worker
+from podium.engine.runner import Options
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
 from podium.server.service import Service
 from podium.store import keys_in, open_store
 from podium.store.base import RunStore
 from podium.store.keys import Rules
-from podium.usage import Price
-from podium.worker import Worker
+from podium.workers import ScriptedWorker
 from support.serving import application
 
 RUNS: Final = "runs.db"

@@ -6,7 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 
-from podium.budget import Budget, Ledger
+from podium.core.budget import Budget, Ledger
+from podium.core.events import Event
+from podium.core.pool import Capability, Limits, Pool, WorkerProfile
+from podium.core.request import Delta, Reply, Request
+from podium.core.run import Run
+from podium.core.usage import Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Workflow
 from podium.engine import (
     Assignment,
     Delegation,
@@ -16,13 +23,6 @@ from podium.engine import (
     Switchboard,
     Toolbox,
 )
-from podium.events import Event
-from podium.pool import Capability, Limits, Pool, WorkerProfile
-from podium.request import Delta, Reply, Request
-from podium.run import Run
-from podium.usage import Usage
-from podium.worker import Worker
-from podium.workflow import Workflow
 
 Behaviour = Callable[[Request], str | Reply | Exception]
 

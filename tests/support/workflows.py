@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from podium.workflow import Access, Step, Workflow
+from podium.core.workflow import Access, Step, Workflow
 
 
 @st.composite

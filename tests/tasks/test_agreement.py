@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podium.task import Task
+from podium.core.task import Task
 from podium.tasks import load_records
 from podium.tasks.agreement import Agreement, agreement, emptied, imported
 from podium.tasks.graders import make_grader

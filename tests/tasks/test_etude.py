@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.etudes import Etudes, EtudeShape, held_out
 from podium.tasks import etude_suite, etude_task
 

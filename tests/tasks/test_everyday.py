@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
+from podium.core.workflow import Step, Workflow
 from podium.etudes import GENERALIST, everyday
 from podium.tasks import everyday_suite, everyday_task
-from podium.workflow import Step, Workflow
 
 QUESTION = "What is the capital of Japan?"
 

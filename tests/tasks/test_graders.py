@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks.answers import without_fence
 from podium.tasks.graders import make_grader
 from podium.tasks.programs import same_output

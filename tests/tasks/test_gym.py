@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks import suite
 from podium.tasks.gym import GymGrader
 

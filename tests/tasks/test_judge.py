@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from podium.errors import BadReply, ConfigError, Unavailable
-from podium.pool import WorkerProfile
-from podium.request import Reply, Request
+from podium.core.errors import BadReply, ConfigError, Unavailable
+from podium.core.pool import WorkerProfile
+from podium.core.request import Reply, Request
+from podium.core.worker import Worker
 from podium.tasks import loaded_suite, make_grader
-from podium.worker import Worker
 
 
 class Opinion(Worker):

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError
-from podium.tasks import hub
+from podium.core.errors import ConfigError
+from podium.tasks import sources as hub
 from podium.tasks.benchmarks import BENCHMARKS
 from podium.tasks.loaders import load_records, read_benchmark
 from podium.tasks.readers import boxed

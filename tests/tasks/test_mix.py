@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks import Shares, TaskRecord, build_mix, paper_mix
 
 SIZES = {"math500": 500, "mmlu": 900, "rlpr": 700, "livecodebench": 400}

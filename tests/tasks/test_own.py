@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks import load_suite, read_records
 
 GOOD = '{"question": "1 + 1?", "answer": 2, "grader": "number"}\n'

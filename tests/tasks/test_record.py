@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError, StoreError
+from podium.core.errors import ConfigError, StoreError
 from podium.tasks import TaskRecord, load_suite, read_records, save_suite
 
 RECORDS = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks import NAMES, etude_suite, everyday_suite, loaded_suite, suite
 from podium.tasks.programs import Code
 

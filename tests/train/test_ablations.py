@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError, MalformedPlan
+from podium.conductors.plan import write
+from podium.core.errors import ConfigError, MalformedPlan
+from podium.core.pool import Limits, Pool, WorkerProfile
+from podium.core.task import Task
+from podium.core.workflow import Access, Step, Workflow
 from podium.etudes import GENERALIST, FlakyWorker
 from podium.etudes.perfect import oracle_workers
 from podium.etudes.vocabulary import UNSURE
-from podium.plan import write
-from podium.pool import Limits, Pool, WorkerProfile
-from podium.task import Task
 from podium.train.ablations import (
     in_every_place,
     recipe_prompt,
@@ -21,10 +22,8 @@ from podium.train.ablations import (
     refuse_indices,
     with_fixed_subtasks,
 )
-from podium.train.exercises import everyday_exercises, exercises, held_out_exercises
-from podium.train.pools import recipe_pool
+from podium.train.exercises import everyday_exercises, exercises, held_out_exercises, recipe_pool
 from podium.train.recipe import Recipe
-from podium.workflow import Access, Step, Workflow
 from support.recipes import GRPO, POOL, make_recipe
 from support.stage import Actor
 

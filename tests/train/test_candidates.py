@@ -8,14 +8,14 @@ pytest.importorskip("numpy")
 
 import numpy as np
 
-from podium.conductor.evolved.coordinator import Coordinator, Vector
-from podium.conductor.evolved.description import Description
-from podium.errors import PlanError, RequestRefused
-from podium.pool import Pool
-from podium.task import Task
+from podium.conductors.evolved.coordinator import Coordinator, Vector
+from podium.conductors.evolved.description import Description
+from podium.core.errors import PlanError, RequestRefused
+from podium.core.pool import Pool
+from podium.core.task import Task
+from podium.core.worker import Worker
 from podium.train.candidates import Candidates, Readings, earned
 from podium.train.turns import Trial
-from podium.worker import Worker
 from support.stage import Actor
 
 DESCRIBED = Description(workers=("ann", "bob"), base="tiny", width=2, roles=())

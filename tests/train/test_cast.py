@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from podium.core.pool import WorkerProfile
+from podium.core.request import Reply, Request, user
+from podium.core.worker import Worker
 from podium.etudes import ROLES
 from podium.etudes.vocabulary import UNSURE
-from podium.pool import WorkerProfile
-from podium.providers import Endpoint, Http
-from podium.request import Reply, Request, user
 from podium.train import cast as module
 from podium.train.cast import MISLEADING_SYSTEM, Cast, make_cast
 from podium.train.recipe import Recipe
-from podium.worker import Worker
+from podium.workers import Endpoint, Http
 from support.recipes import make_recipe
 from support.stage import Actor
 
@@ -141,7 +141,7 @@ async def test_a_worker_of_a_pool_file_is_asked_as_the_recipe_says(
         asked.append(request)
         return Reply("ok")
 
-    monkeypatch.setattr("podium.providers.scripted.ScriptedWorker.reply", reply)
+    monkeypatch.setattr("podium.workers.scripted.ScriptedWorker.reply", reply)
     async with on_stage(make_recipe(tmp_path, overrides=settings)) as cast:
         assert cast.pool.names == ("one", "two")
         assert (await cast.workers[1].reply(ask("hello"))).text == "ok"
@@ -172,7 +172,7 @@ async def test_workers_that_hold_a_model_let_go_of_it(
     async def close(worker: Worker) -> None:
         closed.append(worker.profile.name)
 
-    monkeypatch.setattr("podium.providers.scripted.ScriptedWorker.close", close, raising=False)
+    monkeypatch.setattr("podium.workers.scripted.ScriptedWorker.close", close, raising=False)
     async with on_stage(make_recipe(tmp_path, overrides=["run.cache_mb=1"])):
         assert not closed
     assert sorted(closed) == ["one", "two"]

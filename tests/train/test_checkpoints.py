@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError, StoreError
+from podium.core.errors import ConfigError, StoreError
 from podium.train.checkpoints import (
     DIRECTORY,
     STATE_FILE,

@@ -14,22 +14,26 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from podium.cluster import Seats
-from podium.cluster.replies import Library, Replies
-from podium.plan import write
-from podium.pool import Pool
-from podium.providers import Http
-from podium.run import Round
-from podium.task import Task
+from podium.conductors.plan import write
+from podium.core.pool import Pool
+from podium.core.run import Round
+from podium.core.task import Task
+from podium.core.workflow import Step, Workflow
+from podium.tasks.cluster import Library, Replies, Seats
 from podium.train import cluster as module
 from podium.train.ablations import recipe_scorer
 from podium.train.cast import make_cast
 from podium.train.cluster import Opening, Seat, SpreadScorer, spread
-from podium.train.exercises import everyday_exercises, exercises, held_out_exercises
-from podium.train.pools import pool_settings, recipe_pool
+from podium.train.exercises import (
+    everyday_exercises,
+    exercises,
+    held_out_exercises,
+    pool_settings,
+    recipe_pool,
+)
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.score import Score, Scoring
-from podium.workflow import Step, Workflow
+from podium.workers import Http
 from support.ray_cluster import EXCEPTIONS, DeadlyGrader, Remote, SeatHere, ray_cluster
 from support.recipes import RECIPES, make_recipe, write_recipe
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.errors import UsageError
-from podium.pool import Pool, WorkerProfile
+from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
 from podium.train.collapse import Watch, warnings_of
 from podium.train.diagnostics import References, Rollout, StepDiagnostics, diagnose
 from podium.train.score import Score

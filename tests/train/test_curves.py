@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from podium.errors import ConfigError
-from podium.svg import DARK, LIGHT
+from podium._util.svg import DARK, LIGHT
+from podium.core.errors import ConfigError
 from podium.train.course import Course, read_courses
 from podium.train.curves import MOST_POINTS, draw, plots, write_curves
 

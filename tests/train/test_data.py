@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
-from podium.train.data import problems
+from podium.core.errors import ConfigError
+from podium.train.exercises import problems
 from podium.train.recipe import read_recipe
 from support.recipes import RECIPES, TASK, make_recipe
 

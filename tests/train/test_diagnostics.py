@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
+from podium.core.workflow import Step, Workflow
 from podium.train.diagnostics import References, Rollout, diagnose
-from podium.workflow import Step, Workflow
 from support.rollouts import ACCEPTED, DROPPED, MALFORMED, POOL, chain, plan, rollouts, run_of
 from support.rounds import answered
 

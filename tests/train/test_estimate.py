@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.train.estimate import calls_a_run, estimate
-from podium.train.pools import recipe_pool
+from podium.train.exercises import recipe_pool
+from podium.train.preflight import calls_a_run, estimate
 from podium.train.recipe import read_recipe
 from support.recipes import EVOLVE, LESSONS, POOL, RECIPES, make_recipe
 

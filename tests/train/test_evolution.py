@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("cmaes")
 
-from podium.routing.separable import Vector, usual_population
+from podium.conductors.routing.separable import Vector, usual_population
 from podium.train.evolution import Search, begin
 from podium.train.method import Method
 

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium.conductor.evolved.coordinator import Coordinator
-from podium.errors import ConfigError, Unavailable
+from podium.conductors.evolved.coordinator import Coordinator
+from podium.core.errors import ConfigError, Unavailable
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Run
+from podium.core.task import Task
 from podium.etudes import ROLES
-from podium.local.reading import HiddenReader
-from podium.pool import Pool, WorkerProfile
-from podium.run import Run
-from podium.task import Task
 from podium.train.curves import write_curves
 from podium.train.logbook import Logbook
 from podium.train.recipe import Recipe
 from podium.train.turns import Trial
+from podium.workers.local.hidden_states import HiddenReader
 from support.recipes import POOL, TASK
 from support.tiny_model import HIDDEN
 from support.trainings import base, metrics, tiny_recipe

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.train.evolved import read_evolved
 from support.evolved import coordinator
 

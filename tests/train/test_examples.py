@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.etudes import UNSURE
 from podium.train import examples
 from podium.train.examples import (
@@ -233,7 +233,7 @@ def test_of_a_users_examples_a_tenth_is_kept_apart_where_something_is_measured(
 
 @pytest.mark.torch
 def test_a_reply_is_learned_to_its_end_and_what_is_given_is_not(base: Path) -> None:
-    from podium.local import pretrained
+    from podium.workers.local import pretrained
 
     loaded = pretrained.load(str(base))
     reply = "model_id = [3, 12]"
@@ -302,7 +302,7 @@ def test_a_row_that_is_too_long_by_itself_comes_alone() -> None:
 
 @pytest.mark.torch
 def test_a_reply_that_is_only_begun_does_not_end_and_begins_as_plans_do(base: Path) -> None:
-    from podium.local import pretrained
+    from podium.workers.local import pretrained
 
     loaded = pretrained.load(str(base))
     asked = [{"role": "user", "content": "Who?"}]

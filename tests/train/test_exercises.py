@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.pool import Pool, WorkerProfile
-from podium.train.exercises import exercises, held_out_exercises
-from podium.train.pools import recipe_pool
+from podium.core.pool import Pool, WorkerProfile
+from podium.train.exercises import exercises, held_out_exercises, recipe_pool
 from podium.train.recipe import Recipe, read_recipe
 from support.recipes import GRPO, make_recipe
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from podium.pool import Pool
+from podium.core.pool import Pool
+from podium.core.workflow import Step, Workflow
 from podium.train.exploration import variations
-from podium.workflow import Step, Workflow
 from support.stage import Actor
 
 POOL = Pool(tuple(Actor(name).profile for name in ("ann", "ben", "cat", "dan")))

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError, StoreError
-from podium.files import sha256_of
-from podium.local.adapter_files import CONFIG_FILE, WEIGHTS_FILE
-from podium.local.serving import ModelSettings
+from podium._util.files import sha256_of
+from podium.core.errors import ConfigError, StoreError
+from podium.workers.local.llama_server import ModelSettings
+from podium.workers.local.sources import CONFIG_FILE, WEIGHTS_FILE
 from support.llama_server import next_tokens, post, serving
 from support.local_weights import MODEL, smollm2
 from support.tiny_llama import read_gguf, tiny_llama, write_gguf
@@ -26,8 +26,9 @@ peft = pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
 gguf = pytest.importorskip("gguf")
 
-from podium.train import export, gguf_base  # noqa: E402 - it is nothing without these packages
-from podium.train.export import export_adapter  # noqa: E402
+from podium.train import gguf as export
+from podium.train import gguf as gguf_base
+from podium.train.gguf import export_adapter
 
 pytestmark = pytest.mark.torch
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.etudes import everyday
-from podium.train.exercises import MOST_LEFT_OUT, everyday_exercises, exercises
-from podium.train.pools import recipe_pool
+from podium.train.exercises import MOST_LEFT_OUT, everyday_exercises, exercises, recipe_pool
 from podium.train.recipe import Recipe
 from support.recipes import GRPO, make_recipe
 

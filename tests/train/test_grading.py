@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import assistant, system, user
-from podium.server.access.keys import make_key
+from podium.core.pool import WorkerProfile
+from podium.core.request import assistant, system, user
+from podium.server.access.tokens import make_key
 from podium.store import Feedback, RunStore, feedback_in, keys_in, open_store
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord
 from podium.train import grading, use
 from podium.train.grading import ByRubric, ByTasks, grade_runs
+from podium.workers import ScriptedWorker
 from support.runs_on_record import NOON, kept_run
 
 RIGHT, WRONG = "<verdict>right</verdict>", "<verdict>wrong</verdict>"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from podium.errors import StoreError
+from podium.core.errors import StoreError
 from podium.train.recipe import Recipe
 from podium.train.score import Score
 from support.recipes import POOL, TASK
@@ -22,14 +22,14 @@ from support.trainings import REWARD, adapter_bytes, base, let_it_plan, metrics,
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from transformers import TrainerCallback  # noqa: E402 - nothing without these packages
-from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK  # noqa: E402
-from trl import GRPOTrainer  # noqa: E402
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+from trl import GRPOTrainer
 
-from podium.train import grpo, shared_prompts  # noqa: E402
-from podium.train.checkpoints import last_checkpoint  # noqa: E402
-from podium.train.policy import Policy  # noqa: E402
-from podium.train.rollouts import Rollouts  # noqa: E402
+from podium.train import grpo, shared_prompts
+from podium.train.checkpoints import last_checkpoint
+from podium.train.policy import Policy
+from podium.train.rollouts import Rollouts
 
 pytestmark = pytest.mark.torch
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from support.recipes import make_recipe
 from support.trainings import REWARD, base, tiny_recipe
 
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from podium.train.grpo_arguments import rows_of_this_process, trl_arguments
+from podium.train.trainer_setup import rows_of_this_process, trl_arguments
 
 pytestmark = pytest.mark.torch
 

@@ -10,8 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from podium.cluster import Seats
-from podium.cluster.replies import Library, Replies
+from podium.tasks.cluster import Library, Replies, Seats
 from podium.train.cluster import Opening, Seat, SpreadScorer
 from podium.train.recipe import Recipe
 from support.ray_cluster import EXCEPTIONS, Gone, Remote, SeatHere

@@ -52,7 +52,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     differ whatever was written."""
     from peft import LoraConfig, get_peft_model
 
-    from podium.local import pretrained
+    from podium.workers.local import pretrained
 
     tiny_model(tmp_path / "model")
     torch.manual_seed(1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podium.pool import Pool, WorkerProfile
+from podium.core.pool import Pool, WorkerProfile
 from podium.train import logbook as module
 from podium.train.diagnostics import Rollout, StepDiagnostics, diagnose
 from podium.train.logbook import Logbook

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.train.recipe import Recipe
 from support.tiny_model import tiny_gguf
 from support.trainings import LORA, REWARD, base, tiny_recipe
@@ -16,8 +16,8 @@ from support.trainings import LORA, REWARD, base, tiny_recipe
 torch = pytest.importorskip("torch")
 pytest.importorskip("peft")
 
-from podium.local.decoding import Sampling  # noqa: E402 - nothing without these packages
-from podium.train.policy import Policy  # noqa: E402
+from podium.train.policy import Policy
+from podium.workers.local.decoding import Sampling
 
 pytestmark = pytest.mark.torch
 

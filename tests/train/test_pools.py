@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from podium import assembly
-from podium.errors import ConfigError, Unavailable
-from podium.providers import ScriptedWorker
-from podium.request import Reply, Request
-from podium.train import pools
-from podium.train.pools import check_pool, pool_settings, recipe_pool
+from podium.client import assembly
+from podium.core.errors import ConfigError, Unavailable
+from podium.core.request import Reply, Request
+from podium.train import exercises as pools
+from podium.train.exercises import check_pool, pool_settings, recipe_pool
 from podium.train.recipe import read_recipe
+from podium.workers import ScriptedWorker
 from support.recipes import POOL, RECIPES, make_recipe
 
 

@@ -11,7 +11,7 @@ from support.recipes import RECIPES
 
 torch = pytest.importorskip("torch")
 
-from podium.train.precision import computing, held_as, mixed  # noqa: E402 - needs torch
+from podium.train.processes import computing, held_as, mixed
 
 pytestmark = pytest.mark.torch
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from podium.errors import ConfigError, StoreError
+from podium.core.errors import ConfigError, StoreError
 from podium.train import preflight
 from podium.train.checkpoints import STATE_FILE
 from podium.train.preflight import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.rewards import RELEASED, Reward
 from support.recipes import EVOLVE, GRPO, LESSONS, OF_MODELS, RECIPES, make_recipe, write_recipe

@@ -15,11 +15,11 @@ from support.trainings import base
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.local import pretrained
-from podium.local.decoding import Completion, Sampling
-from podium.train import recital
+from podium.train import sft as recital
 from podium.train.examples import Example
-from podium.train.recital import Mistake, recite
+from podium.train.sft import Mistake, recite
+from podium.workers.local import pretrained
+from podium.workers.local.decoding import Completion, Sampling
 
 pytestmark = pytest.mark.torch
 

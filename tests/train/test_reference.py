@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from podium.catalogue.entries import Table
 from podium.config.reference import reference
 from podium.train.recipe import Recipe
 from podium.train.reference import updated
-from podium.train.router_recipe import RouterRecipe
+from podium.train.router import RouterRecipe
+from podium.workers.catalogue import Table
 
 DOCS = Path(__file__).parents[2] / "docs"
 

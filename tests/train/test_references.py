@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductor import Situation
-from podium.errors import RequestRefused
+from podium.conductors import Situation
+from podium.core.errors import RequestRefused
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.task import Task
 from podium.etudes import FAMILIES, FlakyWorker
 from podium.etudes.perfect import oracle_workers
-from podium.pool import Pool, WorkerProfile
-from podium.task import Task
 from podium.train import references
 from podium.train.exercises import (
     Exercise,
     everyday_exercises,
     held_out_etudes,
     held_out_exercises,
+    recipe_pool,
+    wants_references,
 )
-from podium.train.pools import recipe_pool, wants_references
 from podium.train.recipe import Recipe
 from podium.train.references import Accuracy, Measured, measure, plain_scorer
 from support.recipes import GRPO, make_recipe

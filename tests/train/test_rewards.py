@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from podium.attempt import Attempt
-from podium.errors import ConfigError
-from podium.run import StepRecord
+from podium.core.errors import ConfigError
+from podium.core.run import StepRecord
+from podium.core.run_records import Attempt
+from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.train.rewards import PAPER, RELEASED, Reward, combine_rounds
-from podium.usage import UNKNOWN_USAGE, Usage
 
 USED = Usage(600, 400, 0, 0, 0)
 

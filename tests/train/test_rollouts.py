@@ -12,23 +12,23 @@ from typing import Any
 
 import pytest
 
-from podium.conductor import Situation
-from podium.plan import write, write_acceptance
-from podium.pool import Pool
-from podium.run import Round
-from podium.task import Task
+from podium.conductors import Situation
+from podium.conductors.plan import write, write_acceptance
+from podium.core.pool import Pool
+from podium.core.run import Round
+from podium.core.task import Task
+from podium.core.workflow import Step, Workflow
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
 from podium.train.score import Score
-from podium.workflow import Step, Workflow
 from support.recipes import make_recipe
 from support.rounds import answered
 from support.stage import Actor
 
 pytest.importorskip("torch")
 
-from podium.local.decoding import Completion, Sampling
 from podium.train.rollouts import Rollouts
+from podium.workers.local.decoding import Completion, Sampling
 
 pytestmark = pytest.mark.torch
 

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from podium.conductor import Situation
-from podium.plan import write, write_acceptance
-from podium.pool import Pool
-from podium.task import Task
+from podium.conductors import Situation
+from podium.conductors.plan import write, write_acceptance
+from podium.core.pool import Pool
+from podium.core.task import Task
+from podium.core.workflow import Step, Workflow
 from podium.train.exercises import Exercise
 from podium.train.recipe import Recipe
-from podium.workflow import Step, Workflow
 from support.recipes import make_recipe
 from support.stage import Actor
 
 torch = pytest.importorskip("torch")
 rollouts = pytest.importorskip("podium.train.rollouts")
-grpo_arguments = pytest.importorskip("podium.train.grpo_arguments")
-decoding = pytest.importorskip("podium.local.decoding")
+grpo_arguments = pytest.importorskip("podium.train.trainer_setup")
+decoding = pytest.importorskip("podium.workers.local.decoding")
 score = pytest.importorskip("podium.train.score")
 
 pytestmark = pytest.mark.torch

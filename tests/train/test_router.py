@@ -10,10 +10,10 @@ pytest.importorskip("numpy")
 pytest.importorskip("cmaes")
 
 from podium.cli import main, train
-from podium.errors import ConfigError, installing
-from podium.routing import LearnedRouter
-from podium.routing.embedding import QUICK_LAYERS
-from podium.train.router_recipe import RouterTable, read_router_recipe
+from podium.conductors.routing import LearnedRouter
+from podium.conductors.routing.embedding import QUICK_LAYERS
+from podium.core.errors import ConfigError, installing
+from podium.train.router import RouterTable, read_router_recipe
 from support.recipes import RECIPES
 from support.routing import PLAYS, SUMS, pool_of
 

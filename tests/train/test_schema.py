@@ -10,9 +10,9 @@ from typing import get_args
 import pytest
 
 import podium
-from podium.catalogue.entries import Table
 from podium.train.recipe import Recipe
 from podium.train.schema import RewardTable
+from podium.workers.catalogue import Table
 
 SOURCES = Path(podium.__file__).parent
 CHECKED_ONLY = {"schema.py", "recipe.py"}

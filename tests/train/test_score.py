@@ -11,21 +11,21 @@ from random import Random
 
 import pytest
 
+from podium.conductors.plan import write
+from podium.core.errors import ConfigError, RequestRefused, Unavailable, UnknownWorker, UsageError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Reply
+from podium.core.run import Round
+from podium.core.task import Task
+from podium.core.usage import Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
 from podium.engine import RetryPolicy, Switchboard
-from podium.errors import ConfigError, RequestRefused, Unavailable, UnknownWorker, UsageError
+from podium.engine.runner import ConductorWorker
 from podium.etudes import FAMILIES, held_out, oracle_reply, pool_profiles
-from podium.plan import write
-from podium.pool import Pool, WorkerProfile
-from podium.request import Reply
-from podium.run import Round
-from podium.runner import ConductorWorker
-from podium.task import Task
 from podium.tasks.etude import etude_task
 from podium.train.rewards import PAPER, RELEASED, Reward
 from podium.train.score import Score, Scorer, score
-from podium.usage import Usage
-from podium.worker import Worker
-from podium.workflow import Step, Workflow
 from support.stage import Actor
 
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"

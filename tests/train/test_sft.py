@@ -10,21 +10,20 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError, StoreError
+from podium.core.errors import ConfigError, StoreError
 from podium.train.recipe import Recipe
 from support.trainings import LESSONS, LORA, adapter_bytes, base, metrics, tiny_recipe
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from podium.local import pretrained  # noqa: E402 - nothing without these packages
-from podium.local.lora import NO_ADAPTER, AdapterStack, LoraShape  # noqa: E402
-from podium.train import sft  # noqa: E402
-from podium.train.callbacks import silence  # noqa: E402
-from podium.train.checkpoints import last_checkpoint  # noqa: E402
-from podium.train.examples import UNLABELLED, Example  # noqa: E402
-from podium.train.recital import recite  # noqa: E402
-from podium.train.sft import EachByItself, SideBySide, Taught, collate, own_share  # noqa: E402
+from podium.train import sft
+from podium.train.checkpoints import last_checkpoint
+from podium.train.examples import UNLABELLED, Example
+from podium.train.sft import EachByItself, SideBySide, Taught, collate, own_share, recite
+from podium.train.trainer_setup import silence
+from podium.workers.local import pretrained
+from podium.workers.local.lora import NO_ADAPTER, AdapterStack, LoraShape
 
 pytestmark = pytest.mark.torch
 

@@ -10,10 +10,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra train")
 pytest.importorskip("trl", reason="needs the extra train")
 
-from podium.errors import ConfigError  # noqa: E402
-from podium.local import pretrained  # noqa: E402
-from podium.train import shared_prompts  # noqa: E402
-from podium.train.shared_prompts import (  # noqa: E402
+from podium.core.errors import ConfigError
+from podium.train import shared_prompts
+from podium.train.shared_prompts import (
     GRAIN,
     Row,
     as_tensors,
@@ -23,8 +22,9 @@ from podium.train.shared_prompts import (  # noqa: E402
     teaching,
     visible,
 )
-from support.recipes import GRPO, make_recipe  # noqa: E402
-from support.trainings import base  # noqa: E402
+from podium.workers.local import pretrained
+from support.recipes import GRPO, make_recipe
+from support.trainings import base
 
 __all__ = ["base"]
 

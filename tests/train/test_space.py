@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.train.space import Space, principal_directions, read_space
 from support.evolved import described
 

@@ -11,7 +11,7 @@ from support.recipes import make_recipe
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from podium.train.grpo_arguments import trl_arguments
+from podium.train.trainer_setup import trl_arguments
 
 pytestmark = pytest.mark.torch
 

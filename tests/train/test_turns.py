@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from podium.attempt import Attempt
-from podium.errors import UsageError
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, StepRecord, TurnRole
-from podium.task import Task
+from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, StepRecord, TurnRole
+from podium.core.run_records import Attempt
+from podium.core.task import Task
+from podium.core.usage import Usage
+from podium.core.workflow import Step, Workflow
 from podium.train.turns import Trial, seen_in
-from podium.usage import Usage
-from podium.workflow import Step, Workflow
 
 POOL = Pool((WorkerProfile(name="ann"), WorkerProfile(name="bob")))
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from podium._util.files import sha256_of
 from podium.cli import main
-from podium.errors import ConfigError
-from podium.files import sha256_of
-from podium.local.adapter_files import CONFIG_FILE, WEIGHTS_FILE
-from podium.local.adapters import shipped_adapters
+from podium.core.errors import ConfigError
+from podium.workers.local.sources import CONFIG_FILE, WEIGHTS_FILE, shipped_adapters
 from support.local_weights import smollm2
 from support.tiny_llama import HIDDEN, LAYERS, WIDTH, tiny_llama, write_gguf
 
@@ -24,10 +23,11 @@ pytest.importorskip("peft")
 safetensors = pytest.importorskip("safetensors.torch")
 gguf = pytest.importorskip("gguf")
 
-from podium.local.lora import PREFIX, LoraShape, write_adapter  # noqa: E402 - it needs torch
-from podium.train import export, gguf_base, unpack  # noqa: E402
-from podium.train.export import export_adapter  # noqa: E402
-from podium.train.unpack import unpack_adapter  # noqa: E402
+from podium.train import gguf as export
+from podium.train import gguf as gguf_base
+from podium.train import gguf as unpack
+from podium.train.gguf import export_adapter, unpack_adapter
+from podium.workers.local.lora import PREFIX, LoraShape, write_adapter
 
 pytestmark = pytest.mark.torch
 

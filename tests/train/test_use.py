@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from podium.check import Check
-from podium.conductor.prompt import Prompt
-from podium.credit import Judged
-from podium.errors import ConfigError
-from podium.request import NO_TERMS, Tool, assistant, system, user
-from podium.run import Run
-from podium.server.access.keys import make_key
+from podium.conductors.prompt import Prompt
+from podium.core.errors import ConfigError
+from podium.core.request import NO_TERMS, Tool, assistant, system, user
+from podium.core.run import Run
+from podium.core.run_records import Check
+from podium.core.task import Judged
+from podium.server.access.tokens import make_key
 from podium.store import Feedback, RunStore, corrected, feedback_in, keys_in, open_store
 from podium.store.keys import Rules
 from podium.tasks import TaskRecord, read_records, save_suite

@@ -23,10 +23,8 @@ from typing import TextIO
 import typer
 
 from podium.cli.app import app as commands
-from podium.cli.outcome import Exit
-from podium.cli.output import OutputLost, abandon_output, complain, warnings_heard
-from podium.cli.program import program
-from podium.errors import BudgetExhausted, PlanError, PodiumError, UsageError
+from podium.cli.output import Exit, OutputLost, abandon_output, complain, program, warnings_heard
+from podium.core.errors import BudgetExhausted, PlanError, PodiumError, UsageError
 
 __all__ = ["main"]
 

@@ -42,7 +42,6 @@ COMMANDS: Final[dict[str, Place]] = {
     "doctor": Place("podium.cli.doctor", "Say what is configured, what is missing, what it costs."),
     "eval": Place("podium.cli.eval", "Measure strategies over suites of tasks."),
     "train": Place("podium.cli.train", "Train a conductor or its workers by a recipe."),
-    "bench": Place("podium.bench.cli", "Measure Podium beside its peers on this machine."),
 }
 
 

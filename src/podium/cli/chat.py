@@ -10,18 +10,17 @@ from typing import Final
 
 import typer
 
-from podium.attempt import total_cost, total_usage
 from podium.cli import options
 from podium.cli.output import complain, say
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, check_dial
 from podium.cli.showing import deliver, onlooker
-from podium.cli.text import counted, money, one_line, tokens_of
-from podium.cli.wording import plan_line, step_line
-from podium.errors import PodiumError
-from podium.house import Wishes
-from podium.request import Message, assistant, user
-from podium.run import Run
+from podium.cli.wording import counted, money, one_line, plan_line, step_line, tokens_of
+from podium.client.runtime import Wishes
+from podium.core.errors import PodiumError
+from podium.core.request import Message, assistant, user
+from podium.core.run import Run
+from podium.core.run_records import total_cost, total_usage
 
 with suppress(ImportError):  # not everywhere
     import readline  # noqa: F401 - gives `input` line editing and a memory

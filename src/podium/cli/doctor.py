@@ -10,41 +10,102 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from podium import paths
+from podium._util import files as paths
+from podium._util.addresses import shown
 from podium._version import __version__
-from podium.assembly import assemble
 from podium.cli import options
 from podium.cli.fetching import can_be_had, weights_of
-from podium.cli.outcome import Exit
-from podium.cli.output import complain, say, say_json
-from podium.cli.program import as_called
+from podium.cli.output import Exit, as_called, complain, say, say_json
 from podium.cli.session import is_embedded
 from podium.cli.settings import Choice, settings_for
-from podium.cli.surroundings import (
-    ToolServer,
-    mini_lines,
-    tool_servers,
-    traces_go_to,
-    traces_line,
-)
-from podium.cli.text import counted, megabytes, money, one_line, price
-from podium.config import Settings, WorkerSettings
+from podium.cli.wording import counted, megabytes, money, one_line, price
+from podium.client.assembly import assemble, lacking_router, mini_of
+from podium.config import McpSettings, Settings, WorkerSettings
 from podium.config.files import find
-from podium.errors import ConfigError, PodiumError
-from podium.local.weights import LocalModel, list_models
-from podium.local.weights import find as find_weights
-from podium.pool import CONDUCTOR_PROVIDER
-from podium.providers import KNOWN_ENDPOINTS, Http, connect
+from podium.core.errors import ConfigError, PodiumError, installing
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.usage import Usage
 from podium.store import default_url, open_store
-from podium.usage import Usage
+from podium.workers import KNOWN_ENDPOINTS, Http, connect
+from podium.workers.local.weights import LocalModel, list_models
+from podium.workers.local.weights import find as find_weights
 
-if TYPE_CHECKING:  # it is slow to import, and help must be quick
-    from podium.tasks.sandbox import Wall
+if TYPE_CHECKING:
+    from podium.workers.mcp.toolbox import Reached
+    from podium.workers.sandbox.sandbox import Wall
+
+OTLP: Final = "http://localhost:4318"
+"""Where OpenTelemetry sends what nobody has told it where to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolServer:
+    """An MCP server, and what came of reaching it."""
+
+    settings: McpSettings
+    reached: Reached
+
+    @property
+    def line(self) -> str:
+        """How it is, for a person."""
+        server, reached = self.settings, self.reached
+        where = shown(server.url) if server.url else server.command
+        if reached.problem is not None:
+            state = f"cannot be used: {reached.problem}"
+        else:
+            state = f"{counted(len(reached.tools), 'tool')}: {', '.join(reached.tools) or 'none'}"
+        return one_line(f"tools of {server.name} ({where}): {state}")
+
+
+async def tool_servers(
+    settings: Settings, environment: Mapping[str, str]
+) -> tuple[ToolServer, ...]:
+    """Reach every MCP server of the settings once, all at the same time."""
+    if not settings.mcp:
+        return ()
+    from podium.workers.mcp.toolbox import reach
+
+    found = await asyncio.gather(*(reach(server, environment) for server in settings.mcp))
+    return tuple(map(ToolServer, settings.mcp, found))
+
+
+def mini_lines(settings: Settings) -> tuple[str, ...]:
+    """How the mini tier is served, and what is to be known of it; raises `ConfigError` where its
+    router cannot be used."""
+    wanted = settings.mini
+    if wanted is None:
+        return ()
+    mini = mini_of(settings)
+    if mini is None:
+        return (f"mini tier: the cheapest worker; to have it routed: {lacking_router(wanted)}",)
+    sure = f"below a confidence of {mini.confidence:g} the conductor plans"
+    line = f"mini tier: routed by {wanted.router} ({mini.named}), dial {mini.dial:g}"
+    return (f"{line}; {sure}", *(f"note: {warning}" for warning in mini.warnings))
+
+
+def traces_go_to(settings: Settings, environment: Mapping[str, str]) -> str | None:
+    """The address that traces are sent to; None where none are."""
+    if not settings.server.traces:
+        return None
+    own = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "").strip()
+    shared = environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip() or OTLP
+    return shown(own or f"{shared.rstrip('/')}/v1/traces")
+
+
+def traces_line(address: str | None) -> str:
+    """Where traces go, for a person."""
+    if address is None:
+        return "traces: none are sent; traces = true in [server] has podium serve send them"
+    if find_spec("opentelemetry") is None:
+        return f"traces: podium serve needs the extra otel to send them: {installing('otel')}"
+    return f"traces: podium serve sends them to {address}"
+
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -153,7 +214,7 @@ async def _examine_store(findings: Findings, settings: Settings) -> None:
 
 async def _examine_sandbox(findings: Findings) -> None:
     """Build the walls around programs that models wrote: only that shows which of them stand."""
-    from podium.tasks.sandbox import standing_walls
+    from podium.workers.sandbox.sandbox import standing_walls
 
     try:
         findings.walls = await standing_walls()

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from podium.cli.output import complain, say, say_json
-from podium.cli.text import money, one_line
-from podium.train import pools, preflight
-from podium.train.estimate import Estimate, calls_a_run, estimate
+from podium.cli.wording import money, one_line
+from podium.train import exercises as pools
+from podium.train import preflight
+from podium.train.preflight import Estimate, calls_a_run, estimate
 from podium.train.recipe import Recipe
 
 

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from podium.cli.output import complain, is_drawable
-from podium.cli.text import megabytes
-from podium.conductor.evolved.description import read_description
+from podium.cli.wording import megabytes
+from podium.conductors.evolved.description import read_description
 from podium.config import Settings, WorkerSettings
-from podium.local import weights
-from podium.local.sources import LocalFile, source, weights_file
+from podium.workers.local import weights
+from podium.workers.local.sources import LocalFile, source, weights_file
 
 
 async def fetch_weights(settings: Settings, *, offline: bool) -> None:

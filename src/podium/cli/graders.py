@@ -11,8 +11,7 @@ import typer
 
 from podium._version import __version__
 from podium.cli import options
-from podium.cli.outcome import Exit
-from podium.cli.output import complain, say, say_json
+from podium.cli.output import Exit, complain, say, say_json
 
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
     from podium.tasks.agreement import Agreement
@@ -88,7 +87,7 @@ async def _measured(
     names: Sequence[str], data: Path | None, limit: int | None, seed: int
 ) -> tuple[list[Agreement], dict[str, str]]:
     """The rows of every suite that can be had, and why the others cannot."""
-    from podium.errors import PodiumError
+    from podium.core.errors import PodiumError
     from podium.tasks import loaded_suite
     from podium.tasks.agreement import agreement
 
@@ -113,7 +112,7 @@ async def _measured(
 
 
 def _document(rows: Sequence[Agreement], unavailable: dict[str, str]) -> dict[str, Any]:
-    from podium.run import timestamp
+    from podium.core.run import timestamp
 
     return {
         "rows": [row.document() for row in rows],

@@ -14,27 +14,25 @@ import typer
 
 from podium.cli import options
 from podium.cli.fetching import fetch, weights_of
-from podium.cli.kept import with_store
-from podium.cli.outcome import Exit
-from podium.cli.output import complain, say, say_json
+from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.pool import connected
+from podium.cli.session import with_store
 from podium.cli.settings import Choice, settings_for
-from podium.cli.text import counted
-from podium.cli.wording import thought
+from podium.cli.wording import counted, thought
+from podium.client.documents import feedback_document
 from podium.config import Settings, WorkerSettings
 from podium.config.problems import nearest
-from podium.document import feedback_document
-from podium.errors import UsageError
-from podium.providers import Http
-from podium.run import Run, timestamp
+from podium.core.errors import UsageError
+from podium.core.run import Run, timestamp
 from podium.store import Feedback, RunFilter, RunStore, audit_in, corrected, feedback_in
 from podium.store.audit import Act, of_this_machine
-from podium.store.feedback import LONGEST_ANSWER, LONGEST_COMMENT
+from podium.store.base import LONGEST_ANSWER, LONGEST_COMMENT
+from podium.workers import Http
 
 if TYPE_CHECKING:  # the graders are slow to import, and help must be quick
+    from podium.core.worker import Worker
     from podium.tasks import TaskRecord
     from podium.train.grading import Graded
-    from podium.worker import Worker
 
 USUAL_LIMIT: Final = 100
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final, Literal
 
-from podium.cli.text import counted, local_time, money, tokens
-from podium.run import timestamp
+from podium.cli.wording import counted, local_time, money, tokens
+from podium.core.run import timestamp
 from podium.store.keys import NO_CAP, SCOPES, Allowance, Key, KeyUsage
 
 State = Literal["active", "revoked", "expired"]

@@ -9,25 +9,87 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import typer
 
-from podium.cli import key_options, options
+from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.kept import Result, with_store
 from podium.cli.key_text import key_document, rules_line, state_of, usage_line
 from podium.cli.output import complain, say, say_json
+from podium.cli.session import Result, with_store
 from podium.cli.settings import Choice, excludable_in, settings_for
-from podium.cli.text import local_time, one_line
+from podium.cli.wording import local_time, one_line
 from podium.config.problems import nearest
 from podium.config.resolve import PROVIDERS
-from podium.errors import UsageError
-from podium.run import Tier
-from podium.server.access.keys import ID_PREFIX, make_key
+from podium.core.errors import UsageError
+from podium.core.run import Tier
+from podium.server.access.tokens import ID_PREFIX, make_key
 from podium.store import KeyStore, RunStore, audit_in, keys_in
 from podium.store.audit import Facts, of_this_machine
-from podium.store.keys import USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
+from podium.store.keys import SCOPES, USUAL_SCOPES, Allowance, Key, KeyUsage, Rules, Scope
+
+
+def _usd(what: str) -> Any:
+    return typer.Option(
+        metavar="USD", min=0, callback=options.finite, help=f"The most money {what}."
+    )
+
+
+def _count(what: str) -> Any:
+    return typer.Option(metavar="N", min=0, help=f"The most tokens {what}.")
+
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Who or what the key is for.")]
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SCOPE",
+        help=f"What it may be used for: {', '.join(SCOPES)}; may be repeated. Without any, "
+        f"all but metrics and admin.",
+    ),
+]
+Tiers = Annotated[
+    list[str] | None,
+    typer.Option(metavar="mini|podium|ultra", help="A tier that it may ask for; may be repeated."),
+]
+Workers = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A worker that it may call by its name; may be repeated."),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A worker, provider or mcp:SERVER that must see nothing that is asked with it, in no "
+        "step of any run; may be repeated.",
+    ),
+]
+NoTraining = Annotated[
+    bool,
+    typer.Option(
+        "--no-training", help="Nothing that is asked with it becomes training data, nor is graded."
+    ),
+]
+UsdPerRequest = Annotated[float | None, _usd("one request may cost")]
+UsdPerDay = Annotated[float | None, _usd("it may spend in a day (UTC)")]
+UsdPerMonth = Annotated[float | None, _usd("it may spend in a month (UTC)")]
+UsdInTotal = Annotated[float | None, _usd("it may ever spend")]
+TokensPerRequest = Annotated[int | None, _count("one request may use")]
+TokensPerDay = Annotated[int | None, _count("it may use in a day (UTC)")]
+TokensPerMonth = Annotated[int | None, _count("it may use in a month (UTC)")]
+TokensInTotal = Annotated[int | None, _count("it may ever use")]
+RequestsPerMinute = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="The most requests in a minute.")
+]
+TokensPerMinute = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="The most tokens in a minute.")
+]
+Expires = Annotated[
+    str | None,
+    typer.Option(metavar="WHEN", help="When it ends: 12h, 30d, or a day such as 2027-01-31."),
+]
+
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -40,23 +102,23 @@ Named = Annotated[
 
 @app.command()
 def create(
-    name: key_options.Name,
-    scope: key_options.Scopes = None,
-    tier: key_options.Tiers = None,
-    worker: key_options.Workers = None,
-    exclude: key_options.Exclude = None,
-    no_training: key_options.NoTraining = False,
-    usd_per_request: key_options.UsdPerRequest = None,
-    usd_per_day: key_options.UsdPerDay = None,
-    usd_per_month: key_options.UsdPerMonth = None,
-    usd_in_total: key_options.UsdInTotal = None,
-    tokens_per_request: key_options.TokensPerRequest = None,
-    tokens_per_day: key_options.TokensPerDay = None,
-    tokens_per_month: key_options.TokensPerMonth = None,
-    tokens_in_total: key_options.TokensInTotal = None,
-    requests_per_minute: key_options.RequestsPerMinute = None,
-    tokens_per_minute: key_options.TokensPerMinute = None,
-    expires: key_options.Expires = None,
+    name: Name,
+    scope: Scopes = None,
+    tier: Tiers = None,
+    worker: Workers = None,
+    exclude: Exclude = None,
+    no_training: NoTraining = False,
+    usd_per_request: UsdPerRequest = None,
+    usd_per_day: UsdPerDay = None,
+    usd_per_month: UsdPerMonth = None,
+    usd_in_total: UsdInTotal = None,
+    tokens_per_request: TokensPerRequest = None,
+    tokens_per_day: TokensPerDay = None,
+    tokens_per_month: TokensPerMonth = None,
+    tokens_in_total: TokensInTotal = None,
+    requests_per_minute: RequestsPerMinute = None,
+    tokens_per_minute: TokensPerMinute = None,
+    expires: Expires = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:

@@ -33,7 +33,7 @@ def mcp(
     The client starts this command by itself, and speaks to it over standard input and output. The
     budget holds for each call. Complaints go to standard error.
     """
-    from podium.mcp.server.session import claim_standard_output, serve_standard_streams
+    from podium.cli.mcp_server import claim_standard_output, serve_standard_streams
 
     wire = claim_standard_output()
     choice = Choice(

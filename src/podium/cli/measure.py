@@ -14,15 +14,14 @@ import typer
 
 from podium.cli import eval_options as given
 from podium.cli import options
-from podium.cli.outcome import Exit
-from podium.cli.output import complain, say, say_json
+from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.settings import Choice
 from podium.cli.sitting import Sitting
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
-    from podium.evals.case import Variant
     from podium.evals.report import Report, Wanted
+    from podium.evals.sample import Variant
     from podium.evals.suite_file import SuiteFile, VariantTable
     from podium.tasks.reading import LeftOut
 
@@ -188,8 +187,8 @@ def _check_spreadable(wanted: Wanted) -> None:
 
 def _variant(table: VariantTable) -> Variant:
     """What is changed about the études."""
-    from podium.evals.case import Variant
     from podium.evals.report import shapes_of
+    from podium.evals.sample import Variant
 
     variant = Variant(
         shuffled=table.pool_order == "shuffled",

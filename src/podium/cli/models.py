@@ -11,10 +11,9 @@ import typer
 from podium.cli import options
 from podium.cli.app import NounGroup
 from podium.cli.fetching import fetch
-from podium.cli.output import say, say_json
-from podium.cli.program import as_called
-from podium.cli.text import megabytes, one_line
-from podium.local.weights import LocalModel, list_models
+from podium.cli.output import as_called, say, say_json
+from podium.cli.wording import megabytes, one_line
+from podium.workers.local.weights import LocalModel, list_models
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 

@@ -9,10 +9,10 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
-from podium.budget import Budget
-from podium.errors import UsageError
-from podium.house import Wishes
-from podium.run import Tier
+from podium.client.runtime import Wishes
+from podium.core.budget import Budget
+from podium.core.errors import UsageError
+from podium.core.run import Tier
 
 STANDARD_INPUT: Final = "-"
 

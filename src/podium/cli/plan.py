@@ -6,16 +6,15 @@ from functools import partial
 
 import typer
 
-from podium.attempt import total_cost, total_usage
 from podium.cli import options
 from podium.cli.options import question_from
 from podium.cli.output import complain, say, say_json
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, check_dial
-from podium.cli.text import counted, money, one_line, tokens_of
-from podium.cli.wording import step_line
-from podium.document import plan_document
-from podium.run import Round
+from podium.cli.wording import counted, money, one_line, step_line, tokens_of
+from podium.client.documents import plan_document
+from podium.core.run import Round
+from podium.core.run_records import total_cost, total_usage
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

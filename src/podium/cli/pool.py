@@ -12,23 +12,22 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from podium.assembly import mini_of
 from podium.cli import options
 from podium.cli.app import NounGroup
+from podium.cli.doctor import mini_lines
 from podium.cli.fetching import fetch, weights_of
-from podium.cli.outcome import Exit
-from podium.cli.output import complain, say, say_json
+from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.settings import Choice, settings_for
-from podium.cli.surroundings import mini_lines
-from podium.cli.text import counted, money, one_line, price, seconds
-from podium.conductor import Mini
+from podium.cli.wording import counted, money, one_line, price, seconds
+from podium.client.assembly import mini_of
+from podium.conductors import Mini
 from podium.config import Settings, WorkerSettings
-from podium.engine.retry import BreakerPolicy
-from podium.errors import PodiumError, UsageError
-from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.providers import Http, connect
-from podium.request import Request, user
-from podium.worker import Worker
+from podium.core.errors import PodiumError, UsageError
+from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.request import Request, user
+from podium.core.retry import BreakerPolicy
+from podium.core.worker import Worker
+from podium.workers import Http, connect
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from podium.assembly import WorkflowFile, read_workflow_file
 from podium.cli import options
 from podium.cli.options import STANDARD_INPUT, question_from, standard_input
 from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice
 from podium.cli.showing import deliver, onlooker
-from podium.errors import UsageError
+from podium.client.assembly import WorkflowFile, read_workflow_file
+from podium.core.errors import UsageError
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 

@@ -7,29 +7,40 @@ import os
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
 
-from podium.cli import options, run_options
-from podium.cli.account import account
+from podium.cli import options
 from podium.cli.app import NounGroup
-from podium.cli.comparison import compare, say_differences
-from podium.cli.document import comparison_document
-from podium.cli.export import as_json, as_markdown
 from podium.cli.judging import feedback, grade
-from podium.cli.kept import Result, with_store
-from podium.cli.outcome import Exit
-from podium.cli.output import complain, say, say_json
-from podium.cli.session import Session
+from podium.cli.output import Exit, complain, say, say_json
+from podium.cli.run_views import (
+    account,
+    as_json,
+    as_markdown,
+    compare,
+    comparison_document,
+    say_differences,
+)
+from podium.cli.session import Result, Session, with_store
 from podium.cli.settings import Caps, Choice, check_leading, conductor_of, settings_for
 from podium.cli.showing import deliver, onlooker
-from podium.cli.text import local_time, money, one_line, seconds, shortened, tokens
-from podium.cli.wording import CUT_OFF, thought
-from podium.document import feedback_document, run_document, summary_document
-from podium.errors import StoreError, UnreadableRun, UsageError
-from podium.run import Run
+from podium.cli.wording import (
+    CUT_OFF,
+    local_time,
+    money,
+    one_line,
+    seconds,
+    shortened,
+    thought,
+    tokens,
+)
+from podium.client.documents import feedback_document, run_document, summary_document
+from podium.core.errors import StoreError, UnreadableRun, UsageError
+from podium.core.run import Run, RunStatus, Tier
 from podium.store import (
     EVERY_RUN,
     Feedback,
@@ -41,6 +52,44 @@ from podium.store import (
 )
 from podium.store.audit import of_this_machine
 
+Limit = Annotated[
+    int, typer.Option("--limit", "-n", metavar="N", min=1, help="The most runs to list.")
+]
+Status = Annotated[
+    RunStatus | None,
+    typer.Option(
+        metavar="STATUS",
+        help="Only runs that are running, answered, partial, failed, exhausted, interrupted or "
+        "waiting.",
+    ),
+]
+Text = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Only runs whose question or answer contains this."),
+]
+InTier = Annotated[
+    Tier | None,
+    typer.Option(metavar="TIER", help="Only runs of this tier: mini, podium or ultra."),
+]
+UsedWorker = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only runs of which a step used this worker.")
+]
+CostFrom = Annotated[
+    float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or more.")
+]
+CostTo = Annotated[
+    float | None, typer.Option(metavar="USD", min=0, help="Only runs that cost this or less.")
+]
+Since = Annotated[
+    datetime | None,
+    typer.Option(metavar="DATE", help="Only runs begun then or later, by the local clock."),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option(metavar="DATE", help="Only runs begun then or earlier, by the local clock."),
+]
+
+
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
 MOST_RESUMED: Final = 1000
@@ -49,15 +98,15 @@ MOST_RESUMED: Final = 1000
 
 @app.command("list")
 def list_(
-    limit: run_options.Limit = 20,
-    status: run_options.Status = None,
-    text: run_options.Text = None,
-    tier: run_options.InTier = None,
-    worker: run_options.UsedWorker = None,
-    cost_from: run_options.CostFrom = None,
-    cost_to: run_options.CostTo = None,
-    since: run_options.Since = None,
-    until: run_options.Until = None,
+    limit: Limit = 20,
+    status: Status = None,
+    text: Text = None,
+    tier: InTier = None,
+    worker: UsedWorker = None,
+    cost_from: CostFrom = None,
+    cost_to: CostTo = None,
+    since: Since = None,
+    until: Until = None,
     json: options.JsonList = False,
     config: options.Config = None,
 ) -> None:

@@ -11,12 +11,11 @@ import typer
 from podium.cli import options
 from podium.cli.fetching import fetch_weights
 from podium.cli.key_text import state_of
-from podium.cli.outcome import Exit
-from podium.cli.output import complain
+from podium.cli.output import Exit, complain
 from podium.cli.session import NO_KEY, is_embedded
 from podium.cli.settings import configuration_file
 from podium.config import Settings
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.store import keys_in, open_store
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _form(log: str | None) -> str | None:
 
 async def _checked(chosen: Chosen) -> Settings:
     """The settings, with what is wrong or doubtful about serving them told."""
-    from podium.server.access.hops import refuse_own_address
+    from podium.server.access.loop_guard import refuse_own_address
     from podium.server.operation.startup import is_public
 
     settings = await chosen.settings()

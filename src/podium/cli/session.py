@@ -15,22 +15,54 @@ import shlex
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from podium.api import AsyncPodium
-from podium.assembly import usual_options
 from podium.cli.fetching import fetch_weights
 from podium.cli.output import complain
-from podium.cli.settings import COORDINATOR, Choice, settings_for
+from podium.cli.settings import COORDINATOR, Choice, configuration_file, settings_for
+from podium.client.assembly import usual_options
+from podium.client.client import AsyncPodium
+from podium.client.runtime import Wishes
 from podium.config import Settings
-from podium.errors import StoreError
-from podium.events import Event, RunDone
-from podium.guardrails.restoring import restoring
-from podium.house import Wishes
-from podium.run import Run
+from podium.config.files import read
+from podium.config.schema import ConfigFile
+from podium.core.errors import StoreError
+from podium.core.events import Event, RunDone
+from podium.core.run import Run
+from podium.engine.guardrails.redaction import restoring
 from podium.store import NullStore, RunStore, open_store
 
 Result = TypeVar("Result")
+
+
+def with_store(
+    config: Path | None,
+    work: Callable[[RunStore], Awaitable[Result]],
+    pool: Path | None = None,
+    *,
+    to_read: bool = False,
+) -> Result:
+    """Do the work with the store; a pool file's tables take the place of the configuration's."""
+    tables = ConfigFile()
+    for file in (configuration_file(os.environ, config), pool):
+        if file is not None:
+            tables = tables.overlaid(read(file))
+
+    async def opened() -> Result:
+        store = await open_store(
+            tables.store.url or tables.store.path,
+            to_read=to_read,
+            lease_seconds=tables.store.lease_seconds,
+        )
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(opened())
+
+
 Work = Callable[[AsyncPodium, Wishes], Awaitable[Run]]
 """Performs a run as wished for: it must be watched by `wishes["emit"]`, and stream."""
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from podium import assembly
-from podium.budget import Budget
-from podium.catalogue import Catalogue
-from podium.conductor import KINDS
-from podium.conductor.evolved.description import read_description
-from podium.conductor.names import (
+from podium._util.addresses import is_loopback
+from podium.client import assembly
+from podium.client.runtime import SERVER, excludable
+from podium.conductors import KINDS
+from podium.conductors.evolved.description import read_description
+from podium.conductors.names import (
     ROUTER,
     RULES,
     configured_in,
@@ -24,18 +24,17 @@ from podium.conductor.names import (
     unfit_to_lead,
 )
 from podium.config import ConductorSettings, Settings, WorkerSettings, current_settings
-from podium.config.evolved import led_by_coordinator
 from podium.config.files import CONFIG_VARIABLE, find
 from podium.config.problems import nearest
-from podium.config.resolve import PROVIDERS, best_planner, worker_settings
+from podium.config.resolve import PROVIDERS, best_planner, led_by_coordinator, worker_settings
 from podium.config.schema import WorkerTable
-from podium.errors import ConfigError, UsageError
-from podium.exclusion import SERVER, excludable
-from podium.local.addresses import is_loopback
-from podium.local.sources import is_repository
-from podium.pool import CONDUCTOR_PROVIDER
-from podium.providers.base import KNOWN_ENDPOINTS
-from podium.run import Run, Tier
+from podium.core.budget import Budget
+from podium.core.errors import ConfigError, UsageError
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.run import Run, Tier
+from podium.workers.base import KNOWN_ENDPOINTS
+from podium.workers.catalogue import Catalogue
+from podium.workers.local.sources import is_repository
 
 ON_THIS_MACHINE: Final = ("llamacpp", "scripted", CONDUCTOR_PROVIDER)
 """Providers that reach nothing outside this machine, whatever their settings."""
@@ -187,7 +186,7 @@ def _name_of(conductor: ConductorSettings) -> str:
     if conductor.kind == "model" and conductor.worker is not None:
         return of_model(conductor.worker.profile.name)
     if conductor.kind == "evolved" and conductor.coordinator is not None:
-        from podium.conductor.evolved.coordinator import Coordinator  # it loads numpy
+        from podium.conductors.evolved.coordinator import Coordinator
 
         return of_coordinator(Coordinator.load(conductor.coordinator).fingerprint)
     return conductor.kind

@@ -18,15 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 
+from podium._util.files import cache_dir, exclusive
 from podium._version import __version__
 from podium.cli.fetching import fetch_weights
-from podium.cli.outcome import Exit
-from podium.cli.output import complain, is_drawable
+from podium.cli.output import Exit, complain, is_drawable
 from podium.cli.settings import Choice, conducted_by, settings_for
-from podium.cli.text import counted
-from podium.errors import UsageError
-from podium.files import exclusive
-from podium.paths import cache_dir
+from podium.cli.wording import counted
+from podium.core.errors import UsageError
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.config import Settings, WorkerSettings
@@ -34,7 +32,7 @@ if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.ensemble import Ensemble
     from podium.evals.evaluation import Keep, Watch
     from podium.evals.written import SampleFiles
-    from podium.providers.cached import ReplyCache
+    from podium.workers.cached import ReplyCache
 
 TASKS_AT_ONCE: Final = {"transformers": 32, "llamacpp": 4}
 """By provider: as many as it can serve on a processor before the last of them is out of time."""
@@ -119,7 +117,7 @@ class Sitting:
     async def _held(self, stack: AsyncExitStack) -> Held:
         """Everyone who takes part, connected; a recorded suite brings its own workers."""
         from podium.evals.recorded import is_recorded, recorded_pool
-        from podium.providers.cached import ReplyCache
+        from podium.workers.cached import ReplyCache
 
         if is_recorded(self.suite):
             if self.oracle or self.choice != Choice(offline=self.choice.offline):
@@ -155,8 +153,8 @@ class Sitting:
 
     def write_table(self, file: Path, found: Mapping[str, Any], *, seed: int) -> None:
         """Write a table with what it was measured by, to its file and beside the samples."""
+        from podium.core.run import timestamp
         from podium.evals.written import write_json
-        from podium.run import timestamp
 
         document = {
             **found,
@@ -185,7 +183,7 @@ class Sitting:
         """What is asked of the études' own workers is asked of the embedded ones where nothing
         else was chosen, whatever keys there are."""
         from podium.config.current import EMBEDDED_POOL
-        from podium.evals.case import needs_roles
+        from podium.evals.sample import needs_roles
 
         choice = self.choice
         is_open = choice.pool is None and choice.config is None
@@ -197,7 +195,7 @@ class Sitting:
         return self.suite.partition(":")[0]
 
     async def _settings(self) -> Settings:
-        from podium.evals.case import check_roles
+        from podium.evals.sample import check_roles
 
         settings = await settings_for(replace(self.choice, pool=self._pool_file), os.environ)
         for warning in settings.warnings:
@@ -230,8 +228,8 @@ class Sitting:
         """Who performs on other machines, where these were asked for."""
         if self.ray is None:
             return None
-        from podium.cluster import Replies
         from podium.evals.cluster import Opening, spread
+        from podium.tasks.cluster import Replies
 
         opening = Opening(
             settings=settings,

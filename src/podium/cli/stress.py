@@ -16,18 +16,18 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from podium.api import AsyncPodium
-from podium.assembly import assemble, usual_options
 from podium.cli.fetching import fetch, weights_of
-from podium.cli.text import counted, money, seconds
+from podium.cli.wording import counted, money, seconds
+from podium.client.assembly import assemble, usual_options
+from podium.client.client import AsyncPodium
 from podium.config import Settings
-from podium.pool import CONDUCTOR_PROVIDER
-from podium.providers import Faults, FaultyWorker, Http
-from podium.request import Delta, Reply, Request, Terms
-from podium.run import Run
-from podium.usage import Usage, believable
-from podium.worker import Worker
-from podium.workflow import Step, Workflow
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.request import Delta, Reply, Request, Terms
+from podium.core.run import Run
+from podium.core.usage import Usage, believable
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.workers import Faults, FaultyWorker, Http
 
 FAULTS: Final = Faults.evenly(0.2)
 AT_ONCE: Final = 8

@@ -20,22 +20,20 @@ from podium.cli import options, use
 from podium.cli.app import NounGroup
 from podium.cli.dry_run import show
 from podium.cli.fetching import fetch
-from podium.cli.outcome import Exit
-from podium.cli.output import complain, say
-from podium.cli.text import counted
+from podium.cli.output import Exit, complain, say
+from podium.cli.wording import counted
 from podium.config.schema import PromptLength
-from podium.errors import ConfigError, UsageError
-from podium.local.adapter_files import read_config
-from podium.local.adapters import ShippedAdapter
-from podium.local.sources import source, weights_file
-from podium.local.weights import locate
-from podium.train import pools, preflight, processes
+from podium.core.errors import ConfigError, UsageError
+from podium.train import exercises as pools
+from podium.train import preflight, processes
 from podium.train.checkpoints import last_checkpoint
 from podium.train.curves import write_curves
-from podium.train.data import problems
+from podium.train.exercises import problems
 from podium.train.misfits import Kind
 from podium.train.recipe import Recipe, read_recipe
-from podium.train.router_recipe import read_router_recipe
+from podium.train.router import read_router_recipe
+from podium.workers.local.sources import ShippedAdapter, read_config, source, weights_file
+from podium.workers.local.weights import locate
 
 app = typer.Typer(cls=NounGroup, rich_markup_mode=None, add_completion=False)
 
@@ -149,7 +147,7 @@ def router(
 
     evidence = learned_from(read)  # nothing is fetched for a log that teaches nothing
     if read.router.encoder == "minilm":
-        from podium.routing.embedding import MODEL
+        from podium.conductors.routing.embedding import MODEL
 
         asyncio.run(fetch(MODEL))
     say("\n".join(train_router(read, evidence).lines()))
@@ -237,7 +235,7 @@ def export(
 ) -> None:
     """Write an adapter as a GGUF file, which llama.cpp loads over its base."""
     preflight.require_packages()
-    from podium.train.export import export_adapter  # it loads numpy
+    from podium.train.gguf import export_adapter
 
     say(str(export_adapter(directory, output, base=base or _base_of(directory))))
 
@@ -264,7 +262,7 @@ def unpack(
 ) -> None:
     """Write an adapter from a GGUF file as training and transformers take it."""
     preflight.require_packages()
-    from podium.train.unpack import unpack_adapter  # it loads torch
+    from podium.train.gguf import unpack_adapter
 
     found = source(adapter)
     if base is None:

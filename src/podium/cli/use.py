@@ -14,12 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.cli.kept import with_store
+from podium._util.files import write_whole, writing
 from podium.cli.output import say, say_json
-from podium.cli.text import counted
-from podium.conductor.prompt import Length, Prompt
-from podium.errors import UsageError
-from podium.files import write_whole, writing
+from podium.cli.session import with_store
+from podium.cli.wording import counted
+from podium.conductors.prompt import Length, Prompt
+from podium.core.errors import UsageError
 from podium.store import RunStore, audit_in
 from podium.store.audit import of_this_machine
 
@@ -90,7 +90,7 @@ def write_use(sources: Sources, files: Files, length: Length, *, json: bool) -> 
 
 
 def _gathered(sources: Sources, length: Length) -> tuple[Harvest, Counter[str]]:
-    from podium.evals.judged import judged_samples
+    from podium.evals.written import judged_samples
     from podium.train.use import Harvest, judged_runs
 
     harvest, left_out = Harvest(Prompt(length=length)), Counter[str]()

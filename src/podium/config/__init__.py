@@ -7,11 +7,10 @@ The form of the file is `schema`, what it means is `resolve`, what comes of it i
 """
 
 from podium.config.current import current_settings
+from podium.config.environment import discover_ollama
 from podium.config.files import load
 from podium.config.guardrails import GuardrailSettings
-from podium.config.mcp import McpSettings
-from podium.config.mini import MiniSettings
-from podium.config.ollama import discover_ollama
+from podium.config.sections import McpSettings, MiniSettings
 from podium.config.settings import (
     ConductorSettings,
     ServerSettings,

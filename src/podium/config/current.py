@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from podium.catalogue import Catalogue
 from podium.config.environment import find_workers
 from podium.config.files import find, read
 from podium.config.resolve import resolve
 from podium.config.schema import ConfigFile
 from podium.config.settings import Settings
+from podium.workers.catalogue import Catalogue
 
 EMBEDDED_POOL: Final = Path(__file__).with_name("embedded.toml")
 """The pool of a machine with no key and no configuration: a pool file like any other, so that a

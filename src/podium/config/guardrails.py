@@ -15,11 +15,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from podium.catalogue.entries import Table
-from podium.check import Place
-from podium.errors import ConfigError
-from podium.guardrails.base import PLACES, SECONDS, OnError
-from podium.guardrails.kinds import USUAL_KINDS, Kind
+from podium.core.errors import ConfigError
+from podium.core.run_records import Place
+from podium.engine.guardrails.base import PLACES, SECONDS, OnError
+from podium.engine.guardrails.redaction import USUAL_KINDS, Kind
+from podium.workers.catalogue import Table
 
 GuardrailKind = Literal["redact", "grounding", "python"]
 GuardrailAction = Literal["redact", "block", "replan", "note"]

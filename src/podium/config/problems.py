@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from podium.config.schema import table_in
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 
 SECRET_KEYS: Final = ("api_key", "apikey", "key", "token", "secret", "password", "authorization")
 """What people call the key that must not stand in a file."""

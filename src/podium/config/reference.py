@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from podium.catalogue import Catalogue
 from podium.config.schema import ConfigFile, table_in
-from podium.providers.base import KNOWN_ENDPOINTS, KnownEndpoint
+from podium.workers.base import KNOWN_ENDPOINTS, KnownEndpoint
+from podium.workers.catalogue import Catalogue
 
 _MADE: Final = "made by python -m podium.config.reference, not by hand"
 

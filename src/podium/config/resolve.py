@@ -13,15 +13,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from podium.budget import Budget
-from podium.catalogue import Catalogue, CatalogueEntry
-from podium.config.anchoring import WEIGHTS_PROVIDER
-from podium.config.evolved import evolved_settings
+from podium.conductors.evolved.description import Description, read_description
 from podium.config.guardrails import guardrail_settings
-from podium.config.mcp import mcp_settings
-from podium.config.mini import mini_settings
 from podium.config.problems import nearest, secret_in, secret_problem
 from podium.config.schema import ConductorTable, ConfigFile, WorkerTable
+from podium.config.sections import mcp_settings, mini_settings
 from podium.config.serving import StoreTable
 from podium.config.settings import (
     ConductorSettings,
@@ -30,13 +26,53 @@ from podium.config.settings import (
     StoreSettings,
     WorkerSettings,
 )
-from podium.engine.retry import BreakerPolicy, RetryPolicy, check_hedges
-from podium.errors import ConfigError
-from podium.local.adapters import PREFIX as SHIPPED
-from podium.local.adapters import shipped_adapter
-from podium.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
-from podium.providers.base import KNOWN_ENDPOINTS
-from podium.usage import FREE, Price
+from podium.config.values import WEIGHTS_PROVIDER
+from podium.core.budget import Budget
+from podium.core.errors import ConfigError
+from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.core.retry import BreakerPolicy, RetryPolicy, check_hedges
+from podium.core.usage import FREE, Price
+from podium.workers.base import KNOWN_ENDPOINTS
+from podium.workers.catalogue import Catalogue, CatalogueEntry
+from podium.workers.local.sources import PREFIX as SHIPPED
+from podium.workers.local.sources import shipped_adapter
+
+
+def evolved_settings(
+    settings: ConductorSettings, table: ConductorTable, pool: Pool
+) -> ConductorSettings:
+    """The settings with the coordinator that the table names; `ConfigError` where it cannot lead
+    this pool."""
+    if table.coordinator is None:
+        raise ConfigError(
+            'conductor.coordinator is missing; kind = "evolved" needs the directory that '
+            "`podium train evolve` wrote"
+        )
+    described = read_description(Path(table.coordinator))
+    notice = described.narrowed_to(pool) if table.pool_changed == "narrow" else ""
+    if table.pool_changed == "refuse":
+        described.check(
+            pool,
+            otherwise='set conductor.pool_changed = "narrow" to have it choose among the workers '
+            "that both have",
+        )
+    rounds = table.rounds if "rounds" in table.model_fields_set else described.turns
+    return replace(settings, coordinator=Path(table.coordinator), rounds=rounds, notice=notice)
+
+
+def led_by_coordinator(
+    settings: ConductorSettings, directory: Path, described: Description
+) -> ConductorSettings:
+    """The settings with that coordinator in place of whoever leads."""
+    return replace(
+        settings,
+        kind="evolved",
+        worker=None,
+        coordinator=directory,
+        notice="",
+        rounds=described.turns,
+    )
+
 
 OWN_ADDRESS: Final = "openai-compatible"
 """The provider that is nobody in particular, so that its address must be given."""

@@ -17,22 +17,23 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, Field
 
-from podium.catalogue.entries import Capabilities, Dollars, PriceTable, Table, Tokens
-from podium.config.anchoring import (
+from podium.config.guardrails import GuardrailTable
+from podium.config.sections import FaultsTable, HedgeTable, McpTable, MiniTable
+from podium.config.serving import ServerTable, StoreTable
+from podium.config.values import (
     BATCHING_PROVIDER,
     WEIGHTS_PROVIDER,
+    Count,
+    Name,
+    PoolChanged,
+    Seconds,
+    VariableName,
     anchored,
     anchored_options,
     anchored_weights,
 )
-from podium.config.faults import FaultsTable
-from podium.config.guardrails import GuardrailTable
-from podium.config.hedging import HedgeTable
-from podium.config.mcp import McpTable
-from podium.config.mini import MiniTable
-from podium.config.serving import ServerTable, StoreTable
-from podium.config.values import Count, Name, PoolChanged, Seconds, VariableName
-from podium.workflow import DEFAULT_MAX_STEPS
+from podium.core.workflow import DEFAULT_MAX_STEPS
+from podium.workers.catalogue import Capabilities, Dollars, PriceTable, Table, Tokens
 
 ConductorKind = Literal["model", "rules", "router", "fixed", "evolved"]
 PromptLength = Literal["full", "compact", "trained"]

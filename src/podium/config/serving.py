@@ -10,9 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from podium.catalogue.entries import Table
-from podium.config.anchoring import anchored
-from podium.config.values import Count, Days, Name, Seconds
+from podium.config.values import Count, Days, Name, Seconds, anchored
+from podium.workers.catalogue import Table
 
 LogForm = Literal["text", "json"]
 

@@ -11,18 +11,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from podium.budget import Budget
 from podium.config.guardrails import GuardrailSettings
-from podium.config.mcp import McpSettings
-from podium.config.mini import MiniSettings
 from podium.config.schema import ConductorKind, PromptLength
+from podium.config.sections import McpSettings, MiniSettings
 from podium.config.serving import LogForm
-from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy
-from podium.errors import ConfigError, UnknownWorker
-from podium.pool import Pool, WorkerProfile
-from podium.providers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint
-from podium.providers.faulty import Faults
-from podium.workflow import DEFAULT_MAX_STEPS
+from podium.core.budget import Budget
+from podium.core.errors import ConfigError, UnknownWorker
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
+from podium.core.workflow import DEFAULT_MAX_STEPS
+from podium.workers.base import KNOWN_ENDPOINTS, Endpoint, KnownEndpoint
+from podium.workers.faulty import Faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

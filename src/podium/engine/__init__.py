@@ -1,10 +1,10 @@
 """The engine: it carries a workflow out, and never plans."""
 
+from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
+from podium.core.toolbox import Toolbox, servers_of, toolbox_excluding
 from podium.engine.assignment import Assignment, Delegation, Nest, Scope
 from podium.engine.calls import Calls, Switchboard
 from podium.engine.execution import Execution
-from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
-from podium.engine.toolbox import Toolbox, servers_of, toolbox_excluding
 
 __all__ = [
     "Assignment",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from podium.budget import Ledger
+from podium.core.budget import Ledger
+from podium.core.events import Emit
+from podium.core.pool import Pool
+from podium.core.request import NO_TERMS, Image, Message, Terms
+from podium.core.run import Round, Run, StepRecord
+from podium.core.toolbox import Toolbox
+from podium.core.workflow import Workflow
 from podium.engine.inspection import Inspection
-from podium.engine.toolbox import Toolbox
-from podium.events import Emit
-from podium.pool import Pool
-from podium.request import NO_TERMS, Image, Message, Terms
-from podium.run import Round, Run, StepRecord
-from podium.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
-from podium.attempt import Attempt
-from podium.budget import Hold, Ledger, capped, estimated_input_tokens
-from podium.engine.breaker import Breakers
-from podium.engine.deadlines import Deadlines
-from podium.engine.gate import Clock, Gate, Sleep
-from podium.engine.hedging import Hedges
-from podium.engine.retry import BreakerPolicy, Hedge, RetryPolicy
-from podium.errors import (
+from podium.core.budget import Hold, Ledger, capped, estimated_input_tokens
+from podium.core.errors import (
     BadReply,
     BudgetExhausted,
     BudgetUnseen,
@@ -30,9 +24,13 @@ from podium.errors import (
     WorkerCrashed,
     WorkerError,
 )
-from podium.request import Delta, Reply, Request
-from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage, believable
-from podium.worker import Worker
+from podium.core.request import Delta, Reply, Request
+from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy
+from podium.core.run_records import Attempt
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage, believable
+from podium.core.worker import Worker
+from podium.engine.hedging import Hedges
+from podium.engine.limits import Breakers, Clock, Deadlines, Gate, Sleep
 
 LONGEST_REPLY: Final = 2_000_000
 """Characters, several times what any model says in one go. A longer reply is a fault of the worker,

@@ -12,15 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from podium.core.errors import BudgetExhausted, GuardrailBlocked
+from podium.core.events import StepDone, StepNoted
+from podium.core.request import NO_TERMS
+from podium.core.run import StepRecord, place_of
+from podium.core.worker import Worker
 from podium.engine.assignment import Assignment, Scope
 from podium.engine.calls import Switchboard
 from podium.engine.context import Pair
 from podium.engine.step import StepWork
-from podium.errors import BudgetExhausted, GuardrailBlocked
-from podium.events import StepDone, StepNoted
-from podium.request import NO_TERMS
-from podium.run import StepRecord, place_of
-from podium.worker import Worker
 
 
 class Execution:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from podium.engine.retry import Hedge
-from podium.errors import WorkerError
-from podium.request import Delta, Reply, Request
-from podium.worker import Worker
+from podium.core.errors import WorkerError
+from podium.core.request import Delta, Reply, Request
+from podium.core.retry import Hedge
+from podium.core.worker import Worker
 
 if TYPE_CHECKING:
     from podium.engine.calls import Calls, MayGiveWay, OnDelta, OnRetry, Switchboard

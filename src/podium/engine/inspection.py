@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from podium.check import Check
-from podium.errors import GuardrailBlocked
-from podium.request import Reply
-from podium.run import StepRecord
-from podium.structure import misfit_unquoted
+from podium.core.errors import GuardrailBlocked
+from podium.core.request import Reply
+from podium.core.run import StepRecord
+from podium.core.run_records import Check
+from podium.engine.structured_output import misfit_unquoted
 
 if TYPE_CHECKING:
     from podium.engine.execution import Execution

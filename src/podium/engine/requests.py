@@ -13,14 +13,10 @@ from dataclasses import replace
 from string import Template
 from typing import Any, Final
 
-from podium.budget import estimated_input_tokens
-from podium.demands import final_needs, needs_in_words, offers_tools
-from podium.engine.assignment import Assignment
-from podium.engine.context import prompt_text
-from podium.engine.toolbox import Toolbox
-from podium.errors import BadReply, RequestRefused
-from podium.pool import WorkerProfile
-from podium.request import (
+from podium.core.budget import estimated_input_tokens
+from podium.core.errors import BadReply, RequestRefused
+from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.request import (
     Image,
     Message,
     Part,
@@ -35,7 +31,12 @@ from podium.request import (
     assistant,
     user,
 )
-from podium.structure import misfit_unquoted
+from podium.core.run import Round, Run, StepRecord
+from podium.core.toolbox import Toolbox, toolbox_excluding
+from podium.engine.assignment import Assignment
+from podium.engine.context import prompt_text
+from podium.engine.requirements import final_needs, needs_in_words, offers_tools
+from podium.engine.structured_output import misfit_unquoted
 
 ROOM_FOR_AN_ANSWER: Final = 1024
 """Tokens that are left for the reply where nobody says how long it may be, but never more than a
@@ -213,3 +214,41 @@ def _parts(
             yield from part.images
         else:
             yield part
+
+
+def asked_last(run: Run, step: StepRecord) -> WorkerProfile | None:
+    """The worker that answered the step, or was the last to be asked; None where the run's pool
+    no longer says who that is."""
+    tried = step.attempts[-1].worker if step.attempts else step.worker
+    name = step.answered_by or tried
+    return run.pool[name] if name in run.pool.names else None
+
+
+def request_of(
+    run: Run, round_: Round, step: StepRecord, toolbox: Toolbox | None = None
+) -> Request | None:
+    """What that worker had been asked when it gave its reply, or when the step ended without one.
+
+    None where no worker was asked: the step was skipped, was answered by a run of its own, or its
+    message is not on record. `toolbox` holds tools of Podium's own, which are not part of a run.
+    After a call that broke off in mid-reply, the next one was also given what had been said, and
+    asked to go on; a record does not hold where that was.
+    """
+    profile, workflow = asked_last(run, step), round_.workflow
+    if profile is None or workflow is None or not step.prompt:
+        return None
+    if profile.provider == CONDUCTOR_PROVIDER:
+        return None
+    assignment = Assignment(
+        workflow=workflow,
+        question=run.question,
+        pool=run.pool,
+        history=run.history,
+        round=round_.index,
+        images=run.images,
+        terms=run.terms,
+    )
+    is_final = round_.answers and step.index == len(workflow) - 1
+    own = toolbox_excluding(toolbox, run.exclude)
+    tools = tools_for(profile, run.terms, own, is_final=is_final)
+    return request_for(profile, step.prompt, assignment, step.turns, tools, is_final=is_final)

@@ -15,17 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from podium.check import Check
-from podium.engine.calls import Calls, OnDelta
-from podium.engine.context import compose
-from podium.engine.hedging import Listener, Race, Won
-from podium.engine.inspection import holds_answer, inspected, inspected_answer
-from podium.engine.nesting import delegation_of, reply_of, taken_up, with_run
-from podium.engine.requests import asked_again, never_fitted, request_for, require_able, tools_for
-from podium.engine.substitutes import hedge_for, substitute_for
-from podium.engine.telling import begin_telling
-from podium.engine.uses import turn_with_calls, unwanted_calls, with_own_answers
-from podium.errors import (
+from podium.core.errors import (
     BadReply,
     BudgetExhausted,
     GuardrailBlocked,
@@ -33,15 +23,31 @@ from podium.errors import (
     PromptTooLong,
     WorkerError,
 )
-from podium.events import StepRetried, StepStarted
-from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
-from podium.request import Message, Reply, Request, Tool, unanswered, user
-from podium.run import Run, StepRecord, StepStatus
-from podium.structure import misfit
+from podium.core.events import StepRetried, StepStarted
+from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.request import Message, Reply, Request, Tool, unanswered, user
+from podium.core.run import Run, StepRecord, StepStatus
+from podium.core.run_records import Check
+from podium.engine.calls import Calls, OnDelta
+from podium.engine.context import compose
+from podium.engine.hedging import Listener, Race, Won
+from podium.engine.inspection import holds_answer, inspected, inspected_answer
+from podium.engine.reply_stream import begin_telling
+from podium.engine.requests import asked_again, never_fitted, request_for, require_able, tools_for
+from podium.engine.structured_output import misfit
+from podium.engine.substitutes import (
+    delegation_of,
+    hedge_for,
+    reply_of,
+    substitute_for,
+    taken_up,
+    with_run,
+)
+from podium.engine.tool_calls import turn_with_calls, unwanted_calls, with_own_answers
 
 if TYPE_CHECKING:
+    from podium.core.worker import Worker
     from podium.engine.execution import Execution
-    from podium.worker import Worker
 
 GOES_ON: Final = "its process ended before it was done"
 """What is kept as the error of a step that goes on; only a crash lets it be seen."""

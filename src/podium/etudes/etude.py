@@ -17,13 +17,13 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
+from podium.core.workflow import Shape, Step, Workflow
 from podium.etudes.composition import compose_operations, signature
 from podium.etudes.shapes import TEST_ONLY, USUAL, EtudeShape
 from podium.etudes.splits import Split
 from podium.etudes.values import Kind
 from podium.etudes.wording import Style, put_into_words
-from podium.workflow import Shape, Step, Workflow
 
 NESTED_SHARE: Final = 0.25
 """How many of the questions of several steps are one phrase inside another."""

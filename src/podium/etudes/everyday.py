@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from functools import cache
 
+from podium.core.workflow import Workflow
 from podium.etudes.oracle import oracle_reply
 from podium.etudes.pools import GENERALIST
 from podium.etudes.skills import FAMILIES
 from podium.etudes.splits import Split
 from podium.etudes.values import read_table
 from podium.etudes.vocabulary import UNSURE
-from podium.workflow import Workflow
 
 
 @cache

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator
 from hashlib import blake2b
 from typing import Final
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
+from podium.core.request import Delta, Reply, Request
+from podium.core.usage import NO_USAGE
+from podium.core.worker import Worker
 from podium.etudes.vocabulary import UNSURE
-from podium.request import Delta, Reply, Request
-from podium.usage import NO_USAGE
-from podium.worker import Worker
 
 _PARTS: Final = 2**32
 

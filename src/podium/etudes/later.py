@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Final, NamedTuple
 
-from podium import plan
-from podium.conductor.base import Situation
+from podium.conductors import plan
+from podium.core.conductor import Situation
+from podium.core.errors import UsageError
+from podium.core.pool import Pool
+from podium.core.run import Round, StepRecord
+from podium.core.workflow import Access, Step, Workflow
 from podium.engine.context import Pair, compose
-from podium.errors import UsageError
 from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium.etudes.flaky import is_forgotten
 from podium.etudes.grader import grade
@@ -37,9 +40,6 @@ from podium.etudes.shapes import EtudeShape
 from podium.etudes.skills import FAMILIES
 from podium.etudes.splits import Split
 from podium.etudes.vocabulary import UNSURE
-from podium.pool import Pool
-from podium.run import Round, StepRecord
-from podium.workflow import Access, Step, Workflow
 
 FLAKY: Final = 0.15
 """How often a worker does not know what it should."""

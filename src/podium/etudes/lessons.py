@@ -16,8 +16,8 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
+from podium.core.errors import UsageError
 from podium.engine.context import Pair, compose
-from podium.errors import UsageError
 from podium.etudes.composition import Operation, compose_operations, try_operations
 from podium.etudes.etude import make_etude
 from podium.etudes.oracle import ROUND_BEFORE

@@ -23,15 +23,15 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from podium import plan
-from podium.conductor.base import Situation
+from podium.conductors import plan
+from podium.core.conductor import Situation
+from podium.core.pool import Pool
+from podium.core.workflow import Access, Step, Workflow
 from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium.etudes.everyday import everyday
 from podium.etudes.phrases import wording
 from podium.etudes.pools import ROLES, descriptions, pool_profiles
 from podium.etudes.shapes import EtudeShape
-from podium.pool import Pool
-from podium.workflow import Access, Step, Workflow
 
 SHAPES: Final = MappingProxyType(
     {

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from podium.core.pool import WorkerProfile
+from podium.core.request import Reply, Request
+from podium.core.usage import FREE, Usage
+from podium.core.worker import Worker
 from podium.etudes.oracle import oracle_reply
 from podium.etudes.pools import GENERALIST, MISLEADING, ROLES
 from podium.etudes.vocabulary import UNSURE
-from podium.pool import WorkerProfile
-from podium.request import Reply, Request
-from podium.usage import FREE, Usage
-from podium.worker import Worker
 
 ORACLE: Final = "oracle"
 """Who provides them, as their profiles say."""

@@ -14,12 +14,12 @@ from itertools import product
 from random import Random
 from typing import Final
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.usage import FREE
 from podium.etudes.skills import FAMILIES
 from podium.etudes.splits import Split
 from podium.etudes.values import read_table
-from podium.pool import Pool, WorkerProfile
-from podium.usage import FREE
 
 GENERALIST: Final = "generalist"
 MISLEADING: Final = "misleading"

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import NamedTuple
 
-from podium import plan
-from podium.conductor.base import Situation
+from podium.conductors import plan
+from podium.core.conductor import Situation
 from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium.etudes.everyday import everyday
 from podium.etudes.later import FLAKY, later_situations

@@ -25,25 +25,23 @@ Where tasks come from is `podium.tasks` and `podium.etudes`; terminals are `podi
 
 from __future__ import annotations
 
-from podium.cluster import Replies
 from podium.etudes.perfect import OracleWorker, oracle_workers
-from podium.evals.case import Case, Variant, etude_cases, suite_cases
 from podium.evals.cluster import Opening, spread
+from podium.evals.context import Stage, Strategy
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import RecordedPool, recorded_pool
 from podium.evals.report import Report, Wanted, reported
-from podium.evals.sample import Sample
-from podium.evals.stage import Stage, Strategy
+from podium.evals.sample import Case, Sample, Variant, etude_cases, suite_cases
 from podium.evals.strategies import STRATEGIES
 from podium.evals.strategies.folds import Folded, cross_validated
 from podium.evals.strategies.learned import LEARNED, Learned, read_learned, write_learned
-from podium.evals.tables.comparison import Comparison, compared
+from podium.evals.tables.comparison import Comparison, Yardsticks, compared, yardsticks
 from podium.evals.tables.etudes import EtudesTable, measure_etudes
 from podium.evals.tables.measured import Measured, read_measured
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import Yardsticks, yardsticks
 from podium.evals.written import SampleFiles
+from podium.tasks.cluster import Replies
 
 __all__ = [
     "LEARNED",

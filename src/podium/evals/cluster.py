@@ -22,11 +22,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from podium.cluster import BorrowedReplies, Replies, Seats, taken
 from podium.config import Settings, WorkerSettings
-from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble, opened
-from podium.evals.performing import Performed, Performer
+from podium.evals.evaluation import Performed, Performer
+from podium.evals.sample import Case
+from podium.tasks.cluster import BorrowedReplies, Replies, Seats, taken
 
 WHAT_IS_LEFT: Final = (
     "what was measured is kept: start the cluster again and run the same command to go on"

@@ -19,24 +19,23 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from podium._util.files import sha256_of
 from podium._version import __version__
-from podium.assembly import assemble, usual_options
-from podium.conductor import Conductor, Length, ModelConductor
-from podium.conductor.evolved.description import PARAMETERS
+from podium.client.assembly import assemble, usual_options
+from podium.conductors import Conductor, Length, ModelConductor
+from podium.conductors.evolved.description import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.worker import Worker
 from podium.engine import RetryPolicy, Switchboard
+from podium.engine.runner import Options
 from podium.etudes import FAMILIES
 from podium.etudes.flaky import FlakyWorker
 from podium.etudes.perfect import oracle_workers
-from podium.evals.occasion import CountedWorker, RepeatingWorker
-from podium.evals.stage import Stage
-from podium.files import sha256_of
-from podium.local import weights
-from podium.pool import Pool, WorkerProfile
-from podium.providers import Http, connect
-from podium.providers.cached import ReplyCache
-from podium.runner import Options
-from podium.worker import Worker
+from podium.evals.context import CountedWorker, RepeatingWorker, Stage
+from podium.workers import Http, connect
+from podium.workers.cached import ReplyCache
+from podium.workers.local import weights
 
 ADAPTER_OPTIONS: Final = ("adapter", "adapter_scale")
 """What makes a trained model of a base model, in a worker's options."""

@@ -10,19 +10,79 @@ What is known of an earlier sitting is not measured again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from podium.errors import BudgetExhausted, UsageError
-from podium.evals.case import Case
+from podium.core.errors import BudgetExhausted, StoreError, UsageError
+from podium.core.run import Run, new_run_id, timestamp
+from podium.evals.context import Purse, Strategy, occasion
 from podium.evals.ensemble import Ensemble
-from podium.evals.performing import Perform, Performer
-from podium.evals.purse import Purse
-from podium.evals.sample import Sample
-from podium.evals.strategies import candidates, check_strategy, note_on
+from podium.evals.sample import THE_STRATEGY, Case, Sample, graded
+from podium.evals.strategies import candidates, check_strategy, note_on, strategy_named
 from podium.evals.tables.row import Row
 from podium.evals.written import Try
-from podium.run import Run
+
+
+class Performed(NamedTuple):
+    """A sample, and the run that it was taken from."""
+
+    sample: Sample
+    run: Run
+
+
+Perform = Callable[[str, Case, int], Awaitable[Performed]]
+"""Has the strategy of that name answer a task, for the time of that number, from 0."""
+
+
+class Performer:
+    """Performs with the workers of one ensemble, in this process."""
+
+    def __init__(self, ensemble: Ensemble, *, seed: int) -> None:
+        self._ensemble = ensemble
+        self._strategies: dict[str, Strategy] = {}
+        self._stage = ensemble.stage(seed)
+
+    async def __call__(self, name: str, case: Case, repeat: int) -> Performed:
+        """Have the strategy answer, and grade what comes of it."""
+        strategy = self._strategies.get(name)
+        if strategy is None:
+            strategy = self._strategies[name] = strategy_named(name, self._ensemble)
+        stage = self._stage if repeat == 0 else replace(self._stage, repeat=repeat)
+        with occasion(repeat) as now:
+            try:
+                run = _checked(await strategy(case, stage))
+            except (UsageError, StoreError):
+                raise  # a person must act, and for every other task as well
+            except Exception as error:  # noqa: BLE001 - a strategy may be somebody's own function
+                run = _broken_off(name, case, error)
+                sample = replace(await graded(case, run), at_fault=THE_STRATEGY)
+            else:
+                sample = await graded(case, run)
+        return Performed(
+            replace(sample, repeat=repeat, recalled=now.recalled, paid_usd=now.paid_usd), run
+        )
+
+
+def _checked(returned: object) -> Run:
+    """What the strategy returned, where that is a run: types do not bind somebody's own."""
+    if not isinstance(returned, Run):
+        raise TypeError(f"expected it to return a Run, not {type(returned).__name__}")
+    return returned
+
+
+def _broken_off(strategy: str, case: Case, error: Exception) -> Run:
+    """A run of which there is nothing but the reason why."""
+    return Run(
+        id=new_run_id(),
+        question=case.task.question,
+        status="failed",
+        pool=case.pool,
+        conductor=strategy,
+        created_at=timestamp(),
+        error=f"the strategy raised {type(error).__name__}: {error}",
+    )
+
 
 OPTIMISTIC: Final = "{of}, the best of {count} on these very tasks: an optimistic choice"
 ONE_ALONE: Final = "{of}, whose worker is the best alone on these very tasks: an optimistic choice"

@@ -16,19 +16,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from podium.conductor import RulesConductor
-from podium.evals.case import Case
+from podium.conductors import RulesConductor
+from podium.core.pool import Pool
+from podium.core.request import Request, user
+from podium.core.task import Task
+from podium.core.worker import Worker
+from podium.evals.context import CountedWorker, RepeatingWorker
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation
-from podium.evals.occasion import CountedWorker, RepeatingWorker
+from podium.evals.sample import Case
 from podium.evals.tables.statistics import rounded
 from podium.evals.written import REPLIES, SampleFiles
-from podium.pool import Pool
-from podium.providers.cached import ReplyCache
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Request, user
-from podium.task import Task
-from podium.worker import Worker
+from podium.workers.cached import ReplyCache
+from podium.workers.scripted import ScriptedWorker
 
 MOST_ADDED_MS: Final = 1.5
 CONCURRENCY: Final = 32

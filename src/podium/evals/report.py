@@ -16,25 +16,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from podium.budget import Budget
+from podium._util.files import sha256_of
 from podium.config.problems import nearest
-from podium.errors import BudgetExhausted, UsageError
+from podium.core.budget import Budget
+from podium.core.errors import BudgetExhausted, UsageError
+from podium.core.worker import Worker
 from podium.etudes import USUAL, EtudeShape
-from podium.evals.case import Case, Variant, check_roles, etude_cases, suite_cases
+from podium.evals.context import Purse
 from podium.evals.ensemble import Ensemble
-from podium.evals.evaluation import Evaluation, Watch, nothing_known, unwatched
-from podium.evals.performing import Perform
-from podium.evals.purse import Purse
+from podium.evals.evaluation import Evaluation, Perform, Watch, nothing_known, unwatched
 from podium.evals.recorded import is_recorded, recorded_pool
+from podium.evals.sample import Case, Variant, check_roles, etude_cases, suite_cases
 from podium.evals.strategies import made_of
+from podium.evals.tables.comparison import yardsticks
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import yardsticks
 from podium.evals.written import SampleFiles
-from podium.files import sha256_of
 from podium.tasks.own import ENDINGS
 from podium.tasks.reading import LeftOut
 from podium.tasks.suites import ETUDES, USUAL_ETUDES, loaded_suite
-from podium.worker import Worker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,12 @@ from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
-from podium.catalogue.entries import Dollars, Table
 from podium.config.files import read_tables
 from podium.config.problems import form_problem
 from podium.config.values import Count, Name
 from podium.evals.strategies.learned import EVOLVED, LEARNED
 from podium.tasks.own import ENDINGS
+from podium.workers.catalogue import Dollars, Table
 
 ENDING: Final = ".toml"
 PATHS: Final = ("data", "pool", "cache", "output")

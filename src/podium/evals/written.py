@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TextIO
 
-from podium.errors import UsageError
+from podium._util.files import place, read_json, write_whole, writing
+from podium.core.errors import UnreadableRun, UsageError
+from podium.core.run import Run, load
+from podium.core.task import Judged
 from podium.evals.sample import Sample
-from podium.files import place, read_json, write_whole, writing
-from podium.run import Run
 
 SUMMARY: Final = "summary.json"
 MANIFEST: Final = "evaluation.json"
@@ -247,3 +249,43 @@ def read_line(path: Path, number: int, line: bytes) -> Line:
             f"{path}, line {number}: expected a sample as podium eval run --output writes "
             f"them, and it is none ({error}); remove the line, and it is measured again"
         ) from error
+
+
+FAULTY: Final = "of which a call, a plan or a grader failed"
+
+
+def judged_samples(directory: Path, left_out: Counter[str]) -> Iterator[Judged]:
+    """Every sample in an evaluation's directory as a run with its reward; those that say nothing
+    are counted in `left_out` by the reason."""
+    if not (directory / MANIFEST).is_file():
+        raise UsageError(
+            f"{directory} holds no evaluation; name a directory that podium eval run --output "
+            f"has written"
+        )
+    for path in sorted(directory.glob("*.jsonl")):
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):  # it was cut off
+                    continue
+                judged = _judged(path, number, line)
+                if judged is None:
+                    left_out[FAULTY] += 1
+                else:
+                    yield judged
+
+
+def _judged(path: Path, number: int, line: bytes) -> Judged | None:
+    strategy, sample, document = read_line(path, number, line)
+    if sample.fault is not None:
+        return None
+    try:
+        run = load(document["run"])
+    except (KeyError, AttributeError, UnreadableRun) as error:
+        raise UsageError(
+            f"{path}, line {number}: the sample has no run that can be read ({error}); remove the "
+            f"line"
+        ) from error
+    if run.status != "answered":
+        return None
+    source = f"evaluation:{path.parent.name}/{strategy}"
+    return Judged(run=run, reward=float(sample.right), source=source, judged_at=run.created_at)

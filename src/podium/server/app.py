@@ -32,11 +32,11 @@ from podium.server.endpoints import (
     spend,
 )
 from podium.server.endpoints import details as records
+from podium.server.endpoints.auth import USUAL, word_refusals
 from podium.server.endpoints.dialect import DialectEndpoint
-from podium.server.endpoints.errors import USUAL, word_refusals
 from podium.server.endpoints.guard import BodyGuard, not_kept, path_in
 from podium.server.endpoints.openapi import with_dialects
-from podium.server.endpoints.stopping import Answering
+from podium.server.endpoints.stream import Answering
 from podium.server.logs import LOGGER
 from podium.server.records.retention import forget_runs
 from podium.server.service import Holder, Service

@@ -15,15 +15,15 @@ from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from podium.conductor import Conductor, Mini, for_tier
+from podium.conductors import Conductor, Mini, for_tier
 from podium.config import Settings
 from podium.config.problems import nearest
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool
+from podium.core.run import Tier
+from podium.core.worker import Worker
 from podium.engine.context import prompt_hash
-from podium.pool import CONDUCTOR_PROVIDER, Pool
-from podium.run import Tier
-from podium.runner import Options
-from podium.server.refusal import Refusal
-from podium.worker import Worker
+from podium.engine.runner import Options
+from podium.server.api_error import Refusal
 
 TIERS: Final = MappingProxyType[str, Tier](
     {"podium-mini": "mini", "podium": "podium", "podium-ultra": "ultra"}

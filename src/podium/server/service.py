@@ -7,28 +7,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from podium.api import AsyncPodium
+from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings
-from podium.errors import WorkerError
-from podium.pool import Pool
+from podium.core.errors import WorkerError
+from podium.core.pool import Pool
 from podium.server.access import Door, Visitor
-from podium.server.access.places import Places
-from podium.server.answers.answer import Answered
+from podium.server.access.concurrency import Places
 from podium.server.answers.gateway import Gateway
 from podium.server.answers.loading import Loading
+from podium.server.answers.result import Answered, Teller
 from podium.server.answers.tiers import Tiers
-from podium.server.answers.watch import Teller
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Asked
 from podium.server.figures.digest import Digests
 from podium.server.logs import LOGGER
 from podium.server.names import Names, Target
-from podium.server.records.archive import Archive
 from podium.server.records.audit import Audit
-from podium.server.records.bill import Bill
-from podium.server.records.keeper import Keeper
-from podium.server.records.metrics import Metrics
-from podium.server.records.tally import Tally
-from podium.server.refusal import Refusal
+from podium.server.records.buffered_store import Keeper
+from podium.server.records.cost import Bill
+from podium.server.records.metrics import Metrics, Tally
+from podium.server.records.repository import Archive
 
 if TYPE_CHECKING:
     from podium.server.records.traces import Traces

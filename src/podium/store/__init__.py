@@ -14,24 +14,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podium.errors import ConfigError
-from podium.store.accounts import Accounts
+from podium.core.errors import ConfigError
 from podium.store.audit import AuditLog
 from podium.store.base import (
     EVERY_RUN,
     LEASE_SECONDS,
     Abandoned,
+    Accounts,
+    Feedback,
+    FeedbackStore,
+    NamedRequest,
+    NameStore,
     NullStore,
     RunFilter,
     RunList,
     RunStore,
     RunSummary,
+    corrected,
 )
-from podium.store.feedback import Feedback, FeedbackStore, corrected
-from podium.store.journal import Journal
+from podium.store.journal import BEATS_PER_LEASE, Journal, Pulse
 from podium.store.keys import KeyStore
-from podium.store.names import NamedRequest, NameStore
-from podium.store.pulse import BEATS_PER_LEASE, Pulse
 
 __all__ = [
     "BEATS_PER_LEASE",
@@ -65,7 +67,7 @@ __all__ = [
 
 def default_url() -> str:
     """The file `podium.db` in the user's data directory."""
-    from podium.paths import data_dir
+    from podium._util.files import data_dir
 
     return f"sqlite+aiosqlite:///{data_dir() / 'podium.db'}"
 

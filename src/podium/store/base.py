@@ -7,13 +7,150 @@ Where the pieces are kept is not said here; `NullStore` keeps them nowhere.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Protocol, runtime_checkable
 
-from podium.errors import NotFound
-from podium.run import Round, Run, RunStatus, StepRecord, Tier
+from podium.core.errors import NotFound
+from podium.core.run import Round, Run, RunStatus, StepRecord, Tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSums:
+    """What the runs of one day, tier and owner came to, those that still go on left out.
+
+    Money and tokens are sums over the runs of which they are known; `unknown_cost` and
+    `unknown_tokens` count the others.
+    """
+
+    day: str
+    tier: Tier
+    owner: str
+    runs: int
+    tokens: int
+    cost_usd: float
+    unknown_tokens: int
+    unknown_cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunMark:
+    """A run, and when it was last written: as long as that stands, so does all of it."""
+
+    id: str
+    updated_at: str
+
+
+class Accounts(Protocol):
+    """Reads many runs. Every method raises `StoreError` when the store cannot do its work. An
+    `owner` of None stands for everybody, and an empty one for runs without a key."""
+
+    async def sums(self, *, since: str, until: str, owner: str | None = None) -> list[RunSums]:
+        """What the runs of these days came to, by day, tier and owner."""
+        ...
+
+    async def marks(
+        self, *, since: str, until: str, limit: int, owner: str | None = None
+    ) -> list[RunMark]:
+        """The runs of these days that do not go on any more, the newest first."""
+        ...
+
+    async def load(self, ids: Sequence[str]) -> list[Run]:
+        """These runs, whole, in no particular order; those that are gone, or that cannot be read
+        any more, are left out."""
+        ...
+
+
+LONGEST_COMMENT: Final = 10_000
+LONGEST_ANSWER: Final = 2_000
+"""Characters that are kept of a person's words, and of the answer that they say is right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """A judgement of a run: `score` is from 0 (useless) to 1 (just right). The latest stands, but
+    a grader's never in the place of a person's.
+
+    `grader` is the name of the grader whose judgement it is, and empty where it is a person's.
+    `task` is a line of a file of tasks: the one that it graded by, or the question with the answer
+    that a person says is right; empty where there is none.
+    """
+
+    run_id: str
+    score: float
+    comment: str = ""
+    given_at: str
+    grader: str = ""
+    task: str = ""
+
+    @property
+    def answer(self) -> str:
+        """The answer that a person says is right; empty where nobody does."""
+        return str(json.loads(self.task)["answer"]) if self.task and not self.grader else ""
+
+
+def corrected(question: str, answer: str) -> str:
+    """The task that a person makes who says what is right; empty where they say nothing."""
+    if not answer.strip():
+        return ""
+    task = {"question": question, "answer": answer.strip(), "grader": "contains"}
+    return json.dumps(task, ensure_ascii=False)
+
+
+class FeedbackStore(Protocol):
+    """Keeps judgements beside the runs. A run that is deleted takes its own with it."""
+
+    async def give(self, feedback: Feedback) -> None:
+        """Write a judgement in place of an earlier one, unless that is a person's and this is a
+        grader's; raises `NotFound` without such a run."""
+        ...
+
+    async def withdraw(self, run_id: str) -> None:
+        """Forget what was thought of that run; raises `NotFound` where nobody said."""
+        ...
+
+    async def of(self, run_id: str) -> Feedback | None:
+        """What was thought of that run, if anybody said."""
+        ...
+
+    async def page(self, after: str = "", *, limit: int = 500) -> Sequence[Feedback]:
+        """Judgements in the order of their runs' ids, those after that id; none of a run that is
+        only held for a while, as nothing of it is to be kept."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedRequest:
+    """A request by its name, which is its owner's own. `digest` tells its body from others;
+    `process` is to begin its run, or has."""
+
+    owner: str
+    name: str
+    digest: str
+    run_id: str
+    process: str
+    created_at: str
+
+
+class NameStore(Protocol):
+    """Keeps the names beside the runs, for a day."""
+
+    async def give(self, request: NamedRequest) -> NamedRequest:
+        """Write the request down unless one of its name is there already; give the one that is."""
+        ...
+
+    async def take_up(self, found: NamedRequest, process: str) -> NamedRequest | None:
+        """Have that process begin the run of a request whose own process ended before, or has said
+        nothing for as long as a lease: the request as it is then. None where it may still begin, or
+        another did so first."""
+        ...
+
+    async def drop(self, request: NamedRequest) -> None:
+        """Forget a request that came to no run, unless somebody has taken it up meanwhile."""
+        ...
+
 
 LAST: Final = "last"
 """The word that names the newest run wherever an id is expected."""

@@ -7,19 +7,128 @@ private: a file that is made here can be read by its owner only, and so can its 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, event, make_url
-from sqlalchemy.exc import ArgumentError, InvalidatePoolError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import URL, event, func, make_url, select
+from sqlalchemy.exc import ArgumentError, IntegrityError, InvalidatePoolError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from podium.errors import ConfigError, installing
+from podium.core.errors import ConfigError, StoreError, installing
+from podium.core.run import timestamp
+
+_FULL: Final = "the disk is full; free some space"
+_READ_ONLY: Final = "it cannot be written; make the file and its directory writable"
+_LOCKED: Final = "another process keeps it locked; wait for it to end"
+_DAMAGED: Final = "it is damaged, or no Podium database at all; move it away or restore a copy"
+_UNOPENABLE: Final = "it cannot be opened; check that its directory exists and can be written"
+_TOO_LARGE: Final = "a reply is larger than the database takes; cap max_output_tokens"
+_ORPHANED: Final = "a step was written before the plan of its round, or its run was deleted"
+_NO_DIRECTORY: Final = "what should be its directory is a file; name another place for it"
+_NO_FILE: Final = "it is a directory; name a file"
+_SILENT: Final = "it did not answer in time; check that it is well and can be reached"
+_FAULTY_DISK: Final = "the disk did not do what it was asked; check the disk"
+
+_SQLITE: Final = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_CANTOPEN: _UNOPENABLE,
+    sqlite3.SQLITE_TOOBIG: _TOO_LARGE,
+    sqlite3.SQLITE_IOERR: _FAULTY_DISK,
+}
+
+_SYSTEM: Final = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _READ_ONLY,
+    errno.EPERM: _READ_ONLY,
+    errno.EEXIST: _NO_DIRECTORY,
+    errno.ENOTDIR: _NO_DIRECTORY,
+    errno.EISDIR: _NO_FILE,
+}
+
+_POSTGRES: Final = {
+    "53100": _FULL,
+    "25006": _READ_ONLY,
+    "42501": _READ_ONLY,
+    "55P03": _LOCKED,
+}
+
+
+@contextmanager
+def border(where: str) -> Iterator[None]:
+    """Turn every fault of the database behind `where` into a `StoreError`."""
+    try:
+        yield
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        raise StoreError(f"cannot use the store {where}: {_advice(error)}") from error
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, IntegrityError):
+        return _ORPHANED
+    cause = getattr(error, "orig", None) or error
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is not None:
+        primary = code & 0xFF  # the higher bits tell kinds of the same fault apart
+        return _SQLITE.get(primary) or _in_its_own_words(cause)
+    if isinstance(cause, TimeoutError):
+        return _SILENT
+    if isinstance(cause, OSError):
+        return _SYSTEM.get(cause.errno or 0) or _in_its_own_words(cause)
+    state = getattr(cause, "sqlstate", None)
+    return _POSTGRES.get(state or "") or _in_its_own_words(cause)
+
+
+def _in_its_own_words(cause: BaseException) -> str:
+    lines = str(cause).strip().splitlines()
+    return lines[0] if lines else type(cause).__name__
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class DatabaseClock:
+    """Tells the time as the database has it, once it was `set_by` that; asking costs nothing.
+
+    It goes by the seconds that pass here, and not by this machine's own time: where that is set
+    right meanwhile, nobody's lease is over.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], datetime] = _now,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds = seconds
+        self._start = now() - timedelta(seconds=seconds())
+
+    def __call__(self) -> str:
+        """Now, as it is stored."""
+        return timestamp(self._start + timedelta(seconds=self._seconds()))
+
+    async def set_by(self, connection: AsyncConnection) -> None:
+        """Find out what time the database has."""
+        before = self._seconds()
+        theirs: datetime = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+        self._start = theirs - timedelta(seconds=(before + self._seconds()) / 2)
+
 
 BUSY_SECONDS: Final = 5
 """How long a write waits for another process to finish its own."""
@@ -45,8 +154,8 @@ than processes say that they are at work. However short leases are, it has so ma
 IDLE_SECONDS: Final = 30.0
 """How long a process may be silent in the middle of a transaction, unless it is said otherwise."""
 
-_POSTGRES: Final = ("postgres", "postgresql", "postgresql+asyncpg")
-_SQLITE: Final = ("sqlite", "sqlite+aiosqlite")
+_POSTGRES_DATABASE: Final = ("postgres", "postgresql", "postgresql+asyncpg")
+_SQLITE_DATABASE: Final = ("sqlite", "sqlite+aiosqlite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +174,9 @@ def locate(where: str | Path) -> Place:
     scheme, separator, rest = text.partition("://")
     if not separator:
         return _file(text)
-    if scheme in _SQLITE and rest.startswith("/"):
+    if scheme in _SQLITE_DATABASE and rest.startswith("/"):
         return _file(rest.removeprefix("/"))
-    if scheme in _POSTGRES:
+    if scheme in _POSTGRES_DATABASE:
         return _server(text)
     raise ConfigError(
         f"a store is a file, sqlite:///FILE or postgresql://HOST/NAME, and not {scheme}://…"

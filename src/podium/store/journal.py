@@ -17,13 +17,15 @@ here is told.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from podium.errors import StoreError, TakenOver, UsageError
-from podium.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone, StepNoted
-from podium.store.base import RunStore
+from podium.core.errors import PodiumError, StoreError, TakenOver, UsageError
+from podium.core.events import Event, Planned, RoundDone, RunDone, RunStarted, StepDone, StepNoted
+from podium.store.base import LEASE_SECONDS, RunStore
 
 BACKLOG: Final = 256
 """The most writes that may wait. A run makes a few dozen; the values they hold are the run's."""
@@ -151,3 +153,60 @@ class Journal:
         self._error = self._error or error
         # Whatever waits goes on from what could not be written; only the end stands by itself.
         self._backlog = deque(event for event in self._backlog if isinstance(event, RunDone))
+
+
+log = logging.getLogger("podium")
+
+BEATS_PER_LEASE: Final = 4
+"""So that a run outlives some beats that come late or fail."""
+
+
+class Pulse:
+    """Beats for the runs of the journals that are given to it."""
+
+    def __init__(
+        self, store: RunStore, *, seconds: float = LEASE_SECONDS / BEATS_PER_LEASE
+    ) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._journals: set[Journal] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def of(self, journal: Journal) -> Iterator[None]:
+        """Beat for the journal's run meanwhile."""
+        self._journals.add(journal)
+        if self._timer is None:
+            self._rest()
+        try:
+            yield
+        finally:
+            self._journals.discard(journal)
+            if not self._journals and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    async def close(self) -> None:
+        """Wait for a beat that is being written, so that the store may be closed."""
+        if self._beat is not None:
+            await asyncio.wait({self._beat})
+
+    def _rest(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._beat is None or self._beat.done():
+            self._beat = asyncio.get_running_loop().create_task(self._write())
+        self._rest()
+
+    async def _write(self) -> None:
+        runs = [journal.run_id for journal in self._journals if journal.run_id is not None]
+        try:
+            lost = await self._store.beat(runs)
+        except PodiumError as error:
+            log.warning("that runs are going on could not be written down: %s", error)
+            return
+        for journal in tuple(self._journals):
+            if journal.run_id in lost:
+                journal.lose(TakenOver(f"{journal.run_id} was taken over by another process"))

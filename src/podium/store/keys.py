@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, final, get
 
 from pydantic import ConfigDict
 
-from podium.errors import ConfigError
-from podium.quick import quick
-from podium.run import Tier
+from podium.core.errors import ConfigError
+from podium.core.frozen import quick
+from podium.core.run import Tier
 
 if TYPE_CHECKING:
-    from podium.store.charges import RunCharge
-    from podium.store.tabs import TabStore
+    from podium.store.quotas import RunCharge, TabStore
 
 Scope = Literal[
     "ask", "plan", "workflow", "runs:read", "runs:delete", "gateway", "metrics", "admin"

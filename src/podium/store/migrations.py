@@ -14,10 +14,10 @@ from typing import Final
 from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from podium._version import __version__
-from podium.errors import StoreError
-from podium.run import timestamp
+from podium.core.errors import StoreError
+from podium.core.run import timestamp
 from podium.store.audit import Facts, of_this_machine
-from podium.store.documents import plain
+from podium.store.rows import plain
 from podium.store.sql_audit import append
 from podium.store.tables import AUDIT, SCHEMA_VERSION
 

@@ -26,8 +26,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from podium.errors import NotFound, StoreError, UsageError
-from podium.run import Round, Run, StepRecord, timestamp
+from podium.core.errors import NotFound, StoreError, UsageError
+from podium.core.run import Round, Run, StepRecord, timestamp
 from podium.store.base import (
     EVERY_RUN,
     LEASE_SECONDS,
@@ -36,30 +36,27 @@ from podium.store.base import (
     RunList,
     RunSummary,
 )
-from podium.store.charges import charge_of
-from podium.store.clock import DatabaseClock
-from podium.store.database import BUSY_SECONDS, Place, as_it_is, connect, is_only_readable, locate
-from podium.store.documents import (
-    OWN,
-    Piece,
-    assemble,
-    plain,
-    run_row,
+from podium.store.claims import SqlClaims, taken
+from podium.store.database import (
+    BUSY_SECONDS,
+    DatabaseClock,
+    Place,
+    as_it_is,
+    border,
+    connect,
+    is_only_readable,
+    locate,
 )
-from podium.store.faults import border
 from podium.store.migrations import MIGRATIONS, Migration, migrate
-from podium.store.sql_accounts import SqlAccounts
+from podium.store.progress import News, SqlProgress, write_contents
+from podium.store.queries import FIRST_SUMMARIES, SUMMARIES, SqlAccounts, narrowed, no_run, whole_id
+from podium.store.quotas import charge_of
+from podium.store.rows import OWN, Piece, assemble, plain, run_row
 from podium.store.sql_audit import SqlAuditLog
-from podium.store.sql_charges import note_gone, prune_charges, record_usage
-from podium.store.sql_claims import SqlClaims, taken
-from podium.store.sql_feedback import SqlFeedbackStore
+from podium.store.sql_feedback import SqlFeedbackStore, SqlNameStore
 from podium.store.sql_keys import SqlKeyStore
-from podium.store.sql_listing import FIRST_SUMMARIES, SUMMARIES, narrowed
-from podium.store.sql_names import no_run, whole_id
-from podium.store.sql_progress import News, SqlProgress, write_contents
-from podium.store.sql_request_names import SqlNameStore
-from podium.store.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS
-from podium.store.upsert import replacing
+from podium.store.sql_quotas import note_gone, prune_charges, record_usage
+from podium.store.tables import CLAIM_COLUMNS, ROUNDS, RUNS, STEPS, WORKERS, replacing
 
 DELETED_AT_ONCE: Final = 200
 """How many runs are deleted in one transaction, so that no writer waits for long."""

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import Connection, insert, or_, select
 
 from podium.store.audit import FIRST, USER, Deed, Entry, Verification, entered, verified
-from podium.store.documents import plain
+from podium.store.rows import plain
 from podium.store.sql_keys import Transaction
 from podium.store.tables import AUDIT
 

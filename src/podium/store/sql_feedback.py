@@ -3,17 +3,81 @@ uses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from typing import Final
 
-from sqlalchemy import Executable, delete, or_, select
+from sqlalchemy import ColumnElement, Executable, delete, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from podium.errors import NotFound
-from podium.store.documents import plain
-from podium.store.feedback import Feedback
+from podium.core.errors import NotFound
+from podium.core.run import timestamp
+from podium.store.base import Feedback, NamedRequest
+from podium.store.rows import plain
 from podium.store.sql_keys import Transaction
-from podium.store.tables import FEEDBACK, RUNS
-from podium.store.upsert import inserting
+from podium.store.tables import FEEDBACK, REQUESTS, RUNS, inserting, noting
+
+KEPT_HOURS: Final = 24
+"""How long a name stands for its run."""
+
+
+class SqlNameStore:
+    """Keeps names of requests in SQLite or Postgres. `is_held` says whether a process is at work
+    that has said so at a given moment."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        clock: Callable[[], str],
+        is_held: Callable[[str, str], bool],
+    ) -> None:
+        self._transaction = transaction
+        self._clock = clock
+        self._is_held = is_held
+
+    async def give(self, request: NamedRequest) -> NamedRequest:
+        """Write the request down unless one of its name is there already; give the one that is."""
+        row = {**asdict(request), "name": plain(request.name), "created_at": self._clock()}
+        theirs = (REQUESTS.c.owner == request.owner) & (REQUESTS.c.name == row["name"])
+        async with self._transaction() as connection:
+            await self.prune(connection, theirs)
+            await connection.execute(noting(connection.dialect.name, REQUESTS), [row])
+            found = (await connection.execute(select(REQUESTS).where(theirs))).mappings().one()
+        return NamedRequest(**found)
+
+    async def take_up(self, found: NamedRequest, process: str) -> NamedRequest | None:
+        """Have that process begin the run of a request whose own process ended before."""
+        if self._is_held(found.process, found.created_at):
+            return None
+        taken = replace(found, process=process, created_at=self._clock())
+        now = {"process": taken.process, "created_at": taken.created_at}
+        async with self._transaction() as connection:
+            taking = update(REQUESTS).where(_is(found)).values(now)
+            return taken if (await connection.execute(taking)).rowcount else None
+
+    async def drop(self, request: NamedRequest) -> None:
+        """Forget a request that came to no run, unless somebody has taken it up meanwhile."""
+        async with self._transaction() as connection:
+            await connection.execute(delete(REQUESTS).where(_is(request)))
+
+    async def prune(
+        self, connection: AsyncConnection, among: ColumnElement[bool] | None = None
+    ) -> None:
+        """Forget the names that have stood for long enough, or those among some."""
+        now = datetime.fromisoformat(self._clock())
+        old = REQUESTS.c.created_at < timestamp(now - timedelta(hours=KEPT_HOURS))
+        await connection.execute(delete(REQUESTS).where(old if among is None else old & among))
+
+
+def _is(found: NamedRequest) -> ColumnElement[bool]:
+    return (
+        (REQUESTS.c.owner == found.owner)
+        & (REQUESTS.c.name == plain(found.name))
+        & (REQUESTS.c.run_id == found.run_id)
+        & (REQUESTS.c.process == found.process)
+        & (REQUESTS.c.created_at == found.created_at)
+    )
 
 
 class SqlFeedbackStore:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from podium.task import Task
+from podium.core.task import Task
 from podium.tasks.graders import Mathematics
 from podium.tasks.mix import rank
 from podium.tasks.programs import Code

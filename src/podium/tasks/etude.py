@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
+from podium.core.task import Task
 from podium.etudes import (
     TEST_ONLY,
     USUAL,
@@ -19,7 +20,6 @@ from podium.etudes import (
     held_out,
 )
 from podium.etudes.grader import is_answer
-from podium.task import Task
 
 LONGER: Final[Mapping[EtudeShape, float]] = MappingProxyType(dict.fromkeys(sorted(TEST_ONLY), 1.0))
 """The shapes that are longer than any in training."""

@@ -6,10 +6,10 @@ from functools import partial
 from hashlib import blake2b
 from typing import Final
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
+from podium.core.task import Task
+from podium.core.workflow import Workflow
 from podium.etudes import SPLITS, everyday, sensible
-from podium.task import Task
-from podium.workflow import Workflow
 
 EVERYDAY: Final = "everyday"
 """The kind of an everyday question, and the suite of them."""

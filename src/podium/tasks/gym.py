@@ -18,12 +18,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from podium.errors import ConfigError
-from podium.task import Task
+from podium.core.errors import ConfigError
+from podium.core.task import Task
 from podium.tasks.answers import LONGEST_ANSWER, final_answer
-from podium.tasks.sandbox import Limits, require_sandbox, run_program
 from podium.tasks.sources import optional
 from podium.tasks.wording import prompt
+from podium.workers.sandbox.sandbox import Limits, require_sandbox, run_program
 
 GYM: Final = "reasoning-gym"
 """What the names of these suites begin with."""

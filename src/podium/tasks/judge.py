@@ -12,11 +12,11 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from podium.errors import BadReply, ConfigError
-from podium.request import Request, user
+from podium.core.errors import BadReply, ConfigError
+from podium.core.request import Request, user
+from podium.core.worker import Worker
 from podium.tasks.answers import LONGEST_REPLY_TO_JUDGE, final_answer
 from podium.tasks.wording import prompt
-from podium.worker import Worker
 
 JUDGE: Final = "judge"
 """The name of the grader."""

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks.benchmarks import BENCHMARKS, Benchmark
 from podium.tasks.reading import Entry, Reading, read
 from podium.tasks.record import TaskRecord

@@ -23,7 +23,7 @@ from threading import Timer
 from time import monotonic
 from typing import Final
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks.answers import LONGEST_ANSWER
 
 SECONDS_A_COMPARISON: Final = 10.0

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks.loaders import load_records
 from podium.tasks.record import TaskRecord
 

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TextIO
 
-from podium.errors import ConfigError
-from podium.task import Task
+from podium.core.errors import ConfigError
+from podium.core.task import Task
+from podium.core.worker import Worker
 from podium.tasks.reading import Entry, Reading, read
 from podium.tasks.record import TaskRecord
-from podium.worker import Worker
 
 ENDINGS: Final = (".jsonl", ".csv")
 _LONGEST_CELL: Final = 2**24

@@ -16,9 +16,15 @@ from typing import ClassVar, Final
 
 from pydantic import ConfigDict
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.tasks.answers import final_answer, shown, without_fence
-from podium.tasks.sandbox import USUAL_LIMITS, Limits, require_sandbox, run_check, run_program
+from podium.workers.sandbox.sandbox import (
+    USUAL_LIMITS,
+    Limits,
+    require_sandbox,
+    run_check,
+    run_program,
+)
 
 LONGEST_PROGRAM: Final = 100_000
 """Characters of a program that is still tried."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from podium.errors import ConfigError, PodiumError
-from podium.task import Task
+from podium.core.errors import ConfigError, PodiumError
+from podium.core.task import Task
+from podium.core.worker import Worker
 from podium.tasks.record import TaskRecord
-from podium.worker import Worker
 
 
 class Entry(NamedTuple):

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from podium.errors import ConfigError, StoreError
-from podium.files import write_whole
-from podium.task import Task
+from podium._util.files import write_whole
+from podium.core.errors import ConfigError, StoreError
+from podium.core.task import Task
+from podium.core.worker import Worker
 from podium.tasks.graders import GRADERS, make_grader
 from podium.tasks.judge import JUDGE
-from podium.worker import Worker
 
 KEYS: Final = ("id", "kind", "difficulty", "question", "answer", "grader")
 

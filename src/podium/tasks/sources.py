@@ -17,11 +17,41 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from podium.errors import ConfigError, installing
-from podium.tasks import hub
+from podium.core.errors import ConfigError, installing
 from podium.tasks.own import json_lines, reading
+
+PROBE_SECONDS: Final = 5.0
+"""How long the hub has to answer at all."""
+
+_CLIENTS: Final = ("huggingface_hub.constants", "datasets.config")
+_SETTING: Final = "HF_HUB_OFFLINE"
+
+
+def answers() -> bool:
+    """Whether the hub answers, by the address and the proxies that its clients use."""
+    constants = importlib.import_module("huggingface_hub.constants")
+    session = importlib.import_module("huggingface_hub.utils").get_session()
+    try:
+        session.head(constants.ENDPOINT, timeout=PROBE_SECONDS)
+    except Exception:  # noqa: BLE001 - the client's own kinds change with its version
+        return False
+    return True
+
+
+@contextmanager
+def without() -> Iterator[None]:
+    """Meanwhile the hub's clients take what they have kept and ask nobody."""
+    clients = [importlib.import_module(name) for name in _CLIENTS]
+    before = [getattr(client, _SETTING) for client in clients]
+    for client in clients:
+        setattr(client, _SETTING, True)
+    try:
+        yield
+    finally:
+        for client, setting in zip(clients, before, strict=True):
+            setattr(client, _SETTING, setting)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +87,9 @@ class Hub:
     def rows(self) -> Iterator[Row]:
         """Every row, fetched once and then kept by the package `datasets`."""
         datasets = optional("datasets", f"fetching {self.name} from the hub")
-        answers = hub.answers()
-        with nullcontext() if answers else hub.without():
-            loaded = [self._load(datasets, each, answers) for each in self.configurations]
+        reachable = answers()
+        with nullcontext() if reachable else without():
+            loaded = [self._load(datasets, each, reachable) for each in self.configurations]
         for number, data in enumerate(chain.from_iterable(loaded), start=1):
             yield Row(f"{self.name}, row {number}", number, data)
 

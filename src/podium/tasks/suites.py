@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from podium.errors import ConfigError
-from podium.task import Task
+from podium.core.errors import ConfigError
+from podium.core.task import Task
+from podium.core.worker import Worker
 from podium.tasks.benchmarks import BENCHMARKS
 from podium.tasks.etude import etude_suite
 from podium.tasks.everyday import EVERYDAY, everyday_suite
@@ -18,7 +19,6 @@ from podium.tasks.loaders import benchmark_named, read_benchmark
 from podium.tasks.mix import rank
 from podium.tasks.own import ENDINGS, read_own
 from podium.tasks.reading import LeftOut
-from podium.worker import Worker
 
 ETUDES: Final = "etudes"
 USUAL_ETUDES: Final = 1000

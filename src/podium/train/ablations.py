@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from podium.conductor.prompt import Prompt
+from podium.conductors.prompt import Prompt
+from podium.core.errors import MalformedPlan, UnknownWorker
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Reply, Request
+from podium.core.worker import Worker
+from podium.core.workflow import Workflow
 from podium.engine import Switchboard
-from podium.engine.gate import Gate
-from podium.errors import MalformedPlan, UnknownWorker
-from podium.pool import Pool, WorkerProfile
-from podium.request import Reply, Request
+from podium.engine.limits import Gate
 from podium.train.recipe import FIXED_SUBTASK, Recipe
 from podium.train.score import Scorer
-from podium.worker import Worker
-from podium.workflow import Workflow
 
 
 def recipe_prompt(recipe: Recipe) -> Prompt:

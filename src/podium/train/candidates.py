@@ -17,17 +17,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from podium.conductor.evolved.conductor import EvolvedConductor
-from podium.conductor.evolved.coordinator import Coordinator, Reader, Vector
+from podium.conductors.evolved.conductor import EvolvedConductor
+from podium.conductors.evolved.coordinator import Coordinator, Reader, Vector
+from podium.core.errors import PlanError
+from podium.core.pool import Pool
+from podium.core.run import Run
+from podium.core.task import Task
+from podium.core.worker import Worker
 from podium.engine import Switchboard
-from podium.errors import PlanError
-from podium.pool import Pool
-from podium.run import Run
-from podium.runner import Options, Runner
-from podium.task import Task
+from podium.engine.runner import Options, Runner
 from podium.train.score import fault
 from podium.train.turns import Trial
-from podium.worker import Worker
 
 
 class Readings:

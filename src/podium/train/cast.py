@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from podium.assembly import assemble, close_all
+from podium._util.files import sha256_of
+from podium.client.assembly import assemble, close_all
 from podium.config import Settings
+from podium.core.pool import Limits, Pool, WorkerProfile
+from podium.core.request import Reply, Request
+from podium.core.usage import FREE
+from podium.core.worker import Worker
 from podium.etudes import MISLEADING, FlakyWorker
 from podium.etudes.perfect import oracle_workers
-from podium.files import sha256_of
-from podium.local.adapter_files import WEIGHTS_FILE
-from podium.pool import Limits, Pool, WorkerProfile
-from podium.providers import Endpoint, Http, connect
-from podium.providers.cached import CachedWorker, ReplyCache
-from podium.request import Reply, Request
-from podium.train.pools import pool_settings, recipe_pool
+from podium.train.exercises import pool_settings, recipe_pool
 from podium.train.recipe import Recipe
-from podium.usage import FREE
-from podium.worker import Worker
+from podium.workers import Endpoint, Http, connect
+from podium.workers.cached import CachedWorker, ReplyCache
+from podium.workers.local.sources import WEIGHTS_FILE
 
 CACHE_FILE: Final = "replies.sqlite3"
 MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is asked."

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from podium.errors import ConfigError, StoreError
-from podium.files import NO_ROOM
+from podium._util.files import NO_ROOM
+from podium.core.errors import ConfigError, StoreError
 
 DIRECTORY: Final = "checkpoints"
 """Where they lie below the output."""

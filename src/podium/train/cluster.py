@@ -21,20 +21,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from podium.cluster import BorrowedReplies, Replies, Seats, taken
 from podium.config import Settings
-from podium.pool import Pool
-from podium.providers import Http
-from podium.providers.cached import LEAST_BYTES
-from podium.run import Round
-from podium.task import Task
+from podium.core.pool import Pool
+from podium.core.run import Round
+from podium.core.task import Task
+from podium.tasks.cluster import BorrowedReplies, Replies, Seats, taken
 from podium.train import processes
 from podium.train.ablations import recipe_scorer
 from podium.train.cast import CACHE_FILE, make_cast
-from podium.train.pools import pool_settings
+from podium.train.exercises import pool_settings
 from podium.train.recipe import Recipe
 from podium.train.references import plain_scorer
 from podium.train.score import Score, Scorer
+from podium.workers import Http
+from podium.workers.cached import LEAST_BYTES
 
 WHAT_IS_LEFT: Final = (
     "what was trained is kept up to the last checkpoint: start the cluster again and go on from it "

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.train.diagnostics import StepDiagnostics
 
 LEAST_ROLLOUTS: Final = 16

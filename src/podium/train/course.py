@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.train.logbook import METRICS
 
 HELD_OUT: Final = "held_out/"

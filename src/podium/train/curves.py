@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from xml.sax.saxutils import escape
 
-from podium.errors import ConfigError, StoreError
-from podium.files import write_whole
-from podium.svg import DARK, LIGHT, SURFACES, Scale, ticks
+from podium._util.files import write_whole
+from podium._util.svg import DARK, LIGHT, SURFACES, Scale, ticks
+from podium.core.errors import ConfigError, StoreError
 from podium.train.course import HELD_OUT, Course, read_courses
 
 STEPS: Final = "steps/"

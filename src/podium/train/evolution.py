@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from podium.routing.separable import Separable, Vector
+from podium.conductors.routing.separable import Separable, Vector
 from podium.train.method import Method
 
 

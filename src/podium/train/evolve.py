@@ -24,16 +24,14 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductor.evolved.coordinator import Coordinator, Vector
-from podium.conductor.evolved.description import ROLES, Description
-from podium.errors import ConfigError, Unavailable
-from podium.files import read_json, whole_directory, write_whole
-from podium.local.reading import HiddenReader
-from podium.pool import Pool
-from podium.providers import Http
-from podium.routing.seeds import known_seed
-from podium.routing.separable import usual_population
-from podium.task import Task
+from podium._util.files import read_json, whole_directory, write_whole
+from podium.conductors.evolved.coordinator import Coordinator, Vector
+from podium.conductors.evolved.description import ROLES, Description
+from podium.conductors.routing.arrays import known_seed
+from podium.conductors.routing.separable import usual_population
+from podium.core.errors import ConfigError, Unavailable
+from podium.core.pool import Pool
+from podium.core.task import Task
 from podium.train.candidates import Candidates, Readings, earned
 from podium.train.cast import Cast, make_cast
 from podium.train.checkpoints import (
@@ -52,6 +50,8 @@ from podium.train.method import EvolveTable
 from podium.train.recipe import Recipe
 from podium.train.space import Space, principal_directions, read_space
 from podium.train.turns import Trial, seen_in
+from podium.workers import Http
+from podium.workers.local.hidden_states import HiddenReader
 
 LOOKED_AT: Final = 256
 """The questions by whose hidden states directions are found."""

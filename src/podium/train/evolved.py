@@ -15,10 +15,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from podium.conductor.evolved.description import Description, read_description
+from podium._util.files import read_json
+from podium.conductors.evolved.description import Description, read_description
 from podium.config.problems import form_problem
-from podium.errors import ConfigError
-from podium.files import read_json
+from podium.core.errors import ConfigError
 from podium.train.checkpoints import last_checkpoint
 from podium.train.method import EvolveTable
 from podium.train.preflight import RECIPE_FILE

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from podium import plan
-from podium.conductor.prompt import Prompt
-from podium.errors import ConfigError
+from podium.conductors import plan
+from podium.conductors.prompt import Prompt
+from podium.core.errors import ConfigError
 from podium.etudes import (
     ROLES,
     USUAL,
@@ -38,7 +38,7 @@ from podium.etudes.openings import SHAPES
 from podium.train.recipe import Recipe
 
 if TYPE_CHECKING:
-    from podium.local.pretrained import Pretrained
+    from podium.workers.local.pretrained import Pretrained
 
 CONDUCTOR: Final = "conductor"
 """The adapter that is taught where there is only one."""

@@ -7,15 +7,27 @@ which may be shuffled or cut down for each of them. Needs no torch.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
-from podium.conductor.base import Situation
-from podium.errors import ConfigError
+from podium.client.assembly import assemble
+from podium.config import Settings, load
+from podium.config.problems import nearest
+from podium.core.conductor import Situation
+from podium.core.errors import ConfigError, PodiumError, Unavailable
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+from podium.core.request import Request, user
+from podium.core.task import Task
+from podium.core.usage import FREE
+from podium.core.worker import Worker
+from podium.core.workflow import Workflow
 from podium.etudes import (
     USUAL,
     Etude,
@@ -27,14 +39,131 @@ from podium.etudes import (
     pool_profiles,
     training_situations,
 )
-from podium.pool import Pool, WorkerProfile
-from podium.task import Task
-from podium.tasks import etude_task, everyday_task
+from podium.tasks import TaskRecord, etude_task, everyday_task, load_source, paper_mix, read_records
+from podium.tasks.mix import rank
 from podium.train.ablations import in_every_place, under_one_name
-from podium.train.data import problems
 from podium.train.recipe import Recipe
-from podium.usage import FREE
-from podium.workflow import Workflow
+from podium.workers import Http
+
+TINY: Final = Request((user("Reply with the word ok."),), max_tokens=16)
+"""What every worker is asked; vendors allow no fewer tokens than these."""
+
+LONGEST_CHECK: Final = 60.0
+"""Seconds in which a worker has to answer it."""
+
+
+def recipe_pool(recipe: Recipe) -> Pool:
+    """The workers of the recipe, all of them, as conductors and estimates know them."""
+    if recipe.pool.file is not None:
+        return pool_settings(recipe).pool
+    return Pool(
+        tuple(
+            WorkerProfile(name=role, provider="transformers", model=recipe.worker_base, price=FREE)
+            for role in recipe.pool.roles
+        ),
+        share_question=False,
+        mask_names=recipe.prompt.mask_names,
+    )
+
+
+def pool_settings(recipe: Recipe) -> Settings:
+    """The settings of the recipe's pool file, which the recipe's other keys must fit."""
+    assert recipe.pool.file is not None, "the études' workers have no file"
+    settings = load(Path(recipe.pool.file))
+    names, one, subset = settings.pool.names, recipe.prompt.one_worker, recipe.pool.subset
+    nested = [worker.name for worker in settings.pool if worker.provider == CONDUCTOR_PROVIDER]
+    if nested:
+        raise ConfigError(
+            f"{settings.source}: {nested[0]} is a conductor, and no runs are nested in training; "
+            f"take it out of the pool"
+        )
+    if one is not None and one not in names:
+        raise ConfigError(
+            f"prompt.one_worker: {one!r} is not in {settings.source}; {nearest(one, names)}"
+        )
+    if recipe.prompt.fixed_subtasks and not settings.pool.share_question:
+        raise ConfigError(
+            f"prompt.fixed_subtasks: the workers of {settings.source} are not shown the question "
+            f"(share_question is false), so each needs a subtask of its own"
+        )
+    if subset is not None and subset.largest > len(names):
+        raise ConfigError(
+            f"pool.subset.largest is {subset.largest}, but {settings.source} has {len(names)} "
+            f"workers"
+        )
+    return settings
+
+
+def wants_references(recipe: Recipe, pool: Pool) -> bool:
+    """Whether the workers are measured alone before training: as the recipe says, else where
+    that costs nothing."""
+    if recipe.run.references is not None:
+        return recipe.run.references
+    return all(worker.price is not None and worker.price.is_free for worker in pool)
+
+
+async def check_pool(settings: Settings, environment: Mapping[str, str]) -> None:
+    """Reach every worker once; `Unavailable` names those that do not answer."""
+    async with AsyncExitStack() as stack:
+        http = Http()
+        stack.push_async_callback(http.close)
+        assembly = assemble(settings, environment, http)
+        stack.push_async_callback(assembly.close)
+        problems = await asyncio.gather(*(_problem(worker) for worker in assembly.workers))
+    told = [problem for problem in problems if problem is not None]
+    if told:
+        raise Unavailable(f"{settings.source}: no answer from {'; '.join(told)}")
+
+
+async def _problem(worker: Worker) -> str | None:
+    """What keeps the worker from answering, if anything does."""
+    try:
+        async with asyncio.timeout(LONGEST_CHECK):
+            await worker.reply(TINY)
+    except TimeoutError:
+        return f"{worker.profile.name}: nothing within {LONGEST_CHECK:g} s"
+    except PodiumError as error:
+        return f"{worker.profile.name}: {error}"
+    return None
+
+
+class Problems(NamedTuple):
+    """What is trained on, and what was kept apart to measure by, where anything was."""
+
+    train: tuple[TaskRecord, ...]
+    held_out: tuple[TaskRecord, ...] = ()
+
+
+def problems(recipe: Recipe) -> Problems:
+    """The tasks of the recipe, each of which is known to have an answer that can be graded."""
+    data = recipe.data
+    if data.mix is not None:
+        path = Path(data.mix.path) if data.mix.path else None
+        sources = sorted(data.mix.sources)
+        mix = paper_mix(sources, data=path, each=data.mix.each, seed=data.mix.seed)
+        return Problems(_graded(mix.train), mix.validation)
+    if data.suite is not None:
+        path = Path(data.suite.path) if data.suite.path else None
+        records = load_source(data.suite.name, path)
+        drawn = sorted(records, key=lambda record: rank(record.id, recipe.run.seed))
+        return Problems(_graded(drawn[: data.suite.limit]))
+    if data.file is not None:
+        return Problems(tuple(read_records(Path(data.file.path))[: data.file.limit]))
+    raise ConfigError(
+        'data.kind = "etudes": études are made as they are needed, and there is no list of them; '
+        "python -m podium.etudes --sample 5 shows some"
+    )
+
+
+def _graded(records: list[TaskRecord] | tuple[TaskRecord, ...]) -> tuple[TaskRecord, ...]:
+    """The records, once each was made a task; an error names the one that cannot be."""
+    for record in records:
+        try:
+            record.to_task()
+        except ConfigError as error:
+            raise ConfigError(f"task {record.id}: {error}") from error
+    return tuple(records)
+
 
 MOST_LEFT_OUT: Final = 1000
 """So many exercises in a row that are too long are no accident."""

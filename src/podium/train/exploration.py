@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from podium.pool import Pool
-from podium.workflow import Workflow
+from podium.core.pool import Pool
+from podium.core.workflow import Workflow
 
 
 def variations(

@@ -15,13 +15,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from podium.errors import NotFound, PodiumError, UnreadableRun
-from podium.pool import WorkerProfile
-from podium.run import Run, timestamp
+from podium.core.errors import NotFound, PodiumError, UnreadableRun
+from podium.core.pool import WorkerProfile
+from podium.core.run import Run, timestamp
+from podium.core.task import Grader
+from podium.core.worker import Worker
 from podium.store import Feedback, RunFilter, RunStore, feedback_in
 from podium.store.base import SUMMARY_CHARACTERS
 from podium.store.keys import Rules
-from podium.task import Grader
 from podium.tasks import TaskRecord
 from podium.tasks.judge import JUDGE, Judge
 from podium.train.use import (
@@ -32,7 +33,6 @@ from podium.train.use import (
     rules_by_key,
     why_withheld,
 )
-from podium.worker import Worker
 
 AT_ONCE: Final = 8
 """How many runs are graded at a time: a judge takes seconds for each."""

@@ -34,13 +34,11 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models import unwrap_model_for_generation
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
-from podium.pool import Pool
-from podium.providers import Http
-from podium.routing.seeds import known_seed
+from podium.conductors.routing.arrays import known_seed
+from podium.core.pool import Pool
 from podium.tasks.everyday import EVERYDAY
 from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
-from podium.train.callbacks import StopInTime, silence
 from podium.train.cast import Cast, make_cast
 from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
 from podium.train.cluster import SpreadScorer, spread
@@ -50,17 +48,18 @@ from podium.train.exercises import (
     everyday_exercises,
     exercises,
     held_out_exercises,
+    wants_references,
 )
-from podium.train.grpo_arguments import trl_arguments
 from podium.train.logbook import Logbook
 from podium.train.policy import ONLY_THE_ADAPTER, Policy
-from podium.train.pools import wants_references
 from podium.train.recipe import Recipe
 from podium.train.references import Measured
 from podium.train.rollouts import Asking, Rollouts
 from podium.train.score import Scoring
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharingTrainer
+from podium.train.trainer_setup import StopInTime, silence, trl_arguments
+from podium.workers import Http
 
 T = TypeVar("T")
 

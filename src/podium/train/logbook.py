@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Self
 
 from rich.console import Console
 
-from podium.files import write_whole
+from podium._util.files import write_whole
 from podium.train import processes
 from podium.train.collapse import MANY_DROPPED, Watch
 from podium.train.diagnostics import StepDiagnostics
@@ -32,7 +32,7 @@ from podium.train.recipe import Recipe
 from podium.train.turns import TurnDiagnostics
 
 if TYPE_CHECKING:
-    from podium.train.recital import Recital
+    from podium.train.sft import Recital
 
 METRICS: Final = "metrics.jsonl"
 SAMPLES: Final = "samples.jsonl"

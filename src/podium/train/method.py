@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from podium.catalogue.entries import Table
-from podium.conductor.evolved.description import TURNS, Token
+from podium.conductors.evolved.description import TURNS, Token
 from podium.config.values import Count, Name
 from podium.train.schema import Names, Positive, Share, Spread, Temperature, Weight
+from podium.workers.catalogue import Table
 
 Schedule = Literal["cosine", "linear", "constant"]
 Scale = Literal["group", "batch", "none"]

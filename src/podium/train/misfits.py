@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from podium.config.problems import nearest
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.etudes import FAMILIES, ROLES, TEST_ONLY, EtudeShape
 from podium.train.method import GrpoTable, SftTable
 from podium.train.schema import DataTable

@@ -19,14 +19,14 @@ import torch
 from peft import LoraConfig, PeftConfig, PeftModel, get_peft_model
 from peft.tuners.lora import LoraLayer
 
-from podium.files import whole_directory
-from podium.local import pretrained
-from podium.local.captured import GROUPED_ATTENTION
-from podium.local.decoding import Completion, Decoder, Sampling
-from podium.local.pretrained import nothing_drawn
-from podium.train.precision import computing, held_as
+from podium._util.files import whole_directory
 from podium.train.preflight import check_adapters
+from podium.train.processes import computing, held_as
 from podium.train.recipe import Recipe
+from podium.workers.local import pretrained
+from podium.workers.local.captured import GROUPED_ATTENTION
+from podium.workers.local.decoding import Completion, Decoder, Sampling
+from podium.workers.local.pretrained import nothing_drawn
 
 ADAPTER: Final = "default"
 """The name by which peft knows the adapter that is trained."""

@@ -20,10 +20,9 @@ from typing import Any, Final
 
 from pydantic import Field, ValidationError
 
-from podium.catalogue.entries import Table
 from podium.config.files import read_tables
 from podium.config.problems import form_problem
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.train.method import EstimateTable, EvolveTable, GrpoTable, RunTable, SftTable
 from podium.train.misfits import Kind, misfits, unknown_names
 from podium.train.rewards import PAPER
@@ -36,6 +35,7 @@ from podium.train.schema import (
     RewardTable,
     WorkersTable,
 )
+from podium.workers.catalogue import Table
 
 FIXED_SUBTASK: Final = "Solve the user question"
 """What every worker is told when subtasks are fixed, as in the paper's ablation."""

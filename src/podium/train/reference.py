@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from podium.catalogue.entries import Table
 from podium.config.reference import reference, with_parts
 from podium.train.recipe import Recipe
-from podium.train.router_recipe import RouterRecipe
+from podium.train.router import RouterRecipe
+from podium.workers.catalogue import Table
 
 _MADE: Final = "made by python -m podium.train.reference, not by hand"
 

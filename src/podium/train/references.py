@@ -17,19 +17,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from podium import plan
-from podium.conductor.examples import all_or_nothing
+from podium._util.files import write_whole
+from podium.conductors import plan
+from podium.conductors.prompt_parts import all_or_nothing
+from podium.core.pool import Pool
+from podium.core.task import Task
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
 from podium.etudes import Etude
-from podium.files import write_whole
-from podium.pool import Pool
-from podium.task import Task
 from podium.tasks import etude_task
 from podium.train.diagnostics import References
 from podium.train.exercises import Exercise, held_out_etudes
 from podium.train.recipe import Recipe
 from podium.train.score import Score, Scorer, Scoring
-from podium.worker import Worker
-from podium.workflow import Step, Workflow
 
 FILE: Final = "references.json"
 

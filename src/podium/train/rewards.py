@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from podium.errors import ConfigError
-from podium.run import StepRecord
-from podium.usage import add
+from podium.core.errors import ConfigError
+from podium.core.run import StepRecord
+from podium.core.usage import add
 
 _COSTS: Final = (
     "per_usd",

@@ -23,9 +23,9 @@ from random import Random
 from statistics import fmean, stdev
 from typing import Any, Final
 
-from podium import plan
-from podium.local.decoding import Sampling
-from podium.pool import Pool
+from podium.conductors import plan
+from podium.core.pool import Pool
+from podium.core.workflow import Workflow
 from podium.train.ablations import recipe_prompt
 from podium.train.diagnostics import Rollout
 from podium.train.exercises import Exercise
@@ -35,7 +35,7 @@ from podium.train.policy import Policy
 from podium.train.recipe import Recipe
 from podium.train.rewards import combine_rounds
 from podium.train.score import Score, Scoring
-from podium.workflow import Workflow
+from podium.workers.local.decoding import Sampling
 
 LEAST_DEVIATION: Final = 1e-4
 """Added to what advantages are divided by, as TRL does."""

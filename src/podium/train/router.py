@@ -6,16 +6,107 @@ is put into words. Needs numpy and no torch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import normpath
 from pathlib import Path
+from typing import Annotated, Literal
 
-from podium.routing.embedding import Embedder
-from podium.routing.encoders import Encoder, HashedEncoder
-from podium.routing.evidence import Evidence
-from podium.routing.evolution import Evolution
-from podium.routing.learning import LEAST_QUESTIONS, Taught, Teaching, taught
-from podium.routing.log import read_log
-from podium.train.router_recipe import RouterRecipe
+from pydantic import Field, ValidationError
+
+from podium.conductors.routing.embedding import Embedder
+from podium.conductors.routing.encoders import Encoder, HashedEncoder
+from podium.conductors.routing.evidence import Evidence, read_log
+from podium.conductors.routing.evolution import Evolution
+from podium.conductors.routing.learning import LEAST_QUESTIONS, Taught, Teaching, taught
+from podium.config.files import read_tables
+from podium.config.problems import form_problem
+from podium.config.values import Name
+from podium.train.recipe import override_in
+from podium.train.schema import Positive, Spread, Weight
+from podium.workers.catalogue import Table
+
+
+class RouterTable(Table):
+    """What the router learns from, and how."""
+
+    logs: Annotated[tuple[Name, ...], Field(strict=False, min_length=1)] = Field(
+        description="the evaluation logs to learn from, JSON lines; paths count from the recipe"
+    )
+    output: Name = Field(default="router.json", description="the file to write")
+    encoder: Literal["minilm", "hashed"] = Field(
+        default="minilm",
+        description="what questions are read by: `minilm` by meaning, by the first three of its "
+        "six layers, with the weights that `podium models pull all-minilm-l6-v2` fetches; `hashed` "
+        "by words alone",
+    )
+    temperature: Positive = Field(
+        default=0.5,
+        description="what mean rewards are divided by before they become soft targets",
+    )
+    parts: int = Field(
+        default=5,
+        ge=3,
+        description="in how many parts questions are left out in turn, for every choice; evolution "
+        "learns from all but two of them, chooses by one and proves itself by the other",
+    )
+    seed: int = Field(default=0, description="what all that is random begins with")
+
+
+class EvolutionTable(Table):
+    """The second stage: evolution for what routing earns in the end."""
+
+    generations: int = Field(default=60, ge=0, description="at most so many; 0 leaves it out")
+    population: Annotated[int, Field(ge=2)] | None = Field(
+        default=None, description="heads in each; 4 + 3 ln n of n numbers, when left out"
+    )
+    spread: Spread = Field(
+        default=0.1, description="how far heads are drawn, in sizes of the first head's numbers"
+    )
+
+
+class CostsTable(Table):
+    """What a question costs with a worker, for logs that do not say it."""
+
+    usd: dict[str, Weight] = Field(
+        default_factory=dict,
+        description="US dollars by the worker's name, instead of what the log says of it",
+    )
+
+
+class RouterRecipe(Table):
+    """A whole recipe."""
+
+    router: RouterTable
+    evolution: EvolutionTable = EvolutionTable()
+    costs: CostsTable = CostsTable()
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What its training computes with, all of the extra `router`."""
+        reading = ("tokenizers", "safetensors") if self.router.encoder == "minilm" else ()
+        return ("numpy", *reading, *(("cmaes",) if self.evolution.generations else ()))
+
+    def anchored(self, directory: Path) -> RouterRecipe:
+        """This recipe with every path in it counted from the directory it lies in."""
+
+        def at(path: str) -> str:
+            return normpath(directory / Path(path).expanduser())
+
+        paths = {"logs": tuple(map(at, self.router.logs)), "output": at(self.router.output)}
+        return self.model_copy(update={"router": self.router.model_copy(update=paths)})
+
+
+def read_router_recipe(path: Path, overrides: Sequence[str] = ()) -> RouterRecipe:
+    """The recipe in that file, with `key=value` overrides."""
+    document = read_tables(path, "recipe")
+    for override in overrides:
+        override_in(document, override)
+    try:
+        recipe = RouterRecipe.model_validate(document)
+    except ValidationError as error:
+        raise form_problem(str(path), error, RouterRecipe) from None
+    return recipe.anchored(path.absolute().parent)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from podium.catalogue.entries import Table
 from podium.config.schema import PromptLength
 from podium.config.values import Count, Name
 from podium.etudes import ROLES
@@ -21,6 +20,7 @@ from podium.etudes.later import ACCEPTED, FLAKY
 from podium.etudes.lessons import UNSURE_SHARE
 from podium.etudes.openings import ASSIGNED, DROP, EVERYDAY, TRUE_ACCESS, TRUE_CLAUSES
 from podium.train.rewards import PAPER, RELEASED, Reward
+from podium.workers.catalogue import Table
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -22,17 +22,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from podium import plan
-from podium.conductor.base import Plan, Situation
+from podium.conductors import plan
+from podium.core.conductor import Plan, Situation
+from podium.core.errors import ConfigError, MalformedPlan, PlanError, UsageError
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool
+from podium.core.run import Round, Run, StepRecord, best_so_far, new_run_id, timestamp
+from podium.core.task import Task
+from podium.core.worker import Caller, Worker
+from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
 from podium.engine import Switchboard
-from podium.errors import ConfigError, MalformedPlan, PlanError, UsageError
-from podium.pool import CONDUCTOR_PROVIDER, Pool
-from podium.run import Round, Run, StepRecord, best_so_far, new_run_id, timestamp
-from podium.runner import Runner
-from podium.task import Task
+from podium.engine.runner import Runner
 from podium.train.rewards import PAPER, Reward
-from podium.worker import Caller, Worker
-from podium.workflow import DEFAULT_MAX_STEPS, Workflow
 
 Amend = Callable[[Workflow], Workflow]
 """Makes of a plan what is carried out of it, or raises `MalformedPlan`."""

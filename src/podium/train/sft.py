@@ -9,8 +9,9 @@ so it runs on many devices through accelerate and goes on from a checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,22 +20,85 @@ from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from podium.errors import ConfigError
-from podium.files import whole_directory
-from podium.local import pretrained
-from podium.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
-from podium.local.pretrained import nothing_drawn
-from podium.routing.seeds import known_seed
+from podium._util.files import whole_directory
+from podium.conductors.routing.arrays import known_seed
+from podium.core.errors import ConfigError
 from podium.train import processes
-from podium.train.callbacks import StopInTime, silence
 from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
 from podium.train.examples import UNLABELLED, Example, batches, encode, taught_examples
 from podium.train.logbook import Logbook
-from podium.train.precision import held_as, mixed
 from podium.train.preflight import check_adapters
+from podium.train.processes import held_as, mixed
 from podium.train.recipe import Recipe
-from podium.train.recital import Recital, recite
-from podium.train.trainer_arguments import trainer_arguments
+from podium.train.trainer_setup import StopInTime, silence, trainer_arguments
+from podium.workers.local import pretrained
+from podium.workers.local.decoding import Decoder, Sampling
+from podium.workers.local.lora import EQUAL_PARTS, NO_ADAPTER, AdapterStack, LoraShape
+from podium.workers.local.pretrained import Pretrained, nothing_drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A prompt, what should have followed, and what did."""
+
+    prompt: str
+    wanted: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recital:
+    """How well an adapter says what it was taught: the share of replies that are right to the
+    letter, as far as they are taught, and those that were not."""
+
+    adapter: str
+    accuracy: float
+    mistakes: tuple[Mistake, ...]
+
+
+def recite(
+    pretrained: Pretrained,
+    stack: AdapterStack | None,
+    examples: Mapping[str, Sequence[Example]],
+    *,
+    rows: int = 1024,
+) -> list[Recital]:
+    """Ask every adapter for the replies to its examples, and compare."""
+    decoder = Decoder(
+        pretrained.model,
+        end_tokens=pretrained.end_tokens,
+        padding=pretrained.tokenizer.pad_token_id,
+        adapters=stack,
+    )
+    asked = [(name, example) for name, group in examples.items() for example in group]
+    asked.sort(key=lambda pair: pair[1].length)
+    mistakes: dict[str, list[Mistake]] = {name: [] for name in examples}
+    was_training = pretrained.model.training
+    pretrained.model.eval()
+    for start in range(0, len(asked), rows):
+        part = asked[start : start + rows]
+        completions = decoder.complete(
+            [example.prompt for _, example in part],
+            [Sampling(len(example.reply) + 8) for _, example in part],
+            choices=[example.adapter for _, example in part] if stack is not None else None,
+        )
+        for (name, example), completion in zip(part, completions, strict=True):
+            compared = None if example.is_whole else len(example.reply)
+            replies = (example.reply, completion.tokens[:compared])
+            wanted, said = (_words(pretrained, tokens) for tokens in replies)
+            if said != wanted:
+                prompt = pretrained.tokenizer.decode(example.prompt)
+                mistakes[name].append(Mistake(prompt, wanted, said))
+    pretrained.model.train(was_training)
+    return [
+        Recital(name, 1 - len(mistakes[name]) / len(group), tuple(mistakes[name]))
+        for name, group in examples.items()
+    ]
+
+
+def _words(pretrained: Pretrained, tokens: Any) -> str:
+    return pretrained.decode(tokens).strip()
+
 
 STACK_FILE: Final = "adapters.pt"
 MODEL: Final = "model"

@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.conductor.evolved.arrays import read_floats
-from podium.conductor.evolved.coordinator import Vector
-from podium.conductor.evolved.description import Description
-from podium.errors import ConfigError
+from podium.conductors.evolved.arrays import read_floats
+from podium.conductors.evolved.coordinator import Vector
+from podium.conductors.evolved.description import Description
+from podium.core.errors import ConfigError
 from podium.train.checkpoints import ANEW
 
 FILE: Final = "directions.npy"

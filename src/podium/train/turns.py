@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final
 
-from podium.conductor.evolved.turns import ends_accepted
-from podium.errors import UsageError
-from podium.run import Run
-from podium.spread import entropy_bits, shares
-from podium.task import Task
+from podium._util.process import entropy_bits, shares
+from podium.conductors.evolved.turns import ends_accepted
+from podium.core.errors import UsageError
+from podium.core.run import Run
+from podium.core.task import Task
 from podium.train.diagnostics import Sample
 
 SAMPLES: Final = 2

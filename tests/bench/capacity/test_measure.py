@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from podium.bench import server
-from podium.bench.capacity import holding
-from podium.bench.capacity import measure as module
-from podium.bench.capacity.measure import Extent, measure_capacity, stations
-from podium.bench.capacity.processes import family, family_cpu_seconds, family_memory_bytes
-from podium.bench.capacity.stations import LOADS, Station
-from podium.bench.postgres import programs
-from podium.errors import ConfigError
+from benchmarks import server
+from benchmarks.capacity import holding
+from benchmarks.capacity import measure as module
+from benchmarks.capacity.measure import Extent, measure_capacity, stations
+from benchmarks.capacity.processes import family, family_cpu_seconds, family_memory_bytes
+from benchmarks.capacity.stations import LOADS, Station
+from benchmarks.postgres import programs
+from podium.core.errors import ConfigError
 from support.postgres import MISSING
 
 MOMENT = Extent(seconds=0.05, first_seconds=0.02, held=12, database_seconds=1)

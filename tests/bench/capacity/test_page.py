@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from podium.bench.capacity.page import NONE_YET, updated
+from benchmarks.capacity.page import NONE_YET, updated
 from podium.store.database import CONNECTIONS
 
 ROOT = Path(__file__).parents[3]

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.attempt import Attempt
-from podium.bench.chaos.checks import (
+from benchmarks.chaos.checks import (
     Billed,
     Journal,
     Spending,
@@ -17,10 +16,11 @@ from podium.bench.chaos.checks import (
     misreports,
     overruns,
 )
-from podium.budget import Budget, Spent
-from podium.run import Run
-from podium.usage import UNKNOWN_USAGE, Usage
-from podium.workflow import Step
+from podium.core.budget import Budget, Spent
+from podium.core.run import Run
+from podium.core.run_records import Attempt
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.workflow import Step
 from support.runs_on_record import run_with_calls
 
 USED = Usage(10, 5, 0, 0, 0)

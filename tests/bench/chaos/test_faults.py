@@ -5,17 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from podium.bench.chaos import faults
-from podium.bench.chaos.checks import Billed
-from podium.bench.chaos.faults import measure_faults
-from podium.bench.chaos.improvising import wanted_run
-from podium.bench.chaos.witness import CALLS, Witness
-from podium.errors import BadReply, RateLimited, WorkerError
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Delta, Reply, Request, user
-from podium.run import Run
+from benchmarks.chaos import faults
+from benchmarks.chaos.checks import Billed
+from benchmarks.chaos.faults import measure_faults
+from benchmarks.chaos.improvising import wanted_run
+from benchmarks.chaos.witness import CALLS, Witness
+from podium.core.errors import BadReply, RateLimited, WorkerError
+from podium.core.request import Delta, Reply, Request, user
+from podium.core.run import Run
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
 from podium.store.sql import SqlRunStore
-from podium.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
+from podium.workers.scripted import ScriptedWorker
 
 ASK = Request((user("why?"),))
 USED = Usage(3, 2, 0, 0, 0)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from podium.bench.chaos import fuzzing
-from podium.bench.chaos.fuzzing import measure_fuzz
-from podium.bench.fuzz import Finding, FuzzRow
+from benchmarks.chaos import fuzzing
+from benchmarks.chaos.fuzzing import measure_fuzz
+from benchmarks.fuzz import Finding, FuzzRow
 
 
 def test_what_a_fuzzer_found_breaks_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from podium.attempt import Attempt
-from podium.bench.chaos import kills
-from podium.bench.chaos.asking import Asked, asked_of, chaos_upstream
-from podium.bench.chaos.checks import StepName
-from podium.bench.chaos.client import post
-from podium.bench.chaos.kills import Deaths, judged, measure_kills, misbilled, overspent
-from podium.bench.chaos.scene import (
+from benchmarks.chaos import kills
+from benchmarks.chaos.asking import Asked, asked_of, chaos_upstream
+from benchmarks.chaos.checks import StepName
+from benchmarks.chaos.client import post
+from benchmarks.chaos.kills import Deaths, judged, measure_kills, misbilled, overspent
+from benchmarks.chaos.scene import (
     DEEPER,
     INNER,
     STEPS,
@@ -23,12 +22,13 @@ from podium.bench.chaos.scene import (
     workflow_of,
     write_scene,
 )
-from podium.bench.chaos.upstream import ANSWER, Conduct, tokens_of
+from benchmarks.chaos.upstream import ANSWER, Conduct, tokens_of
 from podium.config import current_settings
-from podium.errors import ConfigError
-from podium.run import Run
-from podium.usage import Usage
-from podium.workflow import Step
+from podium.core.errors import ConfigError
+from podium.core.run import Run
+from podium.core.run_records import Attempt
+from podium.core.usage import Usage
+from podium.core.workflow import Step
 from support.runs_on_record import run_with_calls
 
 MARK = mark_of(question_of(0))

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from podium.bench.chaos import measure
-from podium.bench.chaos import part as module
-from podium.bench.chaos.measure import QUICK, USUAL, measure_chaos, parts_named
-from podium.bench.chaos.part import Extent, Order, Part, missing_for
-from podium.bench.cli import app
-from podium.errors import ConfigError
+from benchmarks.chaos import measure
+from benchmarks.chaos import part as module
+from benchmarks.chaos.measure import QUICK, USUAL, measure_chaos, parts_named
+from benchmarks.chaos.part import Extent, Order, Part, missing_for
+from benchmarks.cli import app
+from podium.core.errors import ConfigError
 
 TINY = Extent(
     faults=3, kills=1, replica_seconds=1.0, soak=40, plans=200, bodies=4, requests=2, processes=1

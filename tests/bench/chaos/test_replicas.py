@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from podium.attempt import Attempt
-from podium.bench.chaos import replicas
-from podium.bench.chaos.asking import Asked
-from podium.bench.chaos.checks import StepName
-from podium.bench.chaos.client import Response
-from podium.bench.chaos.load import Ended, Load, Purse
-from podium.bench.chaos.replicas import Deaths, Judge, cost_of, measure_replicas
-from podium.bench.chaos.row import ChaosRow
-from podium.bench.chaos.scene import INNER
-from podium.bench.postgres import programs
-from podium.run import Run, RunStatus
-from podium.usage import Usage
-from podium.workflow import Step
+from benchmarks.chaos import replicas
+from benchmarks.chaos.asking import Asked
+from benchmarks.chaos.checks import StepName
+from benchmarks.chaos.client import Response
+from benchmarks.chaos.load import Ended, Load, Purse
+from benchmarks.chaos.replicas import Deaths, Judge, cost_of, measure_replicas
+from benchmarks.chaos.row import ChaosRow
+from benchmarks.chaos.scene import INNER
+from benchmarks.postgres import programs
+from podium.core.run import Run, RunStatus
+from podium.core.run_records import Attempt
+from podium.core.usage import Usage
+from podium.core.workflow import Step
 from support.postgres import MISSING
 from support.runs_on_record import run_with_calls
 
@@ -160,8 +160,8 @@ async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_
     class Somewhere:
         port = 1
 
-    monkeypatch.setattr("podium.bench.chaos.load.post", post)
-    monkeypatch.setattr("podium.bench.chaos.load.BETWEEN_TRIES_SECONDS", 0.0)
+    monkeypatch.setattr("benchmarks.chaos.load.post", post)
+    monkeypatch.setattr("benchmarks.chaos.load.BETWEEN_TRIES_SECONDS", 0.0)
     load = Load([Somewhere()], seed=1)  # type: ignore[list-item]
     await load.keep_asking(0, PURSE)
     assert keys == [MARK] * 4
@@ -179,8 +179,8 @@ async def test_a_client_whose_key_has_no_money_left_is_refused_and_not_stuck(
     class Somewhere:
         port = 1
 
-    monkeypatch.setattr("podium.bench.chaos.load.post", post)
-    monkeypatch.setattr("podium.bench.chaos.load.POOR_SECONDS", 0.0)
+    monkeypatch.setattr("benchmarks.chaos.load.post", post)
+    monkeypatch.setattr("benchmarks.chaos.load.POOR_SECONDS", 0.0)
     load = Load([Somewhere()], seed=1)  # type: ignore[list-item]
     await load.keep_asking(0, PURSE)
     assert load.ended[0].is_refused

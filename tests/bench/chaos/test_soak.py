@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.bench.chaos import soak
-from podium.bench.chaos.gauges import (
+from benchmarks.chaos import soak
+from benchmarks.chaos.gauges import (
     LEAST_GROWTH_BYTES,
     LEAST_GROWTH_OBJECTS,
     MIB,
@@ -19,7 +19,7 @@ from podium.bench.chaos.gauges import (
     read_gauge,
     slope,
 )
-from podium.bench.chaos.soak import measure_soak
+from benchmarks.chaos.soak import measure_soak
 
 STILL = Gauge(
     runs=0,

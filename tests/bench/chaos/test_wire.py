@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from podium.bench.chaos import wire
-from podium.bench.chaos.asking import asked_of, chaos_upstream
-from podium.bench.chaos.client import Response, post
-from podium.bench.chaos.row import ChaosFigures, ChaosRow
-from podium.bench.chaos.upstream import ANSWER, WIRE_FAULTS, Conduct, tokens_of
-from podium.bench.chaos.wire import Tally, judge, litellm_document, measure_wire
-from podium.errors import ConfigError
+from benchmarks.chaos import wire
+from benchmarks.chaos.asking import asked_of, chaos_upstream
+from benchmarks.chaos.client import Response, post
+from benchmarks.chaos.row import ChaosFigures, ChaosRow
+from benchmarks.chaos.upstream import ANSWER, WIRE_FAULTS, Conduct, tokens_of
+from benchmarks.chaos.wire import Tally, judge, litellm_document, measure_wire
+from podium.core.errors import ConfigError
 
 MARK = "chaos-000007"
 

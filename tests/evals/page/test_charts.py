@@ -6,14 +6,14 @@ from xml.etree import ElementTree
 import pytest
 
 from evals.samples import sample
+from podium.core.roles import Role
 from podium.evals.page.axes import WIDTH, across
 from podium.evals.page.frontier import cost_of, frontier
 from podium.evals.page.heat import who_does_what
 from podium.evals.page.lengths import steps_by_difficulty
 from podium.evals.page.scene import Box, Dot, Scene, Stroke, Words, svg
+from podium.evals.tables.comparison import CEILING
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import CEILING
-from podium.roles import Role
 
 
 def row(strategy: str, rate: float, **more: object) -> Row:

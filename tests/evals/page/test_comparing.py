@@ -6,7 +6,7 @@ import pytest
 
 from evals.page.demonstration import HOSTILE
 from evals.page.parsed import Element, parse
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.evals.page import write_comparison
 from podium.evals.page.comparing import comparison_page, side_names
 from podium.evals.tables.comparison import compared

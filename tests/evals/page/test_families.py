@@ -5,8 +5,8 @@ import pytest
 from evals.samples import sample
 from podium.evals.page.families import Family, family, leading, planning
 from podium.evals.strategies import STRATEGIES
+from podium.evals.tables.comparison import CEILING
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import CEILING
 
 
 @pytest.mark.parametrize(

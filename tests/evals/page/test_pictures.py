@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.evals.page.pictures import DOTS_PER_INCH, EDGE, HEAD, UNITS_PER_INCH, write_pictures
 from podium.evals.page.scene import Box, Dot, Scene, Stroke, Words
 

@@ -11,7 +11,7 @@ import pytest
 from evals.evaluations import PLANS, Item, run_of, sample_of, write_evaluation
 from evals.page.demonstration import HOSTILE, SKILL, TASKS
 from evals.page.parsed import Element, parse
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.evals.page import write_report
 from podium.evals.page.evaluation import view_of, views_of
 from podium.evals.page.failures import MOST_OF_THE_LEADING

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError, RequestRefused, UsageError
-from podium.evals.case import suite_cases
+from podium.core.errors import ConfigError, RequestRefused, UsageError
+from podium.core.request import Request, system, user
+from podium.evals.context import occasion
 from podium.evals.evaluation import Evaluation
-from podium.evals.occasion import occasion
 from podium.evals.recorded import RecordedPool, is_recorded, recorded_pool
-from podium.evals.tables.yardsticks import ceiling
-from podium.request import Request, system, user
+from podium.evals.sample import suite_cases
+from podium.evals.tables.comparison import ceiling
 from support.recorded import UNKNOWN_TEXT, write_livecodebench, write_routellm
 
 

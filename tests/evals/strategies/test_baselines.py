@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 
 from evals.support import case_of, stage_of
-from podium.budget import Budget
-from podium.errors import Unavailable
+from podium.core.budget import Budget
+from podium.core.errors import Unavailable
+from podium.core.request import Request
+from podium.engine.runner import Options
 from podium.etudes import UNSURE
 from podium.evals.strategies.baselines import (
     DRAWN,
@@ -23,9 +25,7 @@ from podium.evals.strategies.baselines import (
     reflection,
     single,
 )
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Request
-from podium.runner import Options
+from podium.workers.scripted import ScriptedWorker
 from support.stage import Actor
 
 mixture = mixture_of_agents(DRAWN, "system")

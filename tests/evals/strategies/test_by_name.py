@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from evals.support import case_of, ensemble_of
-from podium.errors import ConfigError, UsageError
-from podium.evals.case import suite_cases
+from podium.core.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
+from podium.evals.sample import suite_cases
 from podium.evals.strategies import candidates, check_strategy, made_of
-from podium.providers.scripted import ScriptedWorker
+from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench
 
 WORKERS = [ScriptedWorker("ann", "42"), ScriptedWorker("ben", "41")]

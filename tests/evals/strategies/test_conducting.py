@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from evals.support import Knowing, case_of, oracle_cases, stage_of
+from podium.core.request import Request, user
 from podium.etudes import FAMILIES
 from podium.etudes.perfect import MISLED, OracleWorker, oracle_workers
 from podium.evals.strategies.conducting import conducted, ideal, random_plans
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Request, user
+from podium.workers.scripted import ScriptedWorker
 
 
 async def test_ideal_plans_by_perfect_workers_are_always_right() -> None:

@@ -4,10 +4,10 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.curves import POSITIONS, curves, held_out  # noqa: E402
-from podium.evals.strategies.routers import ConstantRouter, HeadRouter, Outcomes  # noqa: E402
-from podium.evals.strategies.routers.head import costs_of  # noqa: E402
-from support.routing import PLAYS, SUMS, small_router  # noqa: E402
+from podium.evals.strategies.curves import POSITIONS, curves, held_out
+from podium.evals.strategies.routers import ConstantRouter, HeadRouter, Outcomes
+from podium.evals.strategies.routers.base import costs_of
+from support.routing import PLAYS, SUMS, small_router
 
 QUESTIONS = (*SUMS, *PLAYS)
 SHARES = np.array([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4, dtype=np.float32)

@@ -10,18 +10,18 @@ import pytest
 pytest.importorskip("numpy")
 
 from evals.support import case_of, ensemble_of
-from podium.conductor.evolved.conductor import EvolvedConductor
+from podium.conductors.evolved.conductor import EvolvedConductor
 from podium.config import load
-from podium.errors import ConfigError, UsageError
-from podium.evals.case import suite_cases
+from podium.core.errors import ConfigError, UsageError
+from podium.core.roles import Role
+from podium.engine.runner import Options
 from podium.evals.ensemble import opened
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
+from podium.evals.sample import suite_cases
 from podium.evals.strategies import by_name, check_strategy, made_of
-from podium.local import reading
-from podium.providers import ScriptedWorker
-from podium.roles import Role
-from podium.runner import Options
+from podium.workers import ScriptedWorker
+from podium.workers.local import hidden_states as reading
 from support.evolved import Reading, coordinator
 from support.recorded import write_livecodebench
 

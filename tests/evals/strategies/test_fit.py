@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from evals.support import case_of, ensemble_of, stage_of
-from podium.errors import AuthenticationFailed, UsageError
+from podium.core.errors import AuthenticationFailed, UsageError
+from podium.core.request import Reply, Request
+from podium.core.usage import Price, Usage
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import recorded_pool
 from podium.evals.sample import Sample
@@ -19,9 +21,7 @@ from podium.evals.strategies.fit import (
     utility,
 )
 from podium.evals.strategies.learned import LEARNED, write_learned
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Reply, Request
-from podium.usage import Price, Usage
+from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench
 
 pytest.importorskip("numpy")

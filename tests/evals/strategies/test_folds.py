@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from evals.support import case_of, ensemble_of
-from podium.errors import RequestRefused, UsageError
-from podium.evals.case import suite_cases
+from podium.core.errors import RequestRefused, UsageError
+from podium.core.request import Reply, Request
 from podium.evals.recorded import recorded_pool
+from podium.evals.sample import suite_cases
 from podium.evals.strategies.folds import cross_validated, dealt
-from podium.providers.scripted import ScriptedWorker
-from podium.request import Reply, Request
+from podium.workers.scripted import ScriptedWorker
 from support.recorded import write_livecodebench
 
 pytest.importorskip("numpy")

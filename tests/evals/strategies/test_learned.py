@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evals.support import case_of, ensemble_of, stage_of
-from podium.errors import ConfigError, UsageError
+from podium.core.errors import ConfigError, UsageError
 from podium.evals.evaluation import Evaluation
 from podium.evals.strategies import check_strategy, made_of
 from podium.evals.strategies.learned import (
@@ -19,19 +19,17 @@ from podium.evals.strategies.learned import (
     read_learned,
     write_learned,
 )
-from podium.providers.scripted import ScriptedWorker
+from podium.workers.scripted import ScriptedWorker
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers import ROUTERS, MasRouter, Outcomes  # noqa: E402
-from podium.evals.strategies.routers.constant import ConstantRouter  # noqa: E402
-from podium.evals.strategies.routers.head import HeadRouter  # noqa: E402
-from podium.evals.strategies.routers.neighbours import NeighbourRouter  # noqa: E402
-from podium.routing import LearnedRouter  # noqa: E402
-from podium.routing.arrays import packed, unpacked  # noqa: E402
-from podium.routing.encoders import HashedEncoder  # noqa: E402
-from support.routing import PLAYS, pool_of, small_router  # noqa: E402
-from support.routing import SUMS as SUMS_OF_ROUTER  # noqa: E402
+from podium.conductors.routing import LearnedRouter
+from podium.conductors.routing.arrays import packed, unpacked
+from podium.conductors.routing.encoders import HashedEncoder
+from podium.evals.strategies.routers import ROUTERS, MasRouter, Outcomes
+from podium.evals.strategies.routers.base import ConstantRouter, HeadRouter, NeighbourRouter
+from support.routing import PLAYS, pool_of, small_router
+from support.routing import SUMS as SUMS_OF_ROUTER
 
 SUMS = tuple(f"Add {n} and {n}" for n in range(6))
 VERSES = tuple(f"Write a verse on the {thing}" for thing in ["sea", "sky", "sun", "elm", "oak"])

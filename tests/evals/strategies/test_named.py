@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import UsageError
-from podium.evals.strategies.named import is_function_name, named_function
+from podium.core.errors import UsageError
+from podium.evals.strategies.by_name import is_function_name, named_function
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ import pytest
 
 from evals.support import case_of, ensemble_of
 from podium.evals.evaluation import Evaluation
-from podium.evals.recorded.pool import READERS
+from podium.evals.recorded import READERS
 from podium.evals.strategies import STRATEGIES
 from podium.evals.strategies.learned import LEARNED
-from podium.providers.scripted import ScriptedWorker
+from podium.workers.scripted import ScriptedWorker
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "strategies.md").read_text("utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from evals.evaluations import Item, write_evaluation
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.evals.tables.comparison import compared
 
 RIGHT = "42"

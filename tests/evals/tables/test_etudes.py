@@ -12,15 +12,15 @@ import pytest
 
 from evals.support import Knowing, ensemble_of, oracle_cases
 from podium.cli.eval import etudes_table
-from podium.conductor import ModelConductor
+from podium.conductors import ModelConductor
 from podium.etudes.perfect import oracle_workers
-from podium.evals.case import Case
 from podium.evals.ensemble import Ensemble
+from podium.evals.sample import Case
 from podium.evals.tables.etudes import LONGER, EtudesTable, measure_etudes
 from podium.evals.tables.row import Row
 from podium.evals.tables.text_table import bars_table, rows_table
 from podium.evals.tables.training import TrainingFigures
-from podium.providers.scripted import ScriptedWorker
+from podium.workers.scripted import ScriptedWorker
 
 N = 40
 SEED = 7

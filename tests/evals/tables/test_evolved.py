@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("numpy")
 
 from evals.support import Knowing, ensemble_of, oracle_cases
-from podium.conductor.evolved.conductor import EvolvedConductor
-from podium.conductor.evolved.description import PARAMETERS
-from podium.errors import ConfigError
+from podium.conductors.evolved.conductor import EvolvedConductor
+from podium.conductors.evolved.description import PARAMETERS
+from podium.core.errors import ConfigError
 from podium.etudes import ROLES
 from podium.etudes.perfect import oracle_workers
 from podium.evals.strategies import by_name

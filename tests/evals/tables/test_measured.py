@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from evals.evaluations import Item, write_evaluation
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.evals.tables.measured import read_measured
 
 ITEMS = [Item("x"), Item("y"), Item("z")]

@@ -4,7 +4,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.tables.recovery import Recovery, ranks  # noqa: E402
+from podium.evals.strategies.curves import Recovery, ranks
 
 WEAKER = np.array([0.0, 1.0, 1.0, 0.0])
 STRONGER = np.array([1.0, 1.0, 1.0, 1.0])

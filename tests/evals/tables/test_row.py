@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from evals.samples import sample
+from podium.core.roles import Role
 from podium.evals.tables.row import Row, difficulty
-from podium.roles import Role
 
 
 def test_accuracy_is_told_for_all_tasks_and_for_each_kind() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.evals.tables.training import (
     LONGEST_HEADER,
     NOT_MEASURED,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from evals.samples import sample
+from podium.evals.tables.comparison import CEILING, yardsticks
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import CEILING, yardsticks
 
 
 def row(strategy: str, outcomes: Sequence[bool], **more: object) -> Row:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from podium.attempt import Attempt
-from podium.budget import Spent
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, RunStatus, StepRecord
-from podium.server.access import till
-from podium.usage import Usage
-from podium.workflow import Step, Workflow
+from podium.core.budget import Spent
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, RunStatus, StepRecord
+from podium.core.run_records import Attempt
+from podium.core.usage import Usage
+from podium.core.workflow import Step, Workflow
+from podium.server.access import shared_budget as till
 from support.postgres import Postgres
 
 

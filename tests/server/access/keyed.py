@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from podium.conductor import Conductor
-from podium.pool import Pool
-from podium.runner import Options
+from podium.conductors import Conductor
+from podium.core.pool import Pool
+from podium.core.worker import Worker
+from podium.engine.runner import Options
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
-from podium.worker import Worker
 from support.serving import Served, application, serving
 
 

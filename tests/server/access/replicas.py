@@ -10,17 +10,17 @@ from sqlalchemy import Connection, event, select, update
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from podium.budget import Budget, Hold, Ledger
-from podium.errors import StoreError
-from podium.pool import Pool, WorkerProfile
-from podium.request import Request, user
+from podium.core.budget import Budget, Hold, Ledger
+from podium.core.errors import StoreError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Request, user
+from podium.core.usage import NO_USAGE, Price, Usage
 from podium.server.access import Gatekeeper, Visitor
-from podium.server.access.keys import Made, make_key
+from podium.server.access.tokens import Made, make_key
 from podium.store.database import locate
 from podium.store.keys import Charged, Rules
 from podium.store.sql import SqlRunStore
 from podium.store.tables import LEASES, TABS
-from podium.usage import NO_USAGE, Price, Usage
 
 WORKER = WorkerProfile(name="worker", price=Price(input=100.0, output=1000.0))
 LEASE_SECONDS = 600.0

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from podium.errors import NotFound, StoreError
-from podium.pool import Pool, WorkerProfile
+from podium.core.errors import NotFound, StoreError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.usage import NO_USAGE, Usage
 from podium.server.access import Gatekeeper, Visitor
-from podium.server.access.keys import make_key
-from podium.store.charges import RunCharge
+from podium.server.access.tokens import make_key
 from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
-from podium.store.tabs import TabStore
-from podium.usage import NO_USAGE, Usage
+from podium.store.quotas import RunCharge, TabStore
 
 POOL = Pool(
     (

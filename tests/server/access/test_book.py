@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.server.access import book as book_module
-from podium.server.access.book import Book, used_of
-from podium.store.charges import LARGEST_COUNT, RunCharge
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.server.access import usage_writer as book_module
+from podium.server.access.usage_writer import Book, used_of
 from podium.store.keys import Charged, KeyUsage, Standing
-from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.store.quotas import LARGEST_COUNT, RunCharge
 from server.access.support import MemoryKeys
 
 DAY = "2026-01-02"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from podium.config import ServerSettings
-from podium.providers import ScriptedWorker
-from podium.server.access.browsers import check_request
-from podium.server.refusal import Refusal
+from podium.server.access.sessions import check_request
+from podium.server.api_error import Refusal
+from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 
 LOOPBACK = ServerSettings()

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductor import ModelConductor
-from podium.conductor.base import Plan, Situation
-from podium.errors import Unavailable
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.run import Run
-from podium.runner import ConductorWorker
+from podium.conductors import ModelConductor
+from podium.core.conductor import Plan, Situation
+from podium.core.errors import Unavailable
+from podium.core.pool import WorkerProfile
+from podium.core.run import Run
+from podium.core.worker import Caller, Worker
+from podium.core.workflow import Step, Workflow
+from podium.engine.runner import ConductorWorker
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
-from podium.worker import Caller, Worker
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from server.access.keyed import served_to
 from support.serving import Served
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from podium.pool import Pool, WorkerProfile
-from podium.server.access.experience import Experience, dearest
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.usage import Price
+from podium.server.access.key_budget import Experience, dearest
 from podium.store.keys import Charged
-from podium.usage import Price
 
 
 def test_a_request_is_taken_to_come_to_what_those_before_it_did() -> None:

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from podium.budget import Budget
-from podium.pool import Pool, WorkerProfile
-from podium.run import Run
+from podium.core.budget import Budget
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Run
+from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.server.access import Gatekeeper, OpenDoor
 from podium.server.access.accounts import KEY_SECONDS
-from podium.server.access.gatekeeper import STRANGERS_A_MINUTE
-from podium.server.access.guesses import WRONG_A_MINUTE
-from podium.server.refusal import Reason, Refusal
+from podium.server.access.authenticator import STRANGERS_A_MINUTE, WRONG_A_MINUTE
+from podium.server.api_error import Reason, Refusal
 from podium.store.keys import SCOPES, Allowance, Rules
-from podium.usage import UNKNOWN_USAGE, Price, Usage
 from server.access.support import NOON, POOL, Server
 
 DAY = 86_400.0

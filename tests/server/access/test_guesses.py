@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.server.access import guesses
-from podium.server.access.guesses import WRONG_A_MINUTE, Guesses, network_of
+from podium.server.access import authenticator as guesses
+from podium.server.access.authenticator import WRONG_A_MINUTE, Guesses, network_of
 
 
 def test_each_address_has_its_own_count_which_passes_with_time() -> None:

@@ -4,16 +4,16 @@ import logging
 
 import pytest
 
-from podium.conductor import ModelConductor
+from podium.conductors import ModelConductor
 from podium.config import ServerSettings, Settings, WorkerSettings
-from podium.errors import ConfigError
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.providers.hops import HEADER, hop_header
-from podium.request import Request
-from podium.server.access.hops import MOST_HOPS, refuse_own_address
+from podium.core.errors import ConfigError
+from podium.core.pool import WorkerProfile
+from podium.core.request import Request
+from podium.server.access.loop_guard import MOST_HOPS, refuse_own_address
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
+from podium.workers import ScriptedWorker
+from podium.workers.http import HEADER, hop_header
 from support.serving import application, serving
 
 REAL = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES}

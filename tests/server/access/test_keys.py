@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import UsageError
-from podium.server.access.keys import digest_of, fits, make_key, read_token
+from podium.core.errors import UsageError
+from podium.server.access.tokens import digest_of, fits, make_key, read_token
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
 

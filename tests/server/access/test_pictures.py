@@ -5,15 +5,15 @@ import threading
 import pytest
 
 from podium.config import ServerSettings
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import Image, Message, ToolResult, user
-from podium.server.access import pictures
-from podium.server.access.pictures import check_pictures, is_public
+from podium.core.pool import WorkerProfile
+from podium.core.request import Image, Message, ToolResult, user
+from podium.server.access import image_urls as pictures
+from podium.server.access.image_urls import check_pictures, is_public
+from podium.server.api_error import Refusal
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.refusal import Refusal
+from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
 METADATA = "http://169.254.169.254/latest/meta-data"

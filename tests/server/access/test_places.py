@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from podium.server.access.places import Places
-from podium.server.refusal import Refusal
+from podium.server.access.concurrency import Places
+from podium.server.api_error import Refusal
 
 
 async def test_who_comes_first_is_served_first() -> None:

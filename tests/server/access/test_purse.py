@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from podium.budget import Budget, Hold, Ledger, Left
-from podium.errors import BudgetExhausted
-from podium.pool import WorkerProfile
-from podium.request import Request, user
-from podium.server.access.purse import Exhausted, Purse
+from podium.core.budget import Budget, Hold, Ledger, Left
+from podium.core.errors import BudgetExhausted
+from podium.core.pool import WorkerProfile
+from podium.core.request import Request, user
+from podium.core.usage import Price, Usage
+from podium.server.access.key_budget import Exhausted, Purse
 from podium.store.keys import Allowance, Charged, Rules, Standing
-from podium.usage import Price, Usage
 
 ASK = Request((user("a question"),), max_tokens=1000)
 DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from podium.budget import Budget, Hold, Ledger
-from podium.errors import BudgetExhausted
-from podium.pool import WorkerProfile
-from podium.request import Request, user
+from podium.core.budget import Budget, Hold, Ledger
+from podium.core.errors import BudgetExhausted
+from podium.core.pool import WorkerProfile
+from podium.core.request import Request, user
+from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.server.access import Visitor
-from podium.server.access.purse import Purse, Tab
-from podium.server.refusal import Reason, Refusal
+from podium.server.access.key_budget import Purse, Tab
+from podium.server.api_error import Reason, Refusal
 from podium.store.keys import Allowance, Charged, Rules
-from podium.usage import UNKNOWN_USAGE, Price, Usage
 from server.access.support import Server
 
 DAY = 86_400.0

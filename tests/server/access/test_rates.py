@@ -8,9 +8,9 @@ import random
 import pytest
 from sqlalchemy import ColumnElement, literal
 
-from podium.server.access import rates as rates_module
-from podium.server.refusal import Refusal
-from podium.store import sql_rates
+from podium.server.access import accounts as rates_module
+from podium.server.api_error import Refusal
+from podium.store import sql_keys as sql_rates
 from podium.store.keys import Rules
 from server.access.replicas import Replica, Replicas, replicas_of
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductor import FixedConductor
-from podium.providers import ScriptedWorker
-from podium.request import Delta, Reply, Request
+from podium.conductors import FixedConductor
+from podium.core.request import Delta, Reply, Request
+from podium.core.usage import Price, Usage
+from podium.core.workflow import Step, Workflow
 from podium.store.keys import Allowance, Rules
-from podium.usage import Price, Usage
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from server.access.keyed import served_to
 
 PRICE = Price(input=1.0, output=2.0)

@@ -13,20 +13,20 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from podium.conductor import FixedConductor
-from podium.errors import RequestRefused
-from podium.pool import Pool
-from podium.providers import ScriptedWorker
-from podium.request import Delta, Reply, Request, ToolCall
-from podium.run import Run
+from podium.conductors import FixedConductor
+from podium.core.errors import RequestRefused
+from podium.core.pool import Pool
+from podium.core.request import Delta, Reply, Request, ToolCall
+from podium.core.run import Run
+from podium.core.usage import Price, Usage
+from podium.core.workflow import Step, Workflow
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
 from podium.store.keys import Allowance, Charged, Rules
 from podium.store.sql import SqlRunStore
 from podium.store.tables import TABS
-from podium.usage import Price, Usage
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from support.serving import Served, application, serving
 
 A_DOLLAR = Rules(per_day=Allowance(usd=1.0))

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from podium.server.access.keys import make_key
 from podium.server.access.sessions import SESSION_SECONDS, Sessions, read_session
-from podium.server.refusal import Refusal
+from podium.server.access.tokens import make_key
+from podium.server.api_error import Refusal
 from podium.store.keys import Rules
 from server.access.support import NOON, Clock, Server
 

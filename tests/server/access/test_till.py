@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from podium.errors import BudgetExhausted, BudgetUnseen, StoreError
-from podium.run import Run
-from podium.server.access import till as till_module
-from podium.server.access.purse import Tab
-from podium.server.access.till import Till
-from podium.server.refusal import Refusal
+from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
+from podium.core.run import Run
+from podium.core.usage import Usage
+from podium.server.access import shared_budget as till_module
+from podium.server.access.key_budget import Tab
+from podium.server.access.shared_budget import Till
+from podium.server.api_error import Refusal
 from podium.store.keys import Allowance, Charged, Rules
-from podium.store.sql_tabs import SqlTabs
-from podium.store.tabs import Drawn, TabRow
-from podium.usage import Usage
+from podium.store.quotas import Drawn, TabRow
+from podium.store.sql_reservations import SqlTabs
 from server.access.replicas import CRUMB, Replica, hold_of, replicas_of
 
 A_DOLLAR = Rules(in_total=Allowance(usd=1.0))

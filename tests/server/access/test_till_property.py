@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from podium.budget import Budget, Hold, Ledger
-from podium.errors import BudgetExhausted, BudgetUnseen
-from podium.server.refusal import Refusal
+from podium.core.budget import Budget, Hold, Ledger
+from podium.core.errors import BudgetExhausted, BudgetUnseen
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.server.api_error import Refusal
 from podium.store.keys import Allowance, Rules
-from podium.usage import UNKNOWN_USAGE, Usage
 from server.access.replicas import CRUMB, WORKER, Replica, Replicas, asking, replicas_of
 
 pytestmark = pytest.mark.usefixtures("hurry")

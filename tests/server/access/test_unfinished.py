@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from podium import AsyncPodium
-from podium.budget import Budget, Ledger
-from podium.conductor import FixedConductor
-from podium.guardrails import Checked, Guardrail, Pass, Verdict, Verify
-from podium.pool import Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import Reply, Request, Terms, Tool, ToolCall, ToolResult, user
-from podium.run import Run
+from podium.conductors import FixedConductor
+from podium.core.budget import Budget, Ledger
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Reply, Request, Terms, Tool, ToolCall, ToolResult, user
+from podium.core.run import Run
+from podium.core.usage import NO_USAGE, Price, Usage
+from podium.core.workflow import Step, Workflow
+from podium.engine.guardrails import Checked, Guardrail, Pass, Verdict, Verify
 from podium.server.access import Gatekeeper, Visitor
-from podium.server.access.keys import Made, make_key
-from podium.server.records.bill import Bill
-from podium.server.refusal import Refusal
+from podium.server.access.tokens import Made, make_key
+from podium.server.api_error import Refusal
+from podium.server.records.cost import Bill
 from podium.store.keys import Allowance, Charged, Rules
 from podium.store.sql import SqlRunStore
-from podium.usage import NO_USAGE, Price, Usage
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 
 DOLLARS = Rules(in_total=Allowance(usd=1.0))
 JUDGE = WorkerProfile(name="judge", price=Price(input=100.0, output=1000.0))

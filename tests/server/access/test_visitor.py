@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.server.access.visitor import Visitor
-from podium.server.refusal import Refusal
+from podium.server.access.policy import Visitor
+from podium.server.api_error import Refusal
 from podium.store.keys import SCOPES, Scope
 
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from podium.pool import Pool, WorkerProfile
-from podium.request import Message, ToolCall, system, user
-from podium.run import Round, Run, RunStatus, StepRecord
-from podium.server.answers.answer import answer_of, answered, failure_of, retold, stands
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Message, ToolCall, system, user
+from podium.core.run import Round, Run, RunStatus, StepRecord
+from podium.core.usage import Usage
+from podium.core.workflow import Step, Workflow
+from podium.server.answers.result import answer_of, answered, failure_of, retold, stands
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Asked
-from podium.server.records.bill import Bill
-from podium.server.refusal import Refusal
-from podium.usage import Usage
-from podium.workflow import Step, Workflow
+from podium.server.records.cost import Bill
 
 PLAN = Workflow((Step("solo", "Look"),))
 STEP = StepRecord(0, 0, "solo", "Look", (), "done", "seen", None, 0.0, 1.0)

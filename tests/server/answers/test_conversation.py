@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from podium.pool import Pool, WorkerProfile
-from podium.request import Image, Message, Text, ToolCall, ToolResult, assistant, system, user
-from podium.run import Run
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Image, Message, Text, ToolCall, ToolResult, assistant, system, user
+from podium.core.run import Run
 from podium.server.answers.conversation import SEE_THE_PICTURE, after, inside, outside, turn_of
-from podium.server.refusal import Refusal
+from podium.server.api_error import Refusal
 
 RUN = "run_0123456789abcdef"
 CALL = ToolCall("toolu_1", "look", "{}")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from podium.request import Effort
-from podium.runner import Options
-from podium.server.answers.effort import Extent, extent
+from podium.core.request import Effort
+from podium.engine.runner import Options
+from podium.server.answers.conversation import Extent, extent
 
 USUAL = Options(max_steps=5, rounds=1)
 

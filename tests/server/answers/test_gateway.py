@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from podium.budget import Budget
-from podium.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
-from podium.pool import Capability, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import Reply, ToolCall, ToolResult
-from podium.runner import Options
+from podium.core.budget import Budget
+from podium.core.errors import AuthenticationFailed, RateLimited, RequestRefused, Unavailable
+from podium.core.pool import Capability, WorkerProfile
+from podium.core.request import Reply, ToolCall, ToolResult
+from podium.core.usage import Price, Usage
+from podium.engine.runner import Options
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
-from podium.usage import Price, Usage
+from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 
 REAL = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}

@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from podium.errors import Unavailable
-from podium.providers import ScriptedWorker
+from podium.core.errors import Unavailable
 from podium.server.answers.loading import Loading
+from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
 

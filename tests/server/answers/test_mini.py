@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from podium.conductor import Mini, ModelConductor
-from podium.providers import ScriptedWorker
-from podium.runner import Options
+from podium.conductors import Mini, ModelConductor
+from podium.engine.runner import Options
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.store import open_store
+from podium.workers import ScriptedWorker
 from support.scripted_router import ScriptedRouter
 from support.serving import Served, application, serving
 

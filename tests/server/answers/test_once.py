@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import UsageError
-from podium.pool import Pool, WorkerProfile
-from podium.run import Run, timestamp
-from podium.server.answers.once import Acts, once
+from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Run, timestamp
+from podium.server.answers.idempotency import Acts, once
 from podium.server.dialects.base import Named
-from podium.server.records.archive import Archive
-from podium.server.records.keeper import Keeper
+from podium.server.records.buffered_store import Keeper
+from podium.server.records.repository import Archive
 from podium.store import NamedRequest
 from podium.store.sql import SqlRunStore
 

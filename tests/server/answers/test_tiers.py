@@ -10,21 +10,21 @@ from typing import Any
 import httpx
 import pytest
 
-from podium.budget import Budget
-from podium.conductor import FixedConductor, ModelConductor
-from podium.errors import PromptTooLong, RequestRefused, Unavailable
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import Delta, Reply, Request, ToolCall
-from podium.runner import Options
+from podium.conductors import FixedConductor, ModelConductor
+from podium.core.budget import Budget
+from podium.core.errors import PromptTooLong, RequestRefused, Unavailable
+from podium.core.pool import WorkerProfile
+from podium.core.request import Delta, Reply, Request, ToolCall
+from podium.core.usage import Price, Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.engine.runner import Options
 from podium.server.access import OpenDoor, Visitor
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.store import open_store
-from podium.usage import Price, Usage
-from podium.worker import Worker
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from support.conformance import run_of
 from support.serving import PLAIN, Served, application, serving
 

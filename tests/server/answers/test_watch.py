@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from podium.events import (
+from podium.core.events import (
     Event,
     Planned,
     RunDone,
@@ -13,11 +13,11 @@ from podium.events import (
     StepRetried,
     StepStarted,
 )
-from podium.pool import Pool, WorkerProfile
-from podium.routed import Routed
-from podium.run import Round, Run, StepRecord
-from podium.server.answers.watch import Watch
-from podium.workflow import Step, Workflow
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, StepRecord
+from podium.core.run_records import Routed
+from podium.core.workflow import Step, Workflow
+from podium.server.answers.result import Watch
 
 RUN = Run(
     id="run_1",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.request import Text
-from podium.server.dialects.documents import read, unread, words_in_address, words_in_base64
+from podium.core.request import Text
+from podium.server.dialects.attachments import read, unread, words_in_address, words_in_base64
 
 CAFE = "Y2Fmw6k="
 

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podium.server.api_error import Refusal
+from podium.server.dialects import attachments as pictures
 from podium.server.dialects import fields as reading
-from podium.server.dialects import openai, pictures, tools, wishes
+from podium.server.dialects import openai, tools
+from podium.server.dialects import podium_params as wishes
 from podium.server.dialects.fields import Reader
-from podium.server.refusal import Refusal
 from support.readers import refusal
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from podium.request import Message, Text, ToolCall, ToolResult, system, user
-from podium.server.dialects.base import Asked
-from podium.server.dialects.identity import stem_of
+from podium.core.request import Message, Text, ToolCall, ToolResult, system, user
+from podium.server.dialects.base import Asked, stem_of
 
 RUN = "run_1f"
 CALLED = Message("assistant", (ToolCall("call_1", "look", "{}"),))

@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
-from podium.request import Image
-from podium.server.dialects.pictures import BIGGEST_IMAGE, image, image_bytes
+from podium.core.request import Image
+from podium.server.dialects.attachments import BIGGEST_IMAGE, image, image_bytes
 from support.readers import refusal
 
 PICTURE = base64.b64encode(b"\x89PNG and some more").decode()

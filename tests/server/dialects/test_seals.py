@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.request import Thinking
-from podium.server.dialects.seals import seal, unsealed
-from podium.server.refusal import Refusal
+from podium.core.request import Thinking
+from podium.server.api_error import Refusal
+from podium.server.dialects.opaque_thinking import seal, unsealed
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from podium.server.api_error import Refusal
 from podium.server.dialects.tools import demanded, distinct, schema, tool
-from podium.server.refusal import Refusal
 from support.readers import refusal
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from podium.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
-from podium.server.dialects.turns import (
+from podium.core.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
+from podium.server.api_error import Refusal
+from podium.server.dialects.tools import (
     OpenCalls,
     end_of_turn,
     is_empty,
@@ -14,7 +15,6 @@ from podium.server.dialects.turns import (
     with_turn_last,
     without_thinking,
 )
-from podium.server.refusal import Refusal
 
 CALLED = Message("assistant", (ToolCall("c", "clock", "{}"),))
 

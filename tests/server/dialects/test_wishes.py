@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Wished
-from podium.server.dialects.wishes import wished, with_headers
-from podium.server.refusal import Refusal
+from podium.server.dialects.podium_params import wished, with_headers
 from support.readers import refusal
 
 
@@ -40,7 +40,7 @@ def test_the_podium_object_becomes_what_is_wished() -> None:
         ({"max_steps": 0}, "podium.max_steps"),
         ({"rounds": "2"}, "podium.rounds"),
         ({"workflow": []}, "podium.workflow"),
-        ({"plan": {}}, "podium.plan"),
+        ({"plan": {}}, "podium.conductors.plan"),
     ],
 )
 def test_what_is_wrong_in_the_podium_object_is_named(value: object, field: str) -> None:

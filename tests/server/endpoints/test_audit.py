@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from podium.errors import StoreError
-from podium.pool import Pool
-from podium.providers import ScriptedWorker
+from podium.core.errors import StoreError
+from podium.core.pool import Pool
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import Made, make_key
+from podium.server.access.tokens import Made, make_key
 from podium.store.audit import Deed, Entry
 from podium.store.keys import SCOPES, Rules
 from podium.store.sql import SqlRunStore
+from podium.workers import ScriptedWorker
 from support.runs_on_record import kept_run
 from support.serving import application, serving
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from podium.conductor import FixedConductor
-from podium.errors import RequestRefused
-from podium.pool import Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.run import RUN_VERSION, Run, load, new_run_id
+from podium.conductors import FixedConductor
+from podium.core.errors import RequestRefused
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import RUN_VERSION, Run, load, new_run_id
+from podium.core.workflow import Step, Workflow
 from podium.store import open_store
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from support.rounds import answered
 from support.serving import Served, application, serving
 

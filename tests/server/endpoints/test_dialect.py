@@ -11,8 +11,8 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from podium.providers import ScriptedWorker
-from podium.request import Delta, Reply, Request
+from podium.core.request import Delta, Reply, Request
+from podium.workers import ScriptedWorker
 from support.serving import PLAIN, Served, application, serving
 
 

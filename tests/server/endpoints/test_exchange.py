@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from podium.server.api_error import Refusal
 from podium.server.endpoints import exchange
 from podium.server.endpoints.exchange import ClientGone, Exchange, parsed, token_in, written
-from podium.server.refusal import Refusal
 
 
 class Wire:

@@ -7,13 +7,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from podium.pool import Pool, WorkerProfile
-from podium.providers import ScriptedWorker
+from podium.core.pool import Pool, WorkerProfile
 from podium.server.access import Gatekeeper
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.endpoints import exchange
 from podium.store import keys_in, open_store
+from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 
 PIECE = b"x" * 64 * 1024

@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from podium.config import ServerSettings
-from podium.pool import Pool
-from podium.providers import ScriptedWorker
+from podium.core.pool import Pool
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.store.keys import Rules, Scope
 from podium.store.sql import SqlRunStore
+from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
 

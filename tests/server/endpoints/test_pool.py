@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from podium.pool import Limits, Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.run import timestamp
+from podium.core.pool import Limits, Pool, WorkerProfile
+from podium.core.run import timestamp
+from podium.core.usage import Price
+from podium.core.workflow import Step
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.store.keys import Rules, Scope
 from podium.store.sql import SqlRunStore
-from podium.usage import Price
-from podium.workflow import Step
+from podium.workers import ScriptedWorker
 from support.runs_on_record import attempt, run_with_calls
 from support.serving import Served, application, serving
 

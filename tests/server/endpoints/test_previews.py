@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from podium.conductor import ModelConductor
-from podium.conductor.base import Plan, Situation
+from podium.conductors import ModelConductor
 from podium.config import ServerSettings
-from podium.errors import PlanError
-from podium.providers import ScriptedWorker
-from podium.request import Reply, Request, user
+from podium.core.conductor import Plan, Situation
+from podium.core.errors import PlanError
+from podium.core.request import Reply, Request, user
+from podium.core.usage import Price, Usage
+from podium.core.worker import Caller
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
-from podium.usage import Price, Usage
-from podium.worker import Caller
+from podium.workers import ScriptedWorker
 from support.serving import Served, application, serving
 
 REAL = {"/v1/chat/completions": CHAT, "/v1/messages": MESSAGES}

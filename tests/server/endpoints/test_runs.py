@@ -14,15 +14,15 @@ import pytest
 from openai.types.responses import Response
 
 from podium.config import ServerSettings
-from podium.pool import Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.request import Reply, Request
-from podium.run import Run, new_run_id, timestamp
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Reply, Request
+from podium.core.run import Run, new_run_id, timestamp
 from podium.server.access import Gatekeeper
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.server.records import broadcast, retention
 from podium.store import keys_in, open_store
 from podium.store.keys import Rules, Scope
+from podium.workers import ScriptedWorker
 from support.serving import PLAIN, Served, application, serving
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from starlette.types import Message
 
-from podium.server.endpoints.stopping import Answering
+from podium.server.endpoints.stream import Answering
 from support.plain_dialect import PlainDialect
 
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from podium.request import user
-from podium.server.answers.answer import Answered
+from podium.core.request import user
+from podium.server.answers.result import Answered
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Asked
 from podium.server.endpoints.exchange import Exchange
 from podium.server.endpoints.stream import Stream
-from podium.server.refusal import Refusal
 from support.plain_dialect import PlainDialect, lines
 
 

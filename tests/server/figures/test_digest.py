@@ -3,15 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from podium.attempt import Attempt
-from podium.pool import CONDUCTOR_PROVIDER
-from podium.roles import Role
-from podium.run import spent_by
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.roles import Role
+from podium.core.run import spent_by
+from podium.core.run_records import Attempt
+from podium.core.usage import NO_USAGE
+from podium.core.workflow import Step
 from podium.server.figures.digest import Digests, digested
 from podium.store import accounts_in
 from podium.store.sql import SqlRunStore
-from podium.usage import NO_USAGE
-from podium.workflow import Step
 from support.runs_on_record import NOON, attempt, carried_out, run_with_calls
 
 DAY = {"since": "2026-03-04", "until": "2026-03-04"}

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from podium.core.workflow import Step
 from podium.server.figures.digest import digested
 from podium.server.figures.spending import Group, by_worker, entries, grouped, total
-from podium.store.accounts import RunSums
+from podium.store.base import RunSums
 from podium.store.keys import KeyUsage
-from podium.workflow import Step
 from support.runs_on_record import attempt, run_with_calls
 
 DAY, NEXT = "2026-03-04", "2026-03-05"

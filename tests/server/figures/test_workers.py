@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from podium.roles import Role
+from podium.core.roles import Role
+from podium.core.workflow import Step
 from podium.server.figures.digest import digested
 from podium.server.figures.workers import NOTHING, figures
-from podium.workflow import Step
 from support.runs_on_record import attempt, run_with_calls
 
 RUN = "run_0000000000000001"

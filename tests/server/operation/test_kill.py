@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from podium.run import Run
+from podium.core.run import Run
 from podium.store import EVERY_RUN
 from podium.store.sql import SqlRunStore
 from support.postgres import Postgres

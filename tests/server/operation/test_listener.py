@@ -6,7 +6,7 @@ import pytest
 import uvicorn
 
 from podium.config import ServerSettings
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 from podium.server.operation.listener import address_of, announce, bound, stopping
 
 

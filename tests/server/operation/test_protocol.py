@@ -11,8 +11,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from podium.config import ServerSettings
-from podium.server.operation import protocol
-from podium.server.operation.protocol import LARGEST_HEAD, BoundedHttp
+from podium.server.operation import listener as protocol
+from podium.server.operation.listener import LARGEST_HEAD, BoundedHttp
 from podium.server.operation.startup import _configuration
 
 MUCH = 32 * LARGEST_HEAD

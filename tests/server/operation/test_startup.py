@@ -14,15 +14,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from podium.conductor.mini import Decision
-from podium.errors import ConfigError
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, timestamp
-from podium.server.access.keys import make_key
+from podium.conductors.tiers import Decision
+from podium.core.errors import ConfigError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, timestamp
+from podium.core.workflow import Step, Workflow
+from podium.server.access.tokens import make_key
 from podium.server.operation.startup import Chosen, application, is_public
 from podium.store import audit_in, keys_in, open_store
 from podium.store.keys import Rules
-from podium.workflow import Step, Workflow
 from support.routed_pool import WORKERS, routed
 from support.serve_process import SlowUpstream, podium_serve_over
 
@@ -261,7 +261,7 @@ path = "runs.db"
 async def test_a_router_has_decided_before_the_first_question(
     routed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from podium.routing import LearnedRouter
+    from podium.conductors.routing import LearnedRouter
 
     asked: list[str] = []
     decide = LearnedRouter.decide

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
         ViewportSize,
     )
 
-    from podium.conductor import Conductor
-    from podium.runner import Options
-    from podium.worker import Worker
+    from podium.conductors import Conductor
+    from podium.core.worker import Worker
+    from podium.engine.runner import Options
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser")
 QUIET: Final = (

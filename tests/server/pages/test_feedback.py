@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from podium.run import timestamp
+from podium.core.run import timestamp
 from podium.store import Feedback, feedback_in
 from support.runs_on_record import kept_run
 from support.site import Site

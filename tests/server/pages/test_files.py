@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from podium.server.pages.addresses import POLICY
-from podium.server.pages.files import STATIC, files, read_files
+from podium.server.pages.files import POLICY, STATIC, files, read_files
 from support.site import Site
 
 if TYPE_CHECKING:

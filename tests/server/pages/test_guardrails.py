@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from podium.attempt import Attempt
-from podium.check import Check
-from podium.usage import Usage
+from podium.core.run_records import Attempt, Check
+from podium.core.usage import Usage
 from support.runs_on_record import kept_run
 from support.site import Site
 

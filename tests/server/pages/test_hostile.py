@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from podium.conductor import FixedConductor
-from podium.errors import RequestRefused
-from podium.providers import ScriptedWorker
+from podium.conductors import FixedConductor
+from podium.core.errors import RequestRefused
+from podium.core.workflow import Step, Workflow
 from podium.server.pages.files import STATIC
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from support.browsing import shown
 from support.hostile import ACT, HOSTILE
 from support.site import Site

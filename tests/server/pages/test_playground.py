@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from podium.conductor import FixedConductor, Plan, Situation
-from podium.run import Run, new_run_id, timestamp
-from podium.runner import Options
+from podium.conductors import FixedConductor, Plan, Situation
+from podium.core.run import Run, new_run_id, timestamp
+from podium.core.worker import Caller
+from podium.core.workflow import Step, Workflow
+from podium.engine.runner import Options
 from podium.store import RunFilter
-from podium.worker import Caller
-from podium.workflow import Step, Workflow
 from support.paced import Paced
 from support.site import Site, site_over
 from support.wire import wire_to

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from podium.pool import WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.run import Run, timestamp
-from podium.workflow import Step
+from podium.core.pool import WorkerProfile
+from podium.core.run import Run, timestamp
+from podium.core.workflow import Step
+from podium.workers import ScriptedWorker
 from support.browsing import sign_in
 from support.runs_on_record import attempt, run_with_calls
 from support.site import Site

@@ -16,15 +16,14 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from podium.attempt import Attempt
-from podium.conductor import FixedConductor
-from podium.providers import ScriptedWorker
-from podium.request import Message, ToolCall
-from podium.routed import Routed
-from podium.run import Round, Run, load
-from podium.usage import NO_USAGE, Usage
-from podium.worker import Worker
-from podium.workflow import Step, Workflow
+from podium.conductors import FixedConductor
+from podium.core.request import Message, ToolCall
+from podium.core.run import Round, Run, load
+from podium.core.run_records import Attempt, Routed
+from podium.core.usage import NO_USAGE, Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from support.paced import Paced
 from support.runs_on_record import GONE, kept_run, long_run, round_of, step_record
 from support.site import Site, site_over

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.store import keys_in
 from podium.store.keys import Rules
 from support.browsing import sign_in

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from podium.server.access.keys import make_key
+from podium.server.access.tokens import make_key
 from podium.store import keys_in
 from podium.store.keys import Rules
 from support.browsing import sign_in

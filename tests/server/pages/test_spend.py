@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from podium.providers import ScriptedWorker
-from podium.run import Run, Tier, timestamp
-from podium.server.access.keys import make_key
+from podium.core.run import Run, Tier, timestamp
+from podium.core.usage import Price
+from podium.core.workflow import Step
+from podium.server.access.tokens import make_key
 from podium.store import keys_in
 from podium.store.keys import KeyUsage, Rules
-from podium.usage import Price
-from podium.workflow import Step
+from podium.workers import ScriptedWorker
 from support.browsing import sign_in
 from support.runs_on_record import attempt, run_with_calls
 from support.site import Site

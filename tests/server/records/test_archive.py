@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import UnreadableRun
-from podium.events import RunDone, RunStarted
-from podium.pool import Pool, WorkerProfile
-from podium.run import Run
+from podium.core.errors import UnreadableRun
+from podium.core.events import RunDone, RunStarted
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Run
 from podium.server.access import Visitor
-from podium.server.records.archive import Archive
-from podium.server.records.keeper import Keeper
-from podium.server.refusal import Refusal
+from podium.server.api_error import Refusal
+from podium.server.records.buffered_store import Keeper
+from podium.server.records.repository import Archive
 from podium.store import NullStore, RunStore, open_store
 
 RUN = Run(

@@ -13,8 +13,8 @@ import pytest
 from podium.config import ServerSettings, Settings, WorkerSettings
 from podium.config.guardrails import GuardrailSettings
 from podium.config.settings import StoreSettings
+from podium.core.pool import WorkerProfile
 from podium.engine import RetryPolicy
-from podium.pool import WorkerProfile
 from podium.server.access import Visitor
 from podium.server.records.audit import AGAIN_SECONDS, Audit, fingerprint, plain
 from podium.store.sql import SqlRunStore

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from podium.attempt import Attempt
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, StepRecord
-from podium.server.records.bill import Bill
-from podium.usage import Usage
-from podium.workflow import Step, Workflow
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, StepRecord
+from podium.core.run_records import Attempt
+from podium.core.usage import Usage
+from podium.core.workflow import Step, Workflow
+from podium.server.records.cost import Bill
 
 PLAN = Workflow((Step("solo", "Look"),))
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.check import Check
-from podium.events import (
+from podium.core.events import (
     GuardrailActed,
     Planned,
     RunStarted,
@@ -14,12 +13,13 @@ from podium.events import (
     StepRetried,
     StepStarted,
 )
-from podium.pool import Pool, WorkerProfile
-from podium.request import user
-from podium.run import Round, Run, StepRecord
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import user
+from podium.core.run import Round, Run, StepRecord
+from podium.core.run_records import Check
+from podium.core.workflow import Step, Workflow
 from podium.server.records import broadcast
 from podium.server.records.broadcast import Broadcast, happenings
-from podium.workflow import Step, Workflow
 
 TWO = Workflow((Step("solo", "Look"), Step("solo", "Look again")))
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import Conflict, NotFound, StoreError, TakenOver
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, StepRecord
-from podium.server.records import keeper as keeping
-from podium.server.records import owed
-from podium.server.records.archive import Archive
-from podium.server.records.keeper import Keeper
+from podium.core.errors import Conflict, NotFound, StoreError, TakenOver
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, StepRecord
+from podium.core.workflow import Step, Workflow
+from podium.server.records import buffered_store as keeping
+from podium.server.records import write_retry as owed
+from podium.server.records.buffered_store import Keeper
+from podium.server.records.repository import Archive
 from podium.store import Abandoned, NullStore, open_store
-from podium.workflow import Step, Workflow
 
 WORKFLOW = Workflow((Step("solo", "answer"),))
 STEP = StepRecord(0, 0, "solo", "answer", (), "done", "yes", None, 0.0, 1.0)

@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from podium.errors import StoreError, TakenOver
-from podium.pool import Pool, WorkerProfile
-from podium.run import Run
-from podium.server.records import owed as owing
-from podium.server.records.owed import Owed
+from podium.core.errors import StoreError, TakenOver
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Run
+from podium.server.records import write_retry as owing
+from podium.server.records.write_retry import Owed
 
 AWAY = StoreError("the database is away")
 

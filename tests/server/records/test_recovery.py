@@ -11,26 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from podium.api import AsyncPodium
-from podium.budget import Account
-from podium.conductor import Conductor, FixedConductor
-from podium.errors import StoreError
-from podium.pool import Pool, WorkerProfile
-from podium.process import this_process
-from podium.providers import ScriptedWorker
-from podium.request import Reply, Request
-from podium.run import Round, Run, StepRecord, timestamp
+from podium._util.process import this_process
+from podium.client.client import AsyncPodium
+from podium.conductors import Conductor, FixedConductor
+from podium.core.budget import Account
+from podium.core.errors import StoreError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Reply, Request
+from podium.core.run import Round, Run, StepRecord, timestamp
+from podium.core.workflow import Step, Workflow
 from podium.server.access import OpenDoor
-from podium.server.access.places import Places
+from podium.server.access.concurrency import Places
+from podium.server.api_error import Refusal
 from podium.server.records import recovery as recovering
-from podium.server.records.archive import Archive
 from podium.server.records.audit import Audit
-from podium.server.records.keeper import Keeper
+from podium.server.records.buffered_store import Keeper
 from podium.server.records.metrics import Metrics
 from podium.server.records.recovery import MOST_TAKEOVERS, Parts, Recovery
-from podium.server.refusal import Refusal
+from podium.server.records.repository import Archive
 from podium.store.sql import SqlRunStore
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from support.postgres import Postgres
 
 GONE = f"{this_process().rpartition(':')[0]}:999999999"

@@ -3,8 +3,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from podium.server.records.metrics import Metrics
-from podium.server.records.tally import Tally
+from podium.server.records.metrics import Metrics, Tally
 
 
 def counting(directory: Path, name: str) -> tuple[Metrics, Tally]:

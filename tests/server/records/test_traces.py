@@ -14,19 +14,19 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from podium.conductor import Conductor, FixedConductor, ModelConductor
+from podium.conductors import Conductor, FixedConductor, ModelConductor
+from podium.conductors.plan import write
 from podium.config import Settings, load
-from podium.errors import ConfigError, Unavailable
-from podium.guardrails import Checked, Guardrail, Note, Verdict, Verify
-from podium.plan import write
-from podium.pool import Pool, WorkerProfile
-from podium.providers import ScriptedWorker
-from podium.runner import ConductorWorker
+from podium.core.errors import ConfigError, Unavailable
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.usage import Price, Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.engine.guardrails import Checked, Guardrail, Note, Verdict, Verify
+from podium.engine.runner import ConductorWorker
 from podium.server.operation.startup import application as whole_application
 from podium.server.records.traces import Traces
-from podium.usage import Price, Usage
-from podium.worker import Worker
-from podium.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
 from support.serving import PLAIN, Served, application, serving
 
 TWO = Workflow((Step("a", "draft it"), Step("b", "check it", (0,))))

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from podium._util.svg import Scale, ticks
 from podium.evals.page.scene import Anchor, Dot, Shape, Stroke, Words
 from podium.evals.tables.statistics import Share
-from podium.svg import Scale, ticks
 
 WIDTH: Final = 460.0
 HEIGHT: Final = 320.0

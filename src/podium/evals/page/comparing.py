@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from podium._util.files import write_whole, writing
 from podium.evals.page.document import document, page_header, section
 from podium.evals.page.markup import Markup, element, joined
 from podium.evals.page.numbers import (
@@ -26,7 +27,6 @@ from podium.evals.sample import Sample
 from podium.evals.tables.comparison import Comparison, Flip, compare_measured
 from podium.evals.tables.measured import Measured, read_measured
 from podium.evals.tables.row import Row
-from podium.files import write_whole, writing
 
 COMPARISON_PAGE: Final = "comparison.html"
 MOST_FLIPS: Final = 25

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from podium.core.workflow import Shape
 from podium.evals.page.document import section
 from podium.evals.page.failures import failures
 from podium.evals.page.families import family, leading, planning, shown_rows
@@ -25,10 +26,9 @@ from podium.evals.page.tables import (
     strategies_table,
     table,
 )
+from podium.evals.tables.comparison import Yardsticks, yardsticks
 from podium.evals.tables.measured import Measured
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import Yardsticks, yardsticks
-from podium.workflow import Shape
 
 MOST_HEAT_MAPS: Final = 4
 MOST_LEFT_OUT: Final = 20

@@ -13,9 +13,9 @@ from podium.evals.page.numbers import plural
 from podium.evals.page.reading import run_to_read, title_of, verdict
 from podium.evals.page.tables import strategy_name
 from podium.evals.sample import Sample
+from podium.evals.tables.comparison import CEILING, SINGLE, Yardsticks
 from podium.evals.tables.measured import Measured
 from podium.evals.tables.row import Row, difficulty
-from podium.evals.tables.yardsticks import CEILING, SINGLE, Yardsticks
 
 MOST_OF_THE_LEADING: Final = 20
 MOST_OF_ANOTHER: Final = 5

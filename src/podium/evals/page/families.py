@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
+from podium.evals.tables.comparison import BEST_SINGLE, CEILING, SINGLE, Yardsticks
 from podium.evals.tables.measured import Measured
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import BEST_SINGLE, CEILING, SINGLE, Yardsticks
 
 Family = Literal["conducted", "other", "alone", "ceiling"]
 """Also the name of the paint that it is drawn with."""

@@ -20,8 +20,8 @@ from podium.evals.page.axes import (
 from podium.evals.page.families import family
 from podium.evals.page.numbers import amount, percent, usd
 from podium.evals.page.scene import Dot, Scene, Shape, Stroke, Words
+from podium.evals.tables.comparison import CEILING
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import CEILING
 
 _PARTS: Final = tuple(part / 8 for part in range(-8, 9))
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from podium.evals.page.markup import Markup, element
 from podium.evals.page.numbers import amount, chance, percent, plural, points, seconds, span, usd
 from podium.evals.page.tables import SURE, mood
+from podium.evals.tables.comparison import Yardsticks
 from podium.evals.tables.row import Row
 from podium.evals.tables.statistics import Difference
-from podium.evals.tables.yardsticks import Yardsticks
 
 
 class Figure(NamedTuple):

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from podium.core.roles import Role
 from podium.evals.page.axes import SMALL, WIDTH, shortened
 from podium.evals.page.numbers import percent
 from podium.evals.page.scene import Box, Scene, Shape, Words
 from podium.evals.tables.row import Row
-from podium.roles import Role
 
 NAMES: Final = 106.0
 """How wide the column of the workers' names is."""

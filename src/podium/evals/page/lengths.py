@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from podium._util.svg import Scale, ticks
 from podium.evals.page.axes import (
     BOTTOM,
     HEIGHT,
@@ -20,7 +21,6 @@ from podium.evals.page.axes import (
 from podium.evals.page.numbers import amount
 from podium.evals.page.scene import Dot, Scene, Shape, Stroke, Words
 from podium.evals.tables.row import Row
-from podium.svg import Scale, ticks
 
 LINE_PAINTS: Final = ("c0", "c4", "c2", "c3", "c5", "c6", "c7", "c8")
 """Without red, which would look like a fault; there are no more lines than these."""

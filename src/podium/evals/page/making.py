@@ -13,12 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from podium.core.pool import WorkerProfile
 from podium.etudes.perfect import ORACLE
 from podium.evals.page.markup import Markup, element
 from podium.evals.page.tables import table
 from podium.evals.tables.measured import Measured
 from podium.evals.written import EMBEDDED
-from podium.pool import WorkerProfile
 
 MOST_RUNS_READ: Final = 40
 """A run of the études has some of the workers; in so many, all of them are met."""

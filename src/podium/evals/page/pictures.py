@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from podium.errors import ConfigError, installing
+from podium._util.files import writing
+from podium.core.errors import ConfigError, installing
 from podium.evals.page.markup import visible
 from podium.evals.page.scene import PAINTS, Box, Dot, Scene, Stroke, Words
-from podium.files import writing
 
 UNITS_PER_INCH: Final = 96
 POINTS_PER_UNIT: Final = 72 / UNITS_PER_INCH

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal
 
+from podium.core.roles import roles
+from podium.core.run import Round, Run, StepRecord
+from podium.core.workflow import Access, Step
 from podium.evals.page.markup import Markup, element
 from podium.evals.page.numbers import amount, seconds, usd
 from podium.evals.sample import Sample
-from podium.roles import roles
-from podium.run import Round, Run, StepRecord
-from podium.workflow import Access, Step
 
 LONGEST: Final = 4_000
 """So many letters of a text are shown; of the rest, how many there are."""

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from podium._util.files import write_whole, writing
 from podium._version import __version__
-from podium.errors import UsageError
+from podium.core.errors import UsageError
+from podium.core.run import timestamp
 from podium.evals.page.document import document, page_header, section
 from podium.evals.page.evaluation import View, evaluation_parts, facts, views_of
 from podium.evals.page.markup import Markup, element, joined
@@ -17,8 +19,6 @@ from podium.evals.page.pictures import write_pictures
 from podium.evals.page.sheet import sheet
 from podium.evals.page.tables import strategy_name, table
 from podium.evals.tables.measured import read_measured
-from podium.files import write_whole, writing
-from podium.run import timestamp
 
 PAGE: Final = "report.html"
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from podium._util.svg import DARK, LIGHT, SURFACES
 from podium.evals.page.markup import Markup, element
-from podium.svg import DARK, LIGHT, SURFACES
 
 Anchor = Literal["start", "middle", "end"]
 

@@ -9,8 +9,8 @@ from podium.evals.page.evaluation import View
 from podium.evals.page.families import family
 from podium.evals.page.numbers import UNKNOWN, amount, percent, plural, points, seconds, span, usd
 from podium.evals.page.scene import Anchor, Box, Dot, Scene, Shape, Stroke, Words
+from podium.evals.tables.comparison import Yardsticks
 from podium.evals.tables.row import Row
-from podium.evals.tables.yardsticks import Yardsticks
 
 WIDTH: Final = 890.0
 ROW, HEAD = 30.0, 30.0

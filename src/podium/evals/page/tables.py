@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from podium._util.process import entropy_bits, shares
 from podium.evals.page.families import FAMILY_WORDS, family
 from podium.evals.page.markup import Markup, element, joined
 from podium.evals.page.numbers import (
@@ -18,10 +19,9 @@ from podium.evals.page.numbers import (
     span,
     usd,
 )
+from podium.evals.tables.comparison import Yardsticks
 from podium.evals.tables.row import Row
 from podium.evals.tables.statistics import Difference, Share
-from podium.evals.tables.yardsticks import Yardsticks
-from podium.spread import entropy_bits, shares
 
 BAR_WIDTH, BAR_HEIGHT = 96, 12
 SURE: Final = 0.05

@@ -18,13 +18,13 @@ from importlib import resources
 from string import Template
 from typing import Final, Literal, get_args
 
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.core.request import Request, system, user
+from podium.core.run import Run
 from podium.etudes import UNSURE
-from podium.evals.case import Case
-from podium.evals.stage import Stage, Strategy
-from podium.evals.strategies.transcript import Transcript
-from podium.pool import CONDUCTOR_PROVIDER
-from podium.request import Request, system, user
-from podium.run import Run
+from podium.evals.context import Stage, Strategy
+from podium.evals.sample import Case
+from podium.evals.strategies.conducting import Transcript
 from podium.tasks.answers import final_answer
 
 REVISIONS: Final = 5

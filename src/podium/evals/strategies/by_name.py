@@ -6,20 +6,26 @@ measuring strategies over cases is `podium.evals.evaluation`.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from types import ModuleType
+from typing import Any, Final
 
-from podium.assembly import evolved_conductor
-from podium.conductor import RulesConductor
-from podium.conductor.evolved.description import FILE, PARAMETERS, read_description
+from podium._util.files import sha256_of
+from podium.client.assembly import evolved_conductor
+from podium.conductors import RulesConductor
+from podium.conductors.evolved.description import FILE, PARAMETERS, read_description
 from podium.config.problems import nearest
-from podium.errors import UsageError
-from podium.evals.case import Case
+from podium.core.errors import UsageError
+from podium.core.pool import CONDUCTOR_PROVIDER
+from podium.evals.context import Strategy
 from podium.evals.ensemble import Ensemble
-from podium.evals.recorded.pool import PROVIDER, WORDLESS
-from podium.evals.stage import Strategy
+from podium.evals.recorded import PROVIDER, WORDLESS
+from podium.evals.sample import Case
 from podium.evals.strategies.baselines import (
     DRAWN,
     FORMS,
@@ -33,10 +39,68 @@ from podium.evals.strategies.baselines import (
 )
 from podium.evals.strategies.conducting import conducted, ideal, random_plans
 from podium.evals.strategies.learned import EVOLVED, LEARNED, named, read_learned
-from podium.evals.strategies.named import file_of, is_function_name, named_function
-from podium.files import sha256_of
-from podium.pool import CONDUCTOR_PROVIDER
 from podium.tasks.sources import optional
+
+
+def is_function_name(name: str) -> bool:
+    """Whether that can be the name of a function: a module or a file, a colon, an identifier."""
+    module, colon, function = name.rpartition(":")
+    dotted = all(part.isidentifier() for part in module.split("."))
+    return bool(colon) and function.isidentifier() and (dotted or module.endswith(".py"))
+
+
+def named_function(name: str) -> Callable[..., Any]:
+    """The function of that name. Its module is imported, so it is run: name only what is yours."""
+    if not is_function_name(name):
+        raise UsageError(f"expected module:function or file.py:function, not {name!r}")
+    place, _, attribute = name.rpartition(":")
+    module = _from_file(Path(place)) if place.endswith(".py") else _imported(place)
+    function = getattr(module, attribute, None)
+    if function is None:
+        public = [known for known in vars(module) if not known.startswith("_")]
+        raise UsageError(f"{place} has no function {attribute!r}; {nearest(attribute, public)}")
+    if not callable(function):
+        raise UsageError(f"{name} is {type(function).__name__}, not a function")
+    found: Callable[..., Any] = function
+    return found
+
+
+def file_of(name: str) -> Path | None:
+    """The file that the function of that name stands in; None where its module has none."""
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        return Path(place)
+    found: str | None = getattr(_imported(place), "__file__", None)
+    return None if found is None else Path(found)
+
+
+def _imported(module: str) -> ModuleType:
+    """The module by its name; the directory that the command was started in is looked at too."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"cannot import {module!r}: {error}; name a module that is installed or stands in "
+            f"this directory, or the path of a .py file"
+        ) from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"{path}: there is no such file")
+    specification = importlib.util.spec_from_file_location(path.stem, path)
+    assert specification is not None, "a path that ends in .py always has one"
+    assert specification.loader is not None, "and a loader"
+    module = importlib.util.module_from_spec(specification)
+    try:
+        specification.loader.exec_module(module)
+    except Exception as error:  # whatever a user's own file does when it is run
+        raise UsageError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
 
 PLANNED: Final = ("conductor", "recursion", "untrained")
 """Strategies that need the conductor's model."""
@@ -250,7 +314,7 @@ def _check_evolved(which: str, ensemble: Ensemble) -> None:
             f"pool reply to the question alone, as was recorded; train one of a single turn"
         )
     optional("numpy", f"reading {which}", extra="train")
-    from podium.conductor.evolved.coordinator import Coordinator
+    from podium.conductors.evolved.coordinator import Coordinator
 
     Coordinator.load(Path(which))  # numbers that are damaged are told before anybody is asked
 

@@ -18,12 +18,69 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.evals.strategies.routers.base import Outcomes, Router
-from podium.evals.strategies.routers.head import HeadRouter, costs_of
-from podium.evals.tables.recovery import Recovery, ranks
+from podium.conductors.routing.arrays import Array
+from podium.evals.strategies.routers.base import HeadRouter, Outcomes, Router, costs_of
 from podium.evals.tables.statistics import Z_95, Share, rounded
 from podium.evals.tables.text_table import markdown
-from podium.routing.arrays import Array
+
+RESAMPLES: Final = 1_000
+"""How many samples the bootstrap draws, the same ones for every router."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recovery:
+    """For each question how much a router prefers the stronger worker, and what both earned. The
+    preferences of each fold are those of another router, so they are ranks within it."""
+
+    preferences: Array
+    weaker: Array
+    stronger: Array
+
+    def share(self) -> Share:
+        """The gap recovered on the average, with its interval over questions."""
+        return _interval(self._areas())
+
+    def lead(self, other: Recovery) -> Share:
+        """How much more it recovers than another router on the same questions."""
+        return _interval(self._areas() - other._areas())
+
+    def _areas(self) -> Array:
+        """The area of all questions, then that of each sample that is drawn of them: the same
+        samples for every router."""
+        count = len(self.weaker)
+        order = np.argsort(-self.preferences, kind="stable")
+        gains = (self.stronger - self.weaker)[order]
+        # Where preferences are equal, only the ends of the stretch are points of the curve.
+        ends = np.flatnonzero(np.diff(self.preferences[order], append=-np.inf)) + 1
+        places = np.concatenate([[0], ends])
+        rng = np.random.default_rng(0)
+        found = []
+        weights: Array = np.ones(count)
+        for _ in range(RESAMPLES + 1):
+            sent = np.concatenate([[0.0], np.cumsum(weights)])
+            gained = np.concatenate([[0.0], np.cumsum(gains * weights)])
+            whole = sent[-1] * gained[-1]
+            area = np.trapezoid(gained[places], sent[places])
+            found.append(float(area / whole) if whole else 0.5)
+            weights = np.bincount(rng.integers(0, count, count), minlength=count)[order] * 1.0
+        return np.array(found)
+
+
+def _interval(areas: Array) -> Share:
+    value, *drawn = areas
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Share(float(value), float(low), float(high))
+
+
+def ranks(preferences: Array, folds: Sequence[Sequence[int]]) -> Array:
+    """Preferences as shares of their fold that are preferred less, so that folds can be compared;
+    equals stay equal."""
+    found = np.zeros(len(preferences))
+    for places in folds:
+        part = preferences[list(places)]
+        found[list(places)] = np.searchsorted(np.sort(part), part, side="left") / len(part)
+    return found
+
 
 POSITIONS: Final = tuple(mark / 10 for mark in range(11))
 """Where the dial is looked at."""

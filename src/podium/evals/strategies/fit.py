@@ -17,12 +17,13 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from podium.config.problems import nearest
-from podium.errors import UsageError
-from podium.evals.case import Case, suite_cases
+from podium.core.errors import UsageError
+from podium.core.pool import Pool
+from podium.core.run import Run
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Watch, unwatched
-from podium.evals.recorded.pool import WORDLESS, is_recorded, recorded_pool
-from podium.evals.sample import Sample, graded
+from podium.evals.recorded import WORDLESS, is_recorded, recorded_pool
+from podium.evals.sample import Case, Sample, graded, suite_cases
 from podium.evals.strategies.by_name import single_workers
 from podium.evals.strategies.conducting import carried_out
 from podium.evals.strategies.learned import (
@@ -33,8 +34,6 @@ from podium.evals.strategies.learned import (
     needs_numpy,
 )
 from podium.evals.tables.row import Row
-from podium.pool import Pool
-from podium.run import Run
 from podium.tasks import BENCHMARKS
 from podium.tasks.gym import GYM
 from podium.tasks.loaders import benchmark_named
@@ -42,9 +41,9 @@ from podium.tasks.reading import LeftOut
 from podium.tasks.suites import ETUDES, loaded_suite
 
 if TYPE_CHECKING:  # needs numpy, which only those have who fit
+    from podium.conductors.routing.arrays import Array
     from podium.evals.strategies.routers import MakeEncoder, MasRouter, Outcomes
     from podium.evals.strategies.routers.masrouter import Drawn
-    from podium.routing.arrays import Array
 
 TRAINING_SPLITS: Final = ("train", "val", "auxiliary_train")
 """What the split is called that may be learned from, the first that there is."""
@@ -241,8 +240,8 @@ async def _tried(
     """MASRouter after some passes over the cases, each with a plan drawn for it."""
     import numpy as np
 
+    from podium.conductors.routing.arrays import known_seed
     from podium.evals.strategies.routers.masrouter import BATCH, PASSES, MasRouter, Teacher
-    from podium.routing.seeds import known_seed
 
     questions = [case.task.question for case in cases]
     teacher = Teacher(MasRouter.untaught(single_workers(ensemble), questions, encoder, seed))

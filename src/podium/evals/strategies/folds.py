@@ -16,17 +16,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.errors import UsageError
-from podium.evals.case import Case
+from podium.core.errors import UsageError
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import OPTIMISTIC, Evaluation, Watch, unwatched
-from podium.evals.sample import Sample
+from podium.evals.sample import Case, Sample
 from podium.evals.strategies.fit import Alone, check_learnable, fit, tried_alone
 from podium.evals.strategies.learned import LEARNED, MASROUTER, Learned, write_learned
+from podium.evals.tables.comparison import BEST_SINGLE, Yardsticks, yardsticks
 from podium.evals.tables.row import Row
 from podium.evals.tables.statistics import Difference, Share
 from podium.evals.tables.text_table import UNKNOWN, markdown
-from podium.evals.tables.yardsticks import BEST_SINGLE, Yardsticks, yardsticks
 from podium.tasks.mix import rank
 
 if TYPE_CHECKING:  # needs numpy, which only those have who fit

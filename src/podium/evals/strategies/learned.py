@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from podium.conductor import RouterConductor, Situation
-from podium.errors import ConfigError, UsageError
-from podium.evals.case import Case
-from podium.evals.stage import Stage, Strategy
+from podium._util.files import read_json, write_whole, writing
+from podium.conductors import RouterConductor, Situation
+from podium.core.errors import ConfigError, UsageError
+from podium.core.run import Run
+from podium.evals.context import Stage, Strategy
+from podium.evals.sample import Case
 from podium.evals.strategies.conducting import carried_out, conducted
-from podium.files import read_json, write_whole, writing
-from podium.run import Run
 from podium.tasks.sources import optional
 
 if TYPE_CHECKING:  # needs numpy, which only those have who fit
@@ -178,9 +178,9 @@ def write_learned(path: Path, learned: Learned) -> None:
 def read_learned(path: Path) -> Learned:
     """What was written; an error says what is wrong with the file."""
     needs_numpy(f"reading {path.name}")
+    from podium.conductors.routing.arrays import AGAIN
+    from podium.conductors.routing.router import FORMAT as TRAINED
     from podium.evals.strategies.routers import ROUTERS, MasRouter
-    from podium.routing.arrays import AGAIN
-    from podium.routing.router import FORMAT as TRAINED
 
     document = read_json(path, "make it by `podium eval fit`")
     if isinstance(document, dict) and document.get("format") == TRAINED:
@@ -212,7 +212,7 @@ def read_learned(path: Path) -> Learned:
 
 def _names(document: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """The texts in the list of that key, where there is one."""
-    from podium.routing.arrays import AGAIN
+    from podium.conductors.routing.arrays import AGAIN
 
     found = document.get(key, [])
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):

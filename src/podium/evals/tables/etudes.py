@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from podium._util.process import shares
 from podium.etudes.later import FLAKY
-from podium.evals.case import Variant, etude_cases
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
+from podium.evals.sample import Variant, etude_cases
 from podium.evals.tables.row import Row, difference_document
 from podium.evals.tables.statistics import rounded
 from podium.evals.tables.training import NOT_MEASURED, TrainingFigures
-from podium.spread import shares
 from podium.tasks.etude import LONGER as LONGER_SHAPES
 
 CEILING: Final = "ideal"

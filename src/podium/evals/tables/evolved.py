@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from podium.evals.case import etude_cases
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Keep, Watch, unwatched
+from podium.evals.sample import etude_cases
 from podium.evals.tables.row import Row, difference_document
 from podium.evals.tables.statistics import Share
 from podium.evals.tables.training import NOT_MEASURED, TrainingFigures

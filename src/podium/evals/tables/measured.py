@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
+from podium.core.run import Run, load
 from podium.evals.sample import Sample
 from podium.evals.tables.row import Row
 from podium.evals.written import MANIFEST, SUMMARY, read_document, read_line
-from podium.run import Run, load
 
 
 class Place(NamedTuple):

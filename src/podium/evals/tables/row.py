@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from podium._util.process import entropy_bits, shares
 from podium.evals.sample import Sample
 from podium.evals.tables.statistics import (
     Difference,
@@ -22,7 +23,6 @@ from podium.evals.tables.statistics import (
     rounded,
     share_of,
 )
-from podium.spread import entropy_bits, shares
 
 _LEVELS: Final = ("very easy", "easy", "introductory", "medium", "interview", "hard", "competition")
 """Words that say how hard a task is, the easiest first."""

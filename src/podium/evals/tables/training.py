@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 from podium.evals.tables.statistics import rounded
-from podium.local.adapter_files import WEIGHTS_FILE
+from podium.workers.local.sources import WEIGHTS_FILE
 
 SUMMARY: Final = "summary.json"
 METRICS: Final = "metrics.jsonl"

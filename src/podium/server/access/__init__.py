@@ -15,8 +15,7 @@ a key to its limits, and `till` does with other processes; `book` writes down wh
 
 from __future__ import annotations
 
-from podium.server.access.door import Door, OpenDoor
-from podium.server.access.gatekeeper import Gatekeeper
-from podium.server.access.visitor import Visitor
+from podium.server.access.authenticator import Gatekeeper
+from podium.server.access.policy import Door, OpenDoor, Visitor
 
 __all__ = ["Door", "Gatekeeper", "OpenDoor", "Visitor"]

@@ -9,32 +9,40 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from podium.attempt import total_cost, total_usage
-from podium.budget import Budget, Ledger
-from podium.check import Check, Place
-from podium.demands import check_terms, needs_in_words, needs_of_one
+from podium.core.budget import Budget, Ledger
+from podium.core.errors import GuardrailBlocked, WorkerError
+from podium.core.pool import WorkerProfile
+from podium.core.request import (
+    Delta,
+    Image,
+    Message,
+    Reply,
+    Request,
+    Terms,
+    ToolResult,
+    assistant,
+    user,
+)
+from podium.core.run import new_run_id
+from podium.core.run_records import Check, Place, total_cost, total_usage
+from podium.core.worker import Worker
 from podium.engine import Calls, Switchboard
 from podium.engine.context import prompt_text
+from podium.engine.guardrails import Guard, Guardrail
+from podium.engine.guardrails.admission import in_json, restorer
+from podium.engine.guardrails.base import Checked
+from podium.engine.guardrails.redaction import RestoredWords
+from podium.engine.reply_stream import Words
 from podium.engine.requests import asked_again, in_words, never_fitted
-from podium.engine.words import Words
-from podium.errors import GuardrailBlocked, WorkerError
-from podium.guardrails import Guard, Guardrail
-from podium.guardrails.admission import in_json, restorer
-from podium.guardrails.base import Checked
-from podium.guardrails.restoring import RestoredWords
-from podium.pool import WorkerProfile
-from podium.request import Delta, Image, Message, Reply, Request, Terms, ToolResult, assistant, user
-from podium.run import new_run_id
+from podium.engine.requirements import check_terms, needs_in_words, needs_of_one
+from podium.engine.structured_output import misfit, require_sound
 from podium.server.access import Door, Visitor
-from podium.server.answers.answer import Answered
 from podium.server.answers.conversation import inside
-from podium.server.answers.watch import Teller
+from podium.server.answers.result import Answered, Teller
+from podium.server.api_error import Refusal, invalid, refusals
 from podium.server.dialects.base import Answer, Asked
-from podium.server.dialects.wishes import excluded
-from podium.server.records.bill import Bill
-from podium.server.refusal import Refusal, invalid, refusals
-from podium.structure import misfit, require_sound
-from podium.worker import Worker
+from podium.server.dialects.podium_params import excluded
+from podium.server.records.cost import Bill
 
 Look = Callable[[Reply], Awaitable[Reply]]
 """Gives what is left of a reply once guardrails have looked at it."""

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from podium.errors import WorkerError
-from podium.pool import WorkerProfile
+from podium.core.errors import WorkerError
+from podium.core.pool import WorkerProfile
 from podium.server.logs import LOGGER
 
 

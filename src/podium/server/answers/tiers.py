@@ -5,27 +5,25 @@ from __future__ import annotations
 
 from functools import partial
 
-from podium.api import AsyncPodium
-from podium.budget import Budget
-from podium.conductor import Conductor, Mini, may_plan_again
-from podium.errors import TakenOver
-from podium.house import Wishes
-from podium.plan import read_workflow
-from podium.pool import Pool
-from podium.resumption import repeats
-from podium.run import Run, Tier, spent_by
-from podium.runner import Options
+from podium.client.client import AsyncPodium
+from podium.client.runtime import Wishes
+from podium.conductors import Conductor, Mini, may_plan_again
+from podium.conductors.plan import read_workflow
+from podium.core.budget import Budget
+from podium.core.errors import TakenOver
+from podium.core.pool import Pool
+from podium.core.run import Run, Tier, spent_by
+from podium.engine.resume import repeats
+from podium.engine.runner import Options
 from podium.server.access import Door, Visitor
-from podium.server.answers.answer import Answered, answered, repeated, stands
-from podium.server.answers.conversation import Turn, after, turn_of
-from podium.server.answers.effort import extent
-from podium.server.answers.once import Acts, ended, once
-from podium.server.answers.watch import Teller, Watch
+from podium.server.answers.conversation import Turn, after, extent, turn_of
+from podium.server.answers.idempotency import Acts, ended, once
+from podium.server.answers.result import Answered, Teller, Watch, answered, repeated, stands
+from podium.server.api_error import Refusal, invalid, refusals
 from podium.server.dialects.base import Asked
-from podium.server.dialects.wishes import excluded
-from podium.server.records.archive import Archive
-from podium.server.records.bill import Bill
-from podium.server.refusal import Refusal, invalid, refusals
+from podium.server.dialects.podium_params import excluded
+from podium.server.records.cost import Bill
+from podium.server.records.repository import Archive
 
 
 class Tiers:

@@ -8,13 +8,16 @@ Writer    one stream being written, event by event
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import takewhile
+from typing import Any, Final, Protocol
 
-from podium.request import NO_TERMS, Finish, Message, Terms, Thinking, ToolCall
-from podium.server.refusal import Refusal
-from podium.usage import NO_USAGE, Usage
+from podium.core.request import NO_TERMS, Finish, Message, Terms, Thinking, ToolCall, ToolResult
+from podium.core.usage import NO_USAGE, Usage
+from podium.server.api_error import Refusal
 
 Json = Mapping[str, Any]
 
@@ -140,3 +143,20 @@ class Dialect(Protocol):
     def refused(self, refusal: Refusal) -> dict[str, Any]:
         """The body of an error."""
         ...
+
+
+_RUN: Final = "run_"
+
+
+def stem_of(asked: Asked, answer_id: str) -> str:
+    """What the ids of an answer, and of what is in it, begin with: the run, and the results of
+    tools that it answers."""
+    stem = answer_id.removeprefix(_RUN)
+    turn = takewhile(lambda message: message.role != "assistant", reversed(asked.messages))
+    results = [
+        part.call_id for message in turn for part in message.parts if isinstance(part, ToolResult)
+    ]
+    if not results:
+        return stem
+    told = hashlib.blake2s(json.dumps(results).encode(), digest_size=4).hexdigest()
+    return f"{stem}_{told}"

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from podium.config.problems import nearest
-from podium.request import Effort
+from podium.core.request import Effort
+from podium.server.api_error import Refusal, invalid
 from podium.server.dialects.base import Json
-from podium.server.refusal import Refusal, invalid
 
 Value = TypeVar("Value")
 Word = TypeVar("Word", bound=str)

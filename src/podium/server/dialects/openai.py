@@ -7,7 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.request import Detail
+from podium.core.request import Detail
+from podium.core.usage import Usage
+from podium.server.api_error import Reason, Refusal, invalid
 from podium.server.dialects.fields import (
     Fields,
     Reader,
@@ -19,8 +21,6 @@ from podium.server.dialects.fields import (
     text_of,
 )
 from podium.server.dialects.tools import schema
-from podium.server.refusal import Reason, Refusal, invalid
-from podium.usage import Usage
 
 DETAILS: Final[tuple[Detail, ...]] = ("auto", "low", "high", "original")
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from podium.run import timestamp
-from podium.server.endpoints.errors import Admitted, Serving
+from podium.core.run import timestamp
+from podium.server.endpoints.auth import Admitted, Serving
 
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 

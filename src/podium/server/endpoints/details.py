@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from podium.run import dump
-from podium.server.endpoints.errors import Admitted, Serving
+from podium.core.run import dump
+from podium.server.api_error import Refusal
+from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.endpoints.exchange import written
 from podium.server.endpoints.runs import seen
-from podium.server.records.details import runs_in, step_details
-from podium.server.refusal import Refusal
+from podium.server.records.repository import runs_in, step_details
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 

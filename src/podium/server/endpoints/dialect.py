@@ -18,30 +18,29 @@ from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
 
-from podium.budget import estimated_input_tokens
-from podium.check import Check
-from podium.document import run_document
-from podium.errors import StoreError
-from podium.request import Request
-from podium.run import Run
+from podium.client.documents import run_document
+from podium.core.budget import estimated_input_tokens
+from podium.core.errors import StoreError
+from podium.core.request import Request
+from podium.core.run import Run
+from podium.core.run_records import Check
+from podium.core.usage import NO_USAGE
 from podium.server.access import Visitor
-from podium.server.access.hops import hop
-from podium.server.access.pictures import check_pictures
-from podium.server.answers.answer import Answered
-from podium.server.answers.once import HEADER
+from podium.server.access.image_urls import check_pictures
+from podium.server.access.loop_guard import hop
+from podium.server.answers.idempotency import HEADER
+from podium.server.answers.result import Answered
+from podium.server.api_error import Refusal, invalid, refusal_of
 from podium.server.dialects.base import Asked, Dialect, Named
-from podium.server.dialects.wishes import with_headers
-from podium.server.endpoints.errors import headers_of, let_in
+from podium.server.dialects.podium_params import with_headers
+from podium.server.endpoints.auth import headers_of, let_in
 from podium.server.endpoints.exchange import NEVER_SENT, ClientGone, Exchange
-from podium.server.endpoints.stopping import stopped
-from podium.server.endpoints.stream import Stream
+from podium.server.endpoints.stream import Stream, stopped
 from podium.server.logs import LOGGER, REQUEST
 from podium.server.names import Target
-from podium.server.records.bill import Bill
-from podium.server.refusal import Refusal, invalid, refusal_of
+from podium.server.records.cost import Bill
 from podium.server.service import Holder, Service
 from podium.store.keys import Scope as KeyScope
-from podium.usage import NO_USAGE
 
 TRACE: Final = "x-podium-trace"
 NAME: Final = HEADER.lower()

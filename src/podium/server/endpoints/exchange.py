@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from podium.server.refusal import Refusal, invalid
+from podium.server.api_error import Refusal, invalid
 
 Result = TypeVar("Result")
 

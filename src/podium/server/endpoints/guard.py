@@ -9,8 +9,8 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from podium.server.api_error import Refusal
 from podium.server.endpoints.exchange import NOT_KEPT, body_within
-from podium.server.refusal import Refusal
 
 MEGABYTES: Final = 1
 """The most that is read: a key or a comment is far less."""

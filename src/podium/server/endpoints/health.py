@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from podium._version import __version__
-from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.records.metrics import MEDIA_TYPE
 from podium.server.service import Service
 

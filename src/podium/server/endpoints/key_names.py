@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from podium.server.access import Visitor
-from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.service import Service
 from podium.store import keys_in
 

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from podium.server.access import Visitor
-from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.api_error import Refusal
+from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.learning.evaluation import evaluation_document
 from podium.server.learning.places import Exhibit, find, look
 from podium.server.learning.tail import opened
 from podium.server.learning.training import moment, samples_document, training_document
-from podium.server.refusal import Refusal
 from podium.server.service import Service
 
 router = APIRouter(prefix="/v1/learning", tags=["learning"])

@@ -10,9 +10,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 
 from podium.server.access import Visitor
-from podium.server.endpoints.errors import Admitted, Serving, speaks_anthropic
+from podium.server.api_error import Refusal
+from podium.server.endpoints.auth import Admitted, Serving, speaks_anthropic
 from podium.server.names import Listed
-from podium.server.refusal import Refusal
 from podium.server.service import Service
 
 router = APIRouter(prefix="/v1/models", tags=["models"])

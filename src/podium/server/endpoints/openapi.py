@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from podium.server.access.keys import LONGEST_TOKEN
-from podium.store.feedback import LONGEST_ANSWER, LONGEST_COMMENT
+from podium.server.access.tokens import LONGEST_TOKEN
+from podium.store.base import LONGEST_ANSWER, LONGEST_COMMENT
 
 _TEXT: Final = {"type": "string"}
 _WORDS: Final = {"type": "string", "minLength": 1}

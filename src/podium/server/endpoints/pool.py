@@ -13,15 +13,15 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from podium.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.worker import Worker
 from podium.server.access import Visitor
-from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.figures.digest import Window
 from podium.server.figures.workers import NOTHING, RoleFigures, WorkerFigures, figures
 from podium.server.records.metrics import Metrics
 from podium.server.service import Service
 from podium.store import accounts_in
-from podium.worker import Worker
 
 router = APIRouter(prefix="/v1/pool", tags=["pool"])
 

@@ -8,29 +8,29 @@ from typing import Any, Final
 from fastapi import APIRouter
 from starlette.requests import Request as HttpRequest
 
-from podium.attempt import total_cost, total_usage
-from podium.budget import estimated_input_tokens
-from podium.document import routed_document
-from podium.events import Event, Planned
-from podium.plan import workflow_document
-from podium.pool import Pool
-from podium.request import Request, user
-from podium.run import Round
+from podium.client.documents import routed_document
+from podium.conductors.plan import workflow_document
+from podium.core.budget import estimated_input_tokens
+from podium.core.events import Event, Planned
+from podium.core.pool import Pool
+from podium.core.request import Request, user
+from podium.core.run import Round
+from podium.core.run_records import total_cost, total_usage
+from podium.core.usage import NO_USAGE, Usage, add
 from podium.server.access import Visitor
 from podium.server.answers.conversation import Turn
+from podium.server.api_error import invalid, refusals
 from podium.server.dialects.base import Asked
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.wishes import with_headers
+from podium.server.dialects.podium_params import with_headers
+from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.endpoints.dialect import Visit
-from podium.server.endpoints.errors import Admitted, Serving
 from podium.server.endpoints.exchange import body_within, parsed
 from podium.server.endpoints.openapi import COUNT, body_of
 from podium.server.names import Target
-from podium.server.records.bill import Bill
-from podium.server.refusal import invalid, refusals
+from podium.server.records.cost import Bill
 from podium.server.service import Service
-from podium.usage import NO_USAGE, Usage, add
 
 router = APIRouter()
 

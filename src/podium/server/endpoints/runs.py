@@ -12,24 +12,24 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from podium.document import feedback_document, summary_document
-from podium.run import Run, RunStatus, Tier, timestamp
+from podium.client.documents import feedback_document, summary_document
+from podium.core.run import Run, RunStatus, Tier, timestamp
 from podium.server.access import Visitor
-from podium.server.answers.answer import failure_of, retold
+from podium.server.answers.result import failure_of, retold
+from podium.server.api_error import Refusal
 from podium.server.dialects.fields import number, opened, text_of
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.dialects.responses.output import response_id
 from podium.server.dialects.responses.output import run_id as run_of
-from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.endpoints.exchange import parsed, written
 from podium.server.endpoints.key_names import key_names
 from podium.server.endpoints.openapi import JUDGEMENT, body_of
-from podium.server.records.details import run_details
-from podium.server.refusal import Refusal
+from podium.server.records.repository import run_details
 from podium.server.service import Service
 from podium.store import Feedback, RunFilter, corrected
 from podium.store.audit import Act
-from podium.store.feedback import LONGEST_ANSWER, LONGEST_COMMENT
+from podium.store.base import LONGEST_ANSWER, LONGEST_COMMENT
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"])
 responses_router = APIRouter(prefix="/v1/responses", tags=["responses"])

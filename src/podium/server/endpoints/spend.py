@@ -10,7 +10,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 
 from podium.server.access import Visitor
-from podium.server.endpoints.errors import Admitted, Serving
+from podium.server.api_error import invalid
+from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.endpoints.key_names import key_names
 from podium.server.figures.digest import Window
 from podium.server.figures.spending import (
@@ -22,7 +23,6 @@ from podium.server.figures.spending import (
     grouped,
     total,
 )
-from podium.server.refusal import invalid
 from podium.server.service import Service
 from podium.store import accounts_in, keys_in
 

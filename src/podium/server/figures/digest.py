@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from podium.attempt import Attempt
-from podium.errors import UnreadableRun
-from podium.roles import Role, roles
-from podium.run import Run
-from podium.store.accounts import Accounts, RunMark
+from podium.core.errors import UnreadableRun
+from podium.core.roles import Role, roles
+from podium.core.run import Run
+from podium.core.run_records import Attempt
+from podium.store.base import Accounts, RunMark
 
 MOST_KEPT: Final = 10_000
 """Digests that are kept; of the usual run one is about a kilobyte."""

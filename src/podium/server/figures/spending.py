@@ -18,10 +18,10 @@ from datetime import date, timedelta
 from functools import lru_cache
 from typing import Final, Literal
 
-from podium.run import Tier
+from podium.core.run import Tier
 from podium.server.figures.digest import Digest
 from podium.server.names import tier_of
-from podium.store.accounts import RunSums
+from podium.store.base import RunSums
 from podium.store.keys import KeyUsage
 
 DAY_SECONDS: Final = 86_400

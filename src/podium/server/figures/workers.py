@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from podium.roles import Role
+from podium.core.roles import Role
 from podium.server.figures.digest import Call, Digest, Use
 
 EXAMPLES: Final = 3

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from fastapi import FastAPI
 
-from podium.api import AsyncPodium
+from podium._util.addresses import is_loopback
+from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings, current_settings
-from podium.errors import ConfigError, PodiumError, installing
-from podium.local.addresses import is_loopback
+from podium.core.errors import ConfigError, PodiumError, installing
 from podium.server.access import Door, Gatekeeper, OpenDoor
 from podium.server.access.sessions import Sessions, new_secret
 from podium.server.app import create_app
@@ -34,12 +34,16 @@ from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.logs import LOGGER, form_here, log_to_standard_error
-from podium.server.operation.listener import AnnouncedProcesses, AnnouncedServer, announce
-from podium.server.operation.protocol import BoundedHttp
+from podium.server.operation.listener import (
+    AnnouncedProcesses,
+    AnnouncedServer,
+    BoundedHttp,
+    announce,
+)
 from podium.server.records.audit import Audit
-from podium.server.records.keeper import Keeper
+from podium.server.records.buffered_store import Keeper
+from podium.server.records.metrics import Tally
 from podium.server.records.recovery import EVERY_SECONDS, Parts, Recovery
-from podium.server.records.tally import Tally
 from podium.server.service import Service, opened
 from podium.store import BEATS_PER_LEASE, audit_in, keys_in, open_store
 

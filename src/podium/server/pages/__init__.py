@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from podium.server.pages import addresses, description, session
-from podium.server.pages.addresses import no_such_page
+from podium.server.pages import description, session
+from podium.server.pages import files as addresses
+from podium.server.pages.files import no_such_page
 
 __all__ = ["no_such_page", "router"]
 

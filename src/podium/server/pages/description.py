@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from podium.server.endpoints.errors import Admitted
+from podium.server.endpoints.auth import Admitted
 
 router = APIRouter(include_in_schema=False)
 

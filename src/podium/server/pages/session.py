@@ -11,14 +11,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from podium.server.access import Visitor
-from podium.server.access.browsers import check_request
-from podium.server.access.keys import LONGEST_TOKEN
-from podium.server.access.sessions import SESSION_SECONDS
+from podium.server.access.sessions import SESSION_SECONDS, check_request
+from podium.server.access.tokens import LONGEST_TOKEN
+from podium.server.api_error import Refusal
 from podium.server.dialects.fields import opened, text_of
-from podium.server.endpoints.errors import Serving, admitted
+from podium.server.endpoints.auth import Serving, admitted
 from podium.server.endpoints.exchange import NOT_KEPT, SESSION_COOKIE, address_of, parsed
 from podium.server.endpoints.openapi import SIGN_IN, body_of
-from podium.server.refusal import Refusal
 
 router = APIRouter(prefix="/session", tags=["session"])
 

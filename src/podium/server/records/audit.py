@@ -17,7 +17,7 @@ from typing import Any, Final
 from podium._version import __version__
 from podium.config import Settings
 from podium.config.guardrails import fingerprint as guardrails_fingerprint
-from podium.run import Run
+from podium.core.run import Run
 from podium.server.access import Visitor
 from podium.store import AuditLog
 from podium.store.audit import Act, Deed, Facts, of_this_machine

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from podium.document import check_document, routed_document, run_document, step_document
-from podium.events import (
+from podium.client.documents import check_document, routed_document, run_document, step_document
+from podium.conductors.plan import workflow_document
+from podium.core.events import (
     Emit,
     Event,
     GuardrailActed,
@@ -23,8 +24,7 @@ from podium.events import (
     StepRetried,
     StepStarted,
 )
-from podium.plan import workflow_document
-from podium.run import Round, Run, StepRecord
+from podium.core.run import Round, Run, StepRecord
 
 LOOK_AGAIN_SECONDS: Final = 1.0
 """How often the record of a run that goes on in another process is looked at."""

@@ -4,8 +4,12 @@ one server add theirs up is `tally`."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 Labels = tuple[str, ...]
@@ -172,3 +176,48 @@ def _escaped(value: str) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.10g}"
+
+
+WRITE_SECONDS: Final = 1.0
+
+
+class Tally:
+    """Writes the numbers of one process, `name` among all, and reads everybody's."""
+
+    def __init__(self, metrics: Metrics, directory: Path, name: str = str(os.getpid())) -> None:
+        self._metrics = metrics
+        self._directory = directory
+        self._own = directory / f"{name}.json"
+
+        self._writing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Write what was counted, now and about once a second."""
+        self._writing = asyncio.create_task(self._keep_writing())
+
+    async def close(self) -> None:
+        """Write a last time."""
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait({self._writing})
+        self.write()
+
+    async def _keep_writing(self) -> None:
+        while True:
+            self.write()
+            await asyncio.sleep(WRITE_SECONDS)
+
+    def write(self) -> None:
+        """Write what was counted so far; readers see all of it, or all that was there before."""
+        unfinished = self._own.with_suffix(".new")
+        unfinished.write_text(json.dumps(self._metrics.counted()), "utf-8")
+        unfinished.replace(self._own)
+
+    def whole(self) -> Metrics:
+        """What all processes have counted; the others, when they wrote last."""
+        whole = Metrics()
+        whole.take(self._metrics.counted())
+        for file in self._directory.glob("*.json"):
+            if file != self._own:
+                whole.take(json.loads(file.read_text("utf-8")))
+        return whole

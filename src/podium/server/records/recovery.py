@@ -18,9 +18,10 @@ import asyncio
 from dataclasses import dataclass, replace
 from typing import Final
 
-from podium.api import AsyncPodium
-from podium.conductor.names import unfit_to_lead
-from podium.errors import (
+from podium._util.process import this_process
+from podium.client.client import AsyncPodium
+from podium.conductors.names import unfit_to_lead
+from podium.core.errors import (
     ConfigError,
     Conflict,
     NotFound,
@@ -29,15 +30,14 @@ from podium.errors import (
     UnreadableRun,
     UsageError,
 )
-from podium.pool import Pool
-from podium.process import this_process
-from podium.run import Run
+from podium.core.pool import Pool
+from podium.core.run import Run
 from podium.server.access import Door
-from podium.server.access.places import Places
+from podium.server.access.concurrency import Places
+from podium.server.api_error import Refusal
 from podium.server.logs import LOGGER
-from podium.server.records.archive import Archive
 from podium.server.records.metrics import Metrics
-from podium.server.refusal import Refusal
+from podium.server.records.repository import Archive
 from podium.store import Abandoned
 from podium.store.audit import Facts
 

@@ -8,8 +8,8 @@ from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from podium.errors import PodiumError
-from podium.run import timestamp
+from podium.core.errors import PodiumError
+from podium.core.run import timestamp
 from podium.server.logs import LOGGER
 from podium.store import RunStore
 

@@ -27,15 +27,14 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from podium._version import __version__
-from podium.attempt import Attempt
-from podium.check import Check
-from podium.events import Event, GuardrailActed, RunDone, RunStarted, StepDone, StepStarted
-from podium.pool import Pool
-from podium.request import ToolCall
-from podium.run import Run, StepRecord
+from podium.core.events import Event, GuardrailActed, RunDone, RunStarted, StepDone, StepStarted
+from podium.core.pool import Pool
+from podium.core.request import ToolCall
+from podium.core.run import Run, StepRecord
+from podium.core.run_records import Attempt, Check
+from podium.core.usage import Usage
 from podium.server.names import NAME_OF, Target
-from podium.server.records.bill import Bill
-from podium.usage import Usage
+from podium.server.records.cost import Bill
 
 PROVIDER: Final = "podium"
 """What stands as the provider of spans that are no call to a model."""
@@ -146,7 +145,7 @@ class Traces:
                 "gen_ai.provider.name": PROVIDER,
                 "gen_ai.agent.name": name,
                 "podium.run.id": run.id,
-                "podium.conductor": run.conductor,
+                "podium.conductors": run.conductor,
             },
         )
         self._running[run.id] = _Running(

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from podium.errors import ConfigError
+from podium.core.errors import ConfigError
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers.encoder import encoder_maker, read_encoder  # noqa: E402
-from podium.routing.arrays import Array, packed, unit, unpacked  # noqa: E402
-from podium.routing.encoders import HashedEncoder  # noqa: E402
+from podium.conductors.routing.arrays import Array, packed, unit, unpacked
+from podium.conductors.routing.encoders import HashedEncoder
+from podium.evals.strategies.routers.encoder import encoder_maker, read_encoder
 
 FRUIT = ["How many apples are in the basket?", "Count the apples and the pears in the basket."]
 CODE = ["Write a function that sorts a list.", "Implement a function that reverses a list."]

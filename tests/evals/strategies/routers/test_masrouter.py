@@ -4,21 +4,21 @@ import json
 
 import pytest
 
-from podium.pool import Pool, WorkerProfile
+from podium.core.pool import Pool, WorkerProfile
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers import MasRouter  # noqa: E402
-from podium.evals.strategies.routers.collaborations import (  # noqa: E402
+from podium.conductors.routing.arrays import Array
+from podium.conductors.routing.encoders import HashedEncoder
+from podium.evals.strategies.routers import MasRouter
+from podium.evals.strategies.routers.collaborations import (
     DECIDE,
     MODES,
     ROLES,
     Agent,
     workflow,
 )
-from podium.evals.strategies.routers.masrouter import NAMES, Drawn, Teacher  # noqa: E402
-from podium.routing.arrays import Array  # noqa: E402
-from podium.routing.encoders import HashedEncoder  # noqa: E402
+from podium.evals.strategies.routers.masrouter import NAMES, Drawn, Teacher
 
 POOL = Pool(
     (

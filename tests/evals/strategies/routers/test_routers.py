@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from podium.errors import UsageError
+from podium.core.errors import UsageError
 
 np = pytest.importorskip("numpy")
 
-from podium.evals.strategies.routers import ROUTERS, Outcomes, Router, chosen  # noqa: E402
-from podium.evals.strategies.routers.neighbours import NeighbourRouter  # noqa: E402
-from podium.evals.strategies.routers.routerdc import _contrasts, _cosine_matrix, _Lesson  # noqa: E402
-from podium.evals.strategies.routers.smoothie import SmoothieGlobal, SmoothieLocal  # noqa: E402
-from podium.routing.adam import Adam  # noqa: E402
-from podium.routing.arrays import Array, unit  # noqa: E402
-from podium.routing.encoders import HashedEncoder  # noqa: E402
+from podium.conductors.routing.arrays import Array, unit
+from podium.conductors.routing.encoders import HashedEncoder
+from podium.conductors.routing.learning import Adam
+from podium.evals.strategies.routers import ROUTERS, Outcomes, Router, chosen
+from podium.evals.strategies.routers.base import NeighbourRouter
+from podium.evals.strategies.routers.routerdc import _contrasts, _cosine_matrix, _Lesson
+from podium.evals.strategies.routers.smoothie import SmoothieGlobal, SmoothieLocal
 
 WORKERS = ("poet", "clerk", "cook")
 VERSES = [

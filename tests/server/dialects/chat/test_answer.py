@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.shared import ErrorObject
 
-from podium.request import Finish, Thinking, ToolCall
+from podium.core.request import Finish, Thinking, ToolCall
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.server.api_error import STATUS, Reason, Refusal, invalid
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.chat.dialect import CHAT
-from podium.server.refusal import STATUS, Reason, Refusal, invalid
-from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 from support.chat_sdk import checked
 
 CLOCK = ToolCall("call_1", "clock", '{"zone": "UTC"}')

@@ -14,10 +14,10 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 
-from podium.request import NO_TERMS, Terms, Tool
+from podium.core.request import NO_TERMS, Terms, Tool
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Asked, Wished
 from podium.server.dialects.chat.dialect import CHAT
-from podium.server.refusal import Refusal
 
 WEATHER = {
     "type": "function",

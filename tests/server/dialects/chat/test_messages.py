@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from podium.request import (
+from podium.core.request import (
     Detail,
     Image,
     Message,
@@ -19,8 +19,8 @@ from podium.request import (
     system,
     user,
 )
+from podium.server.api_error import Refusal
 from podium.server.dialects.chat.messages import conversation
-from podium.server.refusal import Refusal
 
 ASKED = {"role": "user", "content": "Why?"}
 PICTURE = base64.b64encode(b"\x89PNG and some more").decode()

@@ -11,10 +11,10 @@ import pytest
 from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionMessageParam
 from pydantic import BaseModel
 
-from podium.request import Image, Text, Thinking, ToolCall, ToolResult
+from podium.core.request import Image, Text, Thinking, ToolCall, ToolResult
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer
-from podium.server.refusal import Refusal
-from podium.usage import UNKNOWN_USAGE, Usage
 from support.chat_sdk import Backstage
 from support.openai_sdk import ERRORS
 

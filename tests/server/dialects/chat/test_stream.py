@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionChunk
 
-from podium.request import ToolCall
+from podium.core.request import ToolCall
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Writer
 from podium.server.dialects.chat.dialect import CHAT
-from podium.server.refusal import Refusal
-from podium.usage import UNKNOWN_USAGE, Usage
 from support.chat_sdk import chunks, events
 
 OPENING = Answer(id="run_1f", model="podium", created=7)

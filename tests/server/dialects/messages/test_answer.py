@@ -6,12 +6,12 @@ import pytest
 from anthropic.types import Message, TextBlock, ThinkingBlock, ToolUseBlock
 from anthropic.types.shared import ErrorResponse
 
-from podium.request import Finish, Thinking, ToolCall
+from podium.core.request import Finish, Thinking, ToolCall
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.server.api_error import Reason, Refusal, invalid
 from podium.server.dialects.base import Answer
-from podium.server.dialects.messages.answer import UNREADABLE
 from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.refusal import Reason, Refusal, invalid
-from podium.usage import UNKNOWN_USAGE, Usage
+from podium.server.dialects.messages.response import UNREADABLE
 from support.messages_sdk import answer, asked
 
 THOUGHT = Thinking("Let me see.", '{"signature": "s"}', "claude-opus")

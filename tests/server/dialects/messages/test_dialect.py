@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from podium.request import Text, ToolCall, ToolResult
+from podium.core.request import Text, ToolCall, ToolResult
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Asked, Dialect, Wished
 from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.refusal import Refusal
 from support.messages_sdk import Desk, answer, asked, body, refusal
 
 FORM: dict[str, object] = {"type": "object", "properties": {"city": {"type": "string"}}}

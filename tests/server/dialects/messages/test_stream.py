@@ -16,12 +16,12 @@ from anthropic.types import (
     ToolUseBlock,
 )
 
-from podium.request import Text, Thinking, ToolCall
+from podium.core.request import Text, Thinking, ToolCall
+from podium.core.usage import Usage
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer
 from podium.server.dialects.messages.dialect import MESSAGES
-from podium.server.dialects.messages.thinking import SHOWN
-from podium.server.refusal import Refusal
-from podium.usage import Usage
+from podium.server.dialects.messages.response import SHOWN
 from support.messages_sdk import Desk, Play, answer, asked, events_of
 
 HELLO: list[MessageParam] = [{"role": "user", "content": "Hello"}]

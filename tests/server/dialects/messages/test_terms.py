@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from podium.request import Effort, Tool
-from podium.server.dialects.messages.terms import UNSERVED
+from podium.core.request import Effort, Tool
+from podium.server.dialects.messages.options import UNSERVED
 from support.messages_sdk import asked, refusal
 
 FORM = {"type": "object", "properties": {"city": {"type": "string"}}}

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from podium.request import Text, Thinking
-from podium.server.dialects.messages.thinking import (
+from podium.core.request import Text, Thinking
+from podium.server.dialects.messages.response import (
     SHOWN,
     effort_of_thinking,
     sealed_block,
     thinking_block,
 )
-from podium.server.dialects.seals import seal
+from podium.server.dialects.opaque_thinking import seal
 from support.messages_sdk import asked, refusal, said
 
 OPUS = Thinking("Let me see.", '{"signature": "s"}', "claude-opus")

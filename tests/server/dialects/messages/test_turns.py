@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from podium.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
-from podium.server.dialects.messages.thinking import thinking_block
-from podium.server.dialects.pictures import BIGGEST_IMAGE
+from podium.core.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
+from podium.server.dialects.attachments import BIGGEST_IMAGE
+from podium.server.dialects.messages.response import thinking_block
 from support.messages_sdk import asked, refusal, said
 
 PNG = base64.b64encode(b"\x89PNG").decode()

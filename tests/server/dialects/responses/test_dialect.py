@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.request import Terms, system
+from podium.core.request import Terms, system
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Asked
 from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.refusal import Refusal
 
 SCHEMA: Final = {
     "type": "object",

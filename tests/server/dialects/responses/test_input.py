@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from podium.request import (
+from podium.core.request import (
     Image,
     Message,
     Text,
@@ -15,9 +15,9 @@ from podium.request import (
     system,
     user,
 )
+from podium.server.api_error import Refusal
+from podium.server.dialects.opaque_thinking import seal
 from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.dialects.seals import seal
-from podium.server.refusal import Refusal
 
 PIXEL: Final = "data:image/png;base64,iVBORw0KGgo="
 QUESTION: Final = {"role": "user", "content": "And now?"}

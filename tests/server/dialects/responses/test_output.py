@@ -4,12 +4,12 @@ from typing import Any, Final
 
 import pytest
 
-from podium.request import Thinking, ToolCall
+from podium.core.request import Thinking, ToolCall
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
+from podium.server.api_error import STATUS, Refusal
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.dialects.responses.output import response_id, run_id, usage_of
-from podium.server.refusal import STATUS, Refusal
-from podium.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 from support.responses_sdk import valid_response
 
 USED: Final = Usage(30, 12, 4, 2, 3)

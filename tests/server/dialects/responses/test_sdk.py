@@ -9,10 +9,10 @@ import pytest
 from openai.types.responses import FunctionToolParam, ResponseInputParam
 from pydantic import BaseModel
 
-from podium.request import Image, Text, Thinking, ToolCall, ToolResult
+from podium.core.request import Image, Text, Thinking, ToolCall, ToolResult
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer
-from podium.server.refusal import Refusal
-from podium.usage import UNKNOWN_USAGE, Usage
 from support.openai_sdk import ERRORS
 from support.responses_sdk import Backstage
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from podium.request import Thinking, ToolCall
+from podium.core.request import Thinking, ToolCall
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Writer
 from podium.server.dialects.responses.dialect import RESPONSES
-from podium.server.refusal import Refusal
-from podium.usage import UNKNOWN_USAGE, Usage
 from support.responses_sdk import client_that_hears, events_of
 
 OPENING: Final = Answer(id="run_0123456789abcdef", model="podium", created=1_700_000_000)

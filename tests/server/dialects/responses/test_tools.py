@@ -4,11 +4,11 @@ from typing import Any, Final
 
 import pytest
 
-from podium.request import Terms, Tool
+from podium.core.request import Terms, Tool
+from podium.server.api_error import Refusal
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.dialects.responses.tools import Spoken, flat_name, spoken_names
 from podium.server.dialects.tools import MOST_TOOLS
-from podium.server.refusal import Refusal
 
 FORM: Final = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER: Final = {"type": "function", "name": "weather", "description": "It.", "parameters": FORM}

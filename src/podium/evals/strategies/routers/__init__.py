@@ -19,12 +19,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from podium.evals.strategies.routers.base import Outcomes, Router, chosen
-from podium.evals.strategies.routers.constant import ConstantRouter
+from podium.evals.strategies.routers.base import (
+    ConstantRouter,
+    HeadRouter,
+    NeighbourRouter,
+    Outcomes,
+    Router,
+    chosen,
+)
 from podium.evals.strategies.routers.encoder import MakeEncoder, encoder_maker
-from podium.evals.strategies.routers.head import HeadRouter
 from podium.evals.strategies.routers.masrouter import MasRouter
-from podium.evals.strategies.routers.neighbours import NeighbourRouter
 from podium.evals.strategies.routers.routerdc import RouterDC
 from podium.evals.strategies.routers.smoothie import SmoothieGlobal, SmoothieLocal
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, get_args
 
-from podium.pool import Pool
-from podium.workflow import Step, Workflow
+from podium.core.pool import Pool
+from podium.core.workflow import Step, Workflow
 
 Mode = Literal["io", "cot", "chain", "full", "debate", "reflection"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from podium.evals.strategies.named import is_function_name, named_function
-from podium.routing import encoders
-from podium.routing.arrays import Array, unit
-from podium.routing.embedding import Embedder
-from podium.routing.encoders import HASHED, MINILM, Encoder, HashedEncoder
+from podium.conductors.routing import encoders
+from podium.conductors.routing.arrays import Array, unit
+from podium.conductors.routing.embedding import Embedder
+from podium.conductors.routing.encoders import HASHED, MINILM, Encoder, HashedEncoder
+from podium.evals.strategies.by_name import is_function_name, named_function
 
 MakeEncoder = Callable[[Sequence[str]], Encoder]
 """Makes an encoder for texts like these."""

@@ -26,6 +26,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from podium.conductors.routing.arrays import Array, array_in, known_seed, packed
+from podium.conductors.routing.encoders import Encoder, width_of
+from podium.conductors.routing.learning import Adam
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool
+from podium.core.workflow import Workflow
 from podium.evals.strategies.routers.collaborations import (
     ALONE,
     MODES,
@@ -35,12 +40,6 @@ from podium.evals.strategies.routers.collaborations import (
     workflow,
 )
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
-from podium.pool import CONDUCTOR_PROVIDER, Pool
-from podium.routing.adam import Adam
-from podium.routing.arrays import Array, array_in, packed
-from podium.routing.encoders import Encoder, width_of
-from podium.routing.seeds import known_seed
-from podium.workflow import Workflow
 
 WIDTH: Final = 64
 RATE: Final = 0.01

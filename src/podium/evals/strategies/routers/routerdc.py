@@ -29,12 +29,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.conductors.routing.arrays import Array, array_in, known_seed, packed, unit
+from podium.conductors.routing.encoders import Encoder, width_of
+from podium.conductors.routing.learning import Adam
 from podium.evals.strategies.routers.base import Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
-from podium.routing.adam import Adam
-from podium.routing.arrays import Array, array_in, packed, unit
-from podium.routing.encoders import Encoder, width_of
-from podium.routing.seeds import known_seed
 
 WIDTH: Final = 64
 """How long the vectors of questions and workers are that are compared."""

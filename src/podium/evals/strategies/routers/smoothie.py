@@ -25,11 +25,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from podium.errors import ConfigError, UsageError
+from podium.conductors.routing.arrays import AGAIN, Array, array_in, packed
+from podium.conductors.routing.encoders import Encoder, width_of
+from podium.core.errors import ConfigError, UsageError
 from podium.evals.strategies.routers.base import Outcomes
 from podium.evals.strategies.routers.encoder import MakeEncoder, read_encoder
-from podium.routing.arrays import AGAIN, Array, array_in, packed
-from podium.routing.encoders import Encoder, width_of
 
 NEAREST: Final = 20
 """How many questions the local form looks at."""

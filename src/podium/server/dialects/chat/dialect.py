@@ -25,11 +25,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.request import Message, Terms, Tool
+from podium.core.request import Message, Terms, Tool
+from podium.server.api_error import Refusal, invalid
 from podium.server.dialects.base import Answer, Asked, Dialect, Json, Wished, Writer
-from podium.server.dialects.chat.answer import completion
 from podium.server.dialects.chat.messages import conversation
-from podium.server.dialects.chat.stream import ChatWriter
+from podium.server.dialects.chat.response import ChatWriter, completion
 from podium.server.dialects.fields import (
     Fields,
     choice,
@@ -51,10 +51,8 @@ from podium.server.dialects.openai import (
     stream_options,
     verbosity,
 )
-from podium.server.dialects.tools import MOST_TOOLS, demanded, distinct, tool
-from podium.server.dialects.turns import with_instructions
-from podium.server.dialects.wishes import wished
-from podium.server.refusal import Refusal, invalid
+from podium.server.dialects.podium_params import wished
+from podium.server.dialects.tools import MOST_TOOLS, demanded, distinct, tool, with_instructions
 
 MOST_STOPS: Final = 4
 

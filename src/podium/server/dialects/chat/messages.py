@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from podium.request import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
+from podium.core.request import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
+from podium.server.api_error import invalid
+from podium.server.dialects.attachments import image
 from podium.server.dialects.fields import (
     Fields,
     choice,
@@ -31,15 +33,13 @@ from podium.server.dialects.fields import (
     wrong,
 )
 from podium.server.dialects.openai import detail
-from podium.server.dialects.pictures import image
-from podium.server.dialects.turns import (
+from podium.server.dialects.tools import (
     OpenCalls,
     end_of_turn,
     is_empty,
     results_together,
     with_turn_last,
 )
-from podium.server.refusal import invalid
 
 MOST_MESSAGES: Final = 10_000
 MOST_PARTS: Final = 10_000

@@ -13,20 +13,48 @@ these is served or refused by its name.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from podium.request import Message
+from podium.core.request import CacheTime, Message
+from podium.server.api_error import Refusal, invalid
 from podium.server.dialects.base import Answer, Asked, Json, Wished
 from podium.server.dialects.fields import flag, opened, text_of
-from podium.server.dialects.messages import answer as told
-from podium.server.dialects.messages import terms
-from podium.server.dialects.messages.cache import cache_time
-from podium.server.dialects.messages.stream import MessageWriter
-from podium.server.dialects.messages.thinking import SHOWN, thinking_block
+from podium.server.dialects.messages import options as terms
+from podium.server.dialects.messages import response as told
+from podium.server.dialects.messages.response import SHOWN, MessageWriter, thinking_block
 from podium.server.dialects.messages.turns import conversation, without_old_thinking
-from podium.server.dialects.wishes import wished
-from podium.server.refusal import Refusal, invalid
+from podium.server.dialects.podium_params import wished
+
+
+def cache_time(body: Json) -> CacheTime:
+    """How long the prompt is to be kept. Of several times it is the shortest, which never costs
+    more than the client has agreed to. The body has been read before."""
+    times = {mark.get("ttl") for mark in _marks(body)}
+    if not times:
+        return ""
+    return "1h" if times == {"1h"} else "5m"
+
+
+def _marks(body: Json) -> Iterator[Json]:
+    for holder in (body, *_blocks(body.get("system")), *_blocks(body.get("tools"))):
+        yield from _mark(holder)
+    for message in body["messages"]:
+        for block in _blocks(message["content"]):
+            yield from _mark(block)
+            for inner in _blocks(block.get("content")):
+                yield from _mark(inner)
+
+
+def _blocks(content: object) -> list[Json]:
+    return content if isinstance(content, list) else []
+
+
+def _mark(holder: Json) -> Iterator[Json]:
+    mark = holder.get("cache_control")
+    if isinstance(mark, Mapping):
+        yield mark
 
 
 class MessagesDialect:

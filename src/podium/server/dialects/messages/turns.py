@@ -17,8 +17,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from podium.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
-from podium.server.dialects.documents import read, unread, words_in_base64
+from podium.core.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
+from podium.server.api_error import Refusal, invalid
+from podium.server.dialects.attachments import address, image_bytes, read, unread, words_in_base64
 from podium.server.dialects.fields import (
     Fields,
     Reader,
@@ -31,10 +32,8 @@ from podium.server.dialects.fields import (
     text_of,
     wrong,
 )
-from podium.server.dialects.messages.thinking import thinking_of
-from podium.server.dialects.pictures import address, image_bytes
-from podium.server.dialects.turns import OpenCalls, with_instructions, without_thinking
-from podium.server.refusal import Refusal, invalid
+from podium.server.dialects.messages.response import thinking_of
+from podium.server.dialects.tools import OpenCalls, with_instructions, without_thinking
 
 MOST_MESSAGES: Final = 100_000
 MOST_BLOCKS: Final = 10_000

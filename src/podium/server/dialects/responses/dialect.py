@@ -25,7 +25,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from podium.request import Message, Terms
+from podium.core.request import Message, Terms
+from podium.server.api_error import Refusal, invalid
 from podium.server.dialects.base import Answer, Asked, Json, Wished, Writer
 from podium.server.dialects.fields import (
     Fields,
@@ -48,6 +49,7 @@ from podium.server.dialects.openai import (
     stream_options,
     verbosity,
 )
+from podium.server.dialects.podium_params import wished
 from podium.server.dialects.responses.input import conversation
 from podium.server.dialects.responses.output import (
     ENCRYPTED,
@@ -67,9 +69,7 @@ from podium.server.dialects.responses.output import (
 )
 from podium.server.dialects.responses.stream import ResponsesWriter
 from podium.server.dialects.responses.tools import offered, spoken_names, tool_choice
-from podium.server.dialects.turns import with_instructions, without_thinking
-from podium.server.dialects.wishes import wished
-from podium.server.refusal import Refusal, invalid
+from podium.server.dialects.tools import with_instructions, without_thinking
 
 _HINTS: Final = ("user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
 

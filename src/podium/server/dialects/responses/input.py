@@ -20,8 +20,19 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
-from podium.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult, user
-from podium.server.dialects.documents import read, unread, words_in_address
+from podium.core.request import (
+    Image,
+    Message,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    user,
+)
+from podium.server.api_error import invalid
+from podium.server.dialects.attachments import image, read, unread, words_in_address
 from podium.server.dialects.fields import (
     Fields,
     Reader,
@@ -34,18 +45,16 @@ from podium.server.dialects.fields import (
     text,
     text_of,
 )
+from podium.server.dialects.opaque_thinking import unsealed
 from podium.server.dialects.openai import detail
-from podium.server.dialects.pictures import image
 from podium.server.dialects.responses.tools import ADDITIONAL, INPUT, flat_name
-from podium.server.dialects.seals import unsealed
-from podium.server.dialects.turns import (
+from podium.server.dialects.tools import (
     OpenCalls,
     end_of_turn,
     is_empty,
     results_together,
     with_turn_last,
 )
-from podium.server.refusal import invalid
 
 MOST_ITEMS: Final = 20_000
 MOST_PARTS: Final = 2_000

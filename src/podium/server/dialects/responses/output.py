@@ -17,14 +17,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from podium.request import Thinking, ToolCall
-from podium.server.dialects.base import Answer, Asked
-from podium.server.dialects.identity import stem_of
+from podium.core.request import Thinking, ToolCall
+from podium.core.usage import Usage
+from podium.server.api_error import Reason, Refusal, invalid
+from podium.server.dialects.base import Answer, Asked, stem_of
+from podium.server.dialects.opaque_thinking import seal
 from podium.server.dialects.openai import error, usage_details
 from podium.server.dialects.responses.tools import INPUT, Spoken
-from podium.server.dialects.seals import seal
-from podium.server.refusal import Reason, Refusal, invalid
-from podium.usage import Usage
 
 Item = dict[str, Any]
 Status = Literal["in_progress", "completed", "incomplete", "failed"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from podium.request import ToolCall
+from podium.core.request import ToolCall
+from podium.server.api_error import Refusal
 from podium.server.dialects.base import Answer, Asked
 from podium.server.dialects.responses.output import (
     Item,
@@ -27,7 +28,6 @@ from podium.server.dialects.responses.output import (
     sealed_for,
 )
 from podium.server.dialects.responses.tools import Spoken, spoken_names
-from podium.server.refusal import Refusal
 
 
 class ResponsesWriter:

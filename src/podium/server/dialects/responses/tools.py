@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from podium.request import Tool
+from podium.core.request import Tool
+from podium.server.api_error import Refusal, invalid
 from podium.server.dialects.base import Json
 from podium.server.dialects.fields import (
     Fields,
@@ -29,7 +30,6 @@ from podium.server.dialects.fields import (
     text_of,
 )
 from podium.server.dialects.tools import MOST_TOOLS, demanded, distinct, tool
-from podium.server.refusal import Refusal, invalid
 
 ADDITIONAL: Final = "additional_tools"
 """The type of an item that adds tools."""

@@ -1,0 +1,112 @@
+"""What servers make a Postgres do, by its own counters, and what it can do at the most.
+
+What a connection has counted is sure to be told when it is closed; so the counters are read when
+the servers have ended. The most is measured by Postgres' own `pgbench`: rows of the size of a run
+on record, each committed and on the disk before the next one of that connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from benchmarks.postgres import programs
+from podium.core.errors import ConfigError
+
+MOST_TRIES: Final = 200
+BETWEEN_TRIES_SECONDS: Final = 0.05
+CLIENTS: Final = 16
+SCRIPT: Final = """
+INSERT INTO written (words)
+SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 128);
+"""
+"""A row of 4 KiB that cannot be made smaller."""
+
+_COUNTERS: Final = """
+    SELECT xact_commit, tup_inserted + tup_updated + tup_deleted,
+        (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint
+    FROM pg_stat_database WHERE datname = current_database()
+"""
+_CONNECTIONS: Final = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+_POSTMASTER: Final = "SELECT pg_read_file('postmaster.pid')"
+
+
+class Counters(NamedTuple):
+    """What a database has done so far."""
+
+    commits: int
+    rows: int
+    wal_bytes: int
+
+    def since(self, earlier: Counters) -> Counters:
+        """What it has done since then."""
+        return Counters(*(now - then for now, then in zip(self, earlier, strict=True)))
+
+
+async def read_counters(url: str) -> Counters:
+    """What the database at that address has done so far."""
+    (row,) = await _rows(url, _COUNTERS)
+    return Counters(*row)
+
+
+async def connections(url: str) -> int:
+    """How many connections to it are open, but for the one that asks."""
+    ((count,),) = await _rows(url, _CONNECTIONS)
+    return int(count)
+
+
+async def left_alone(url: str) -> None:
+    """Wait until nobody else is connected to it, and has told what there was to count."""
+    for _ in range(MOST_TRIES):
+        if not await connections(url):
+            return
+        await asyncio.sleep(BETWEEN_TRIES_SECONDS)
+    raise ConfigError("the servers have ended, and their connections to Postgres have not")
+
+
+async def postmaster(url: str) -> int:
+    """The process that started all others of that Postgres, on this machine."""
+    ((lines,),) = await _rows(url, _POSTMASTER)
+    return int(lines.split()[0])
+
+
+async def commits_per_second(url: str, seconds: int) -> float:
+    """How many rows it takes in a second, each in a transaction that is on the disk at its end."""
+    where = programs()
+    pgbench = None if where is None else where / "pgbench"
+    if pgbench is None or not pgbench.is_file():
+        raise ConfigError(
+            "pgbench is not there, which comes with Postgres; apt-get install postgresql-contrib"
+        )
+    await _rows(url, "CREATE TABLE written (id bigserial PRIMARY KEY, words text)")
+    with tempfile.TemporaryDirectory(prefix="podium-bench-") as directory:
+        script = Path(directory) / "script.sql"
+        script.write_text(SCRIPT, "utf-8")
+        process = await asyncio.create_subprocess_exec(
+            *(str(pgbench), "--no-vacuum", f"--client={CLIENTS}", f"--time={seconds}"),
+            *(f"--file={script}", url),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, complaints = await process.communicate()
+    found = re.search(rb"tps = ([\d.]+)", output)
+    if found is None:
+        raise ConfigError(f"pgbench did not say how far it came: {complaints.decode()[-400:]}")
+    return float(found[1])
+
+
+async def _rows(url: str, query: str) -> list[Any]:
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        found: list[Any] = await connection.fetch(query)
+        return found
+    finally:
+        await connection.close()

@@ -1,0 +1,55 @@
+"""The process that is killed: performs every question of a scene that its store has no end of.
+
+    python -m benchmarks.chaos.driver DIRECTORY RUNS SEED IN_FLIGHT
+
+What the store has of a run is gone on with, what it has nothing of is asked. It says `ready` when
+it begins and ends when all is done; it never gets to know that it is being killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from benchmarks.chaos.checks import ENDED
+from benchmarks.chaos.scene import (
+    CONFIGURATION,
+    STORE,
+    budget_of,
+    mark_of,
+    question_of,
+    workflow_of,
+)
+from benchmarks.chaos.turns import every_run, in_turns
+from podium.client.client import AsyncPodium
+from podium.config import current_settings
+
+READY: Final = "ready"
+
+
+async def drive(directory: Path, runs: int, seed: int, in_flight: int) -> None:
+    """Perform so many runs, or what is left to do of them."""
+    settings = await current_settings(os.environ, config=directory / CONFIGURATION)
+    async with AsyncPodium(settings=settings, store=directory / STORE) as podium:
+        store = await podium.store()
+        begun = {mark_of(run.question): run async for run in every_run(store)}
+
+        async def perform(index: int) -> None:
+            question, workflow = question_of(index), workflow_of(index, seed)
+            run = begun.get(mark_of(question))
+            if run is None:
+                await podium.run(workflow, question, budget=budget_of(workflow))
+            elif run.status not in ENDED:
+                await podium.resume(run.id)
+
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
+        await in_turns(runs, in_flight, perform)
+
+
+if __name__ == "__main__":
+    where, *numbers = sys.argv[1:]
+    asyncio.run(drive(Path(where), *map(int, numbers)))

@@ -1,0 +1,224 @@
+"""Runs whose process is killed at random moments, again and again, until all of them are done.
+
+The process is real and so is the signal, which nothing can catch; the store is a file. The
+upstream is another process, which lives on and knows how often each step was asked for. Whatever
+the store has on record as done when the process dies must not be asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from benchmarks.chaos.asking import Asked, asked_of, chaos_upstream
+from benchmarks.chaos.checks import EXACT_USD, Journal, has_ended, overruns
+from benchmarks.chaos.driver import READY
+from benchmarks.chaos.row import ChaosRow
+from benchmarks.chaos.scene import (
+    PRICE,
+    STEPS,
+    STORE,
+    mark_of,
+    question_of,
+    steps_done,
+    write_scene,
+)
+from benchmarks.chaos.turns import every_run
+from benchmarks.chaos.upstream import Conduct, tokens_of
+from benchmarks.server_processes import inherited
+from podium.core.errors import ConfigError
+from podium.core.run import Run
+from podium.store import open_store
+
+IN_FLIGHT: Final = 4
+LATENCY_SECONDS: Final = 0.05
+MOST_CALLS_A_LIFE: Final = 24
+"""A process is killed after it has made some calls, at most so many, and a random while: so it gets
+somewhere however slow the machine is."""
+
+LONGEST_WHILE_SECONDS: Final = 2 * LATENCY_SECONDS
+LONGEST_LIFE_SECONDS: Final = 30.0
+BETWEEN_LOOKS_SECONDS: Final = 0.005
+SHARE_KILLED_AT_START: Final = 0.15
+LONGEST_START_SECONDS: Final = 60.0
+
+MOST_KILLS_A_RUN: Final = 1
+"""After so many kills for each run that there is, the process may live."""
+
+LONGEST_REST_SECONDS: Final = 120.0
+"""What is not done by then without being killed is stuck."""
+
+
+@dataclass(slots=True)
+class Deaths:
+    """What was seen whenever the process had died. `hit` says how often each run was under way."""
+
+    journal: Journal = field(default_factory=Journal)
+    hit: Counter[str] = field(default_factory=Counter)
+    count: int = 0
+
+
+async def measure_kills(runs: int, seed: int) -> ChaosRow:
+    """So many runs, each performed to its end however often the process dies."""
+    chance = random.Random(seed)  # noqa: S311 -- repeatable, not unguessable
+    deaths = Deaths()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
+        directory = Path(name)
+        async with chaos_upstream(Conduct(latency_seconds=LATENCY_SECONDS)) as port:
+            write_scene(directory, port)
+            is_done = False
+            while not is_done and deaths.count < MOST_KILLS_A_RUN * runs:
+                is_done = await _live(directory, port, runs, seed, chance)
+                if not is_done:
+                    await _look(directory, port, deaths)
+            if not is_done:
+                await _rest(directory, runs, seed)
+            kept = await _kept(directory)
+            asked = await asked_of(port)
+    return judged(runs, kept, asked, deaths, time.perf_counter() - started)
+
+
+async def _started(directory: Path, runs: int, seed: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "benchmarks.chaos.driver"),
+        *(str(directory), str(runs), str(seed), str(IN_FLIGHT)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        env={**inherited(), "PODIUM_HOME": str(directory)},
+    )
+
+
+async def _live(directory: Path, port: int, runs: int, seed: int, chance: random.Random) -> bool:
+    """One life of the process; whether it got to its end before it was killed."""
+    process = await _started(directory, runs, seed)
+    assert process.stdout is not None, "the process was started with a pipe"
+    calls = chance.randint(0, MOST_CALLS_A_LIFE)
+    try:
+        if chance.random() >= SHARE_KILLED_AT_START:
+            async with asyncio.timeout(LONGEST_START_SECONDS):
+                line = await process.stdout.readline()
+            if line.decode().strip() != READY:
+                raise ConfigError("the process to be killed did not start; what it said is above")
+            await _until_asked(port, calls, process)
+        try:
+            async with asyncio.timeout(chance.uniform(0, LONGEST_WHILE_SECONDS)):
+                await process.wait()
+        except TimeoutError:
+            return False
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+    if process.returncode != 0:
+        raise ConfigError("the process to be killed ended by itself; what it said is above")
+    return True
+
+
+async def _until_asked(port: int, calls: int, process: asyncio.subprocess.Process) -> None:
+    """Wait until the upstream was asked that often once more, or the process has ended."""
+    until = time.monotonic() + LONGEST_LIFE_SECONDS
+    enough = sum((await asked_of(port)).steps.values()) + calls
+    while process.returncode is None and time.monotonic() < until:
+        if sum((await asked_of(port)).steps.values()) >= enough:
+            return
+        await asyncio.sleep(BETWEEN_LOOKS_SECONDS)
+
+
+async def _rest(directory: Path, runs: int, seed: int) -> None:
+    """Let the process live to its end, or as long as anything can be expected to take."""
+    process = await _started(directory, runs, seed)
+    try:
+        async with asyncio.timeout(LONGEST_REST_SECONDS):
+            await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+
+
+async def _look(directory: Path, port: int, deaths: Deaths) -> None:
+    """The process is dead: note what is on record, and how often that was asked for by now."""
+    deaths.count += 1
+    kept = await _kept(directory)
+    asked = await asked_of(port)
+    for mark, of_mark in kept.items():
+        for run in of_mark:
+            deaths.journal.note(steps_done(run, mark), asked.steps)
+            deaths.hit[mark] += not has_ended(run)
+
+
+async def _kept(directory: Path) -> dict[str, list[Run]]:
+    """Every run in the store, by the mark of its question."""
+    store = await open_store(directory / STORE)
+    found: dict[str, list[Run]] = {}
+    try:
+        async for summary in every_run(store):
+            found.setdefault(mark_of(summary.question), []).append(await store.load(summary.id))
+    finally:
+        await store.close()
+    return found
+
+
+def judged(
+    runs: int, kept: Mapping[str, list[Run]], asked: Asked, deaths: Deaths, seconds: float
+) -> ChaosRow:
+    """What is kept of so many runs, held against what was asked and what was seen at the kills."""
+    marks = [mark_of(question_of(index)) for index in range(runs)]
+    performed = {mark: kept.get(mark, []) for mark in marks}
+    all_runs = [run for of_mark in performed.values() for run in of_mark]
+    repeated = deaths.journal.repeated(asked.steps)
+    recorded = sum(len(list(run.calls)) for run in all_runs)
+    twice = sum(len(of_mark) > 1 for of_mark in performed.values())
+    return ChaosRow(
+        name="kills",
+        runs=runs,
+        lost=sum(not of_mark for of_mark in performed.values()),
+        stuck=sum(not has_ended(run) for run in all_runs),
+        answered_share=sum(run.status == "answered" for run in all_runs) / runs,
+        usage_mismatch=sum(misbilled(run, mark_of(run.question)) for run in all_runs),
+        repeated_steps=len(repeated),
+        budget_overruns=sum(
+            overspent(run, asked.calls(mark), deaths.hit[mark])
+            for mark, of_mark in performed.items()
+            for run in of_mark
+        ),
+        seconds=seconds,
+        note=f"killed {deaths.count} times with {len(deaths.journal):,} steps on record",
+        broken=(f"{twice} questions have more than one run",) if twice else (),
+        figures={
+            "kills": deaths.count,
+            "calls": sum(asked.steps.values()),
+            "calls_that_a_kill_hid": sum(asked.steps.values()) - recorded,
+            "steps_on_record_at_kills": len(deaths.journal),
+        },
+    )
+
+
+def misbilled(run: Run, mark: str) -> bool:
+    """Whether a call is on record with another usage or cost than the upstream said."""
+    read, written = tokens_of(mark)
+    cost = (read * PRICE.input + written * PRICE.output) / 1_000_000
+    return any(
+        call.error is None
+        and (
+            (call.usage.input_tokens, call.usage.output_tokens) != (read, written)
+            or call.cost_usd is None
+            or abs(call.cost_usd - cost) > EXACT_USD
+        )
+        for call in run.calls
+    )
+
+
+def overspent(run: Run, calls: int, hits: int) -> bool:
+    """Whether a run passed its cap: by its own record, or by the upstream's count less the calls
+    that can have been in flight whenever it was hit, of which nobody is left to tell. A kill
+    before anything of the run was on record counts too."""
+    return overruns(run, max(0, calls - (hits + 1) * len(STEPS)))

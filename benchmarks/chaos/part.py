@@ -1,0 +1,178 @@
+"""One part in a process of its own, so that what it leaves behind is nothing to the next.
+
+    python -m benchmarks.chaos.part '{"part": "faults", "seed": 1, "quick": false, "extent": {…}}'
+
+Its rows are a line of JSON on standard output; what it has to say meanwhile goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from benchmarks.chaos.row import ChaosRow, row_of
+from benchmarks.environment import Say
+from benchmarks.postgres import programs
+from benchmarks.server_loop import run_on_fast_loop
+from benchmarks.server_processes import inherited
+from podium.core.errors import PodiumError, installing
+
+Part = Literal["faults", "kills", "replicas", "soak", "fuzz", "peer"]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
+PROCESS_MEMORY: Final = Path("/proc/self/statm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """How much each part does: runs, or seconds where it says so. `bodies` are of each dialect,
+    `requests` of each contestant, `processes` are those that share the fuzzing."""
+
+    faults: int
+    kills: int
+    replica_seconds: float
+    soak: int
+    plans: int
+    bodies: int
+    requests: int
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be done. `litellm` is the Python of an environment that has the proxy; where it is
+    to be `quick`, none is made."""
+
+    extent: Extent
+    seed: int
+    litellm: Path | None = None
+    quick: bool = False
+
+
+class Rows(NamedTuple):
+    """The rows of a part, and those of peers beside it."""
+
+    own: Sequence[ChaosRow]
+    peers: Sequence[ChaosRow] = ()
+
+
+async def _faults(order: Order, say: Say) -> Rows:
+    from benchmarks.chaos.faults import measure_faults
+
+    return Rows((await measure_faults(order.extent.faults, order.seed),))
+
+
+async def _kills(order: Order, say: Say) -> Rows:
+    from benchmarks.chaos.kills import measure_kills
+
+    return Rows((await measure_kills(order.extent.kills, order.seed),))
+
+
+async def _replicas(order: Order, say: Say) -> Rows:
+    from benchmarks.chaos.replicas import measure_replicas
+
+    return Rows((await measure_replicas(order.extent.replica_seconds, order.seed),))
+
+
+async def _soak(order: Order, say: Say) -> Rows:
+    from benchmarks.chaos.soak import measure_soak
+
+    return Rows((await measure_soak(order.extent.soak),))
+
+
+async def _fuzz(order: Order, say: Say) -> Rows:
+    from benchmarks.chaos.fuzzing import measure_fuzz
+
+    extent = order.extent
+    counts = (extent.plans, extent.bodies, order.seed, extent.processes)
+    return Rows((await asyncio.to_thread(measure_fuzz, *counts),))
+
+
+async def _peer(order: Order, say: Say) -> Rows:
+    from benchmarks.chaos.wire import measure_wire
+
+    ours, theirs = await measure_wire(
+        order.extent.requests, order.seed, order.litellm, say, is_quick=order.quick
+    )
+    return Rows((ours,), theirs)
+
+
+MEASURES: Final[Mapping[Part, Callable[[Order, Say], Awaitable[Rows]]]] = {
+    "faults": _faults,
+    "kills": _kills,
+    "replicas": _replicas,
+    "soak": _soak,
+    "fuzz": _fuzz,
+    "peer": _peer,
+}
+
+
+def missing_for(part: Part) -> str:
+    """What that part needs and this machine lacks, and how to get it; empty where it lacks nothing.
+    Asked beforehand, so that no error of what is tried is ever taken for it."""
+    lacks = []
+    if part == "replicas" and programs() is None:
+        lacks.append("Postgres (apt-get install postgresql)")
+    if part == "replicas" and find_spec("asyncpg") is None:
+        lacks.append(f"the extra postgres ({installing('postgres')})")
+    if part == "soak" and not PROCESS_MEMORY.exists():
+        lacks.append(f"Linux, which tells of a process in {PROCESS_MEMORY}")
+    return f"needs {' and '.join(lacks)}" if lacks else ""
+
+
+async def in_process(part: Part, order: Order) -> Rows:
+    """Have that part done by a process of its own. One that fails is a row that says why, and so
+    is one that cannot be tried here."""
+    if missing := missing_for(part):
+        return Rows((ChaosRow(name=part, runs=0, not_tried=missing),))
+    wanted = {"part": part, **asdict(order), "litellm": order.litellm and str(order.litellm)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "benchmarks.chaos.part", json.dumps(wanted)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        env=inherited(),
+    )
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    lines = output.decode().splitlines()
+    if process.returncode != 0 or not lines:
+        said = f"the part ended with exit code {process.returncode}; what it said is above"
+        return Rows((ChaosRow(name=part, runs=0, broken=(said,)),))
+    document = json.loads(lines[-1])
+    return Rows(tuple(map(row_of, document["own"])), tuple(map(row_of, document["peers"])))
+
+
+async def _perform(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    part: Part = wanted["part"]
+    litellm = wanted.get("litellm")
+    order = Order(
+        extent=Extent(**wanted["extent"]),
+        seed=wanted["seed"],
+        litellm=None if litellm is None else Path(litellm),
+        quick=wanted["quick"],
+    )
+    try:
+        rows = await MEASURES[part](order, _say)
+    except PodiumError as error:
+        rows = Rows((ChaosRow(name=part, runs=0, broken=(str(error),)),))
+    return {
+        "own": [row.document() for row in rows.own],
+        "peers": [row.document() for row in rows.peers],
+    }
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(run_on_fast_loop(_perform(json.loads(sys.argv[1])))) + "\n")

@@ -1,0 +1,181 @@
+"""What `python -m benchmarks chaos` found: a row for each part, as text, and as one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+LEAST_ANSWERED: Final = 0.99
+"""The share of runs that must be answered where every worker has a fallback."""
+
+COUNTED: Final = ("lost", "stuck", "usage_mismatch", "repeated_steps", "budget_overruns")
+"""What there must be none of."""
+
+COLUMNS: Final = "{:<15} {:>7} {:>4} {:>5} {:>8} {:>5} {:>8} {:>8} {:>4}  {}"
+"""A line of the text. It fits into 80 columns: logs and narrow terminals have it in one piece."""
+
+HEADINGS: Final = (
+    *("part", "runs", "lost", "stuck", "answered", "usage", "repeated", "overruns"),
+    *("s", "holds"),
+)
+
+Figure = int | float | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosRow:
+    """What one part found.
+
+    `lost` runs are not in the store as they ended, or did not reach who asked as they are there;
+    `stuck` ones did not end in time. `answered_share` is of the runs that had a fallback and all
+    the budget they needed, None where a part has none of those. `broken` says in words what else
+    did not hold; `figures` are what was measured besides. `not_tried` says why none of it was, and
+    what to do to have it; it is empty where it was.
+    """
+
+    name: str
+    runs: int
+    lost: int = 0
+    stuck: int = 0
+    answered_share: float | None = None
+    usage_mismatch: int = 0
+    repeated_steps: int = 0
+    budget_overruns: int = 0
+    seconds: float = 0.0
+    note: str = ""
+    not_tried: str = ""
+    broken: tuple[str, ...] = ()
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing that is promised was broken."""
+        return (
+            not self.broken
+            and all(getattr(self, name) == 0 for name in COUNTED)
+            and (self.answered_share is None or self.answered_share >= LEAST_ANSWERED)
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values."""
+        share = self.answered_share
+        return {
+            "name": self.name,
+            "runs": self.runs,
+            "lost": self.lost,
+            "stuck": self.stuck,
+            "answered_share": None if share is None else round(share, 5),
+            "usage_mismatch": self.usage_mismatch,
+            "repeated_steps": self.repeated_steps,
+            "budget_overruns": self.budget_overruns,
+            "seconds": round(self.seconds, 2),
+            "note": self.note,
+            "not_tried": self.not_tried,
+            "broken": list(self.broken),
+            **({"figures": dict(self.figures)} if self.figures else {}),
+        }
+
+
+def row_of(document: Mapping[str, Any]) -> ChaosRow:
+    """The row that `document` was made of."""
+    return ChaosRow(**{**document, "broken": tuple(document["broken"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChaosFigures:
+    """The rows of all parts that were run. `peers` stand beside ours and are in no sum."""
+
+    parts: Sequence[ChaosRow]
+    peers: Sequence[ChaosRow] = ()
+    seed: int = 0
+    quick: bool = False
+
+    @property
+    def holds(self) -> bool:
+        """Whether every part held what is promised; one that was not tried broke nothing."""
+        return all(row.holds for row in self.parts)
+
+    @property
+    def answered_share(self) -> float | None:
+        """The lowest of the parts', for the promise is made for each."""
+        shares = [row.answered_share for row in self.parts if row.answered_share is not None]
+        return min(shares, default=None)
+
+    def beside(self, earlier: Mapping[str, Any]) -> ChaosFigures:
+        """These rows with those that an earlier document has of other parts, if it is of the same
+        seed and extent: a part may be run again by itself."""
+        if (earlier["seed"], earlier["quick"]) != (self.seed, self.quick):
+            return self
+        return replace(
+            self,
+            parts=_joined(map(row_of, earlier["parts"]), self.parts),
+            peers=_joined(map(row_of, earlier["peers"]), self.peers),
+        )
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values: the sums first."""
+        share = self.answered_share
+        return {
+            "runs": sum(row.runs for row in self.parts),
+            "lost": sum(row.lost for row in self.parts),
+            "stuck": sum(row.stuck for row in self.parts),
+            "answered_share": None if share is None else round(share, 5),
+            **{name: sum(getattr(row, name) for row in self.parts) for name in COUNTED[2:]},
+            "holds": self.holds,
+            "not_tried": [row.name for row in self.parts if row.not_tried],
+            "parts": [row.document() for row in self.parts],
+            "peers": [row.document() for row in self.peers],
+            "seed": self.seed,
+            "quick": self.quick,
+            "python": platform.python_version(),
+            "cpus": os.cpu_count(),
+        }
+
+    def as_json(self) -> str:
+        """One line, for programs."""
+        return json.dumps(self.document())
+
+    def as_text(self) -> str:
+        """For people: a line for each row, and under it in words what else there is to say."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield "what held while things broke" + (" (quick)" if self.quick else "")
+        yield ""
+        yield COLUMNS.format(*HEADINGS)
+        for row in self.parts:
+            yield from _lines_of(row, "yes" if row.holds else "NO")
+        for row in self.peers:
+            yield from _lines_of(row, "beside")
+
+
+def _joined(before: Iterable[ChaosRow], now: Iterable[ChaosRow]) -> tuple[ChaosRow, ...]:
+    """Each part once, as it was found last."""
+    return tuple({row.name: row for row in (*before, *now)}.values())
+
+
+def _lines_of(row: ChaosRow, verdict: str) -> Iterator[str]:
+    """What is in words is left in one piece, however long: there are commands in it to copy."""
+    if row.not_tried:
+        yield f"{row.name:<15} not tried: {row.not_tried}"
+        return
+    share = row.answered_share
+    yield COLUMNS.format(
+        row.name,
+        f"{row.runs:,}",
+        row.lost,
+        row.stuck,
+        "" if share is None else f"{share:.2%}",
+        row.usage_mismatch,
+        row.repeated_steps,
+        row.budget_overruns,
+        f"{row.seconds:.0f}",
+        verdict,
+    )
+    for words in (*row.broken, row.note):
+        if words:
+            yield f"    {words}"

@@ -1,0 +1,212 @@
+"""The same faults on the wire, through Podium's server and through the LiteLLM proxy.
+
+Each contestant has an upstream of its own that fails alike: what befalls the first, second, third
+try of a question is drawn from the seed. Both may try a worker four times, then go on to a second
+one as often; both are otherwise as they come. The clients are the same, and give up after the same
+time. Half of the requests stream.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from benchmarks.chaos.asking import Asked, asked_of, chaos_upstream
+from benchmarks.chaos.client import Response, post
+from benchmarks.chaos.row import ChaosRow
+from benchmarks.chaos.turns import in_turns, middle_and_tail
+from benchmarks.chaos.upstream import ANSWER, Conduct, tokens_of
+from benchmarks.environment import InstallCommands, Say, install_commands
+from benchmarks.server_contestants import (
+    litellm_model,
+    litellm_process,
+    litellm_python,
+    litellm_version,
+    podium_process,
+)
+from benchmarks.server_processes import Started
+
+SHARE: Final = 0.2
+IN_FLIGHT: Final = 64
+CLIENT_SECONDS: Final = 60.0
+RETRIES: Final = 3
+WORKERS: Final = ("first", "second")
+
+PEER: Final = "LiteLLM"
+GIVE_ONE: Final = "--litellm PYTHON names one that has the proxy"
+QUICK: Final = f"--quick makes no environment for it; {GIVE_ONE}"
+NO_PROXY: Final = f"an environment for it could not be made; {GIVE_ONE}"
+"""Why there was no proxy to be measured."""
+
+Serve = Callable[[int, Path], AbstractAsyncContextManager[Started]]
+"""Starts a contestant over the upstream on that port, in that directory."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What clients were told. An answer is `right` only to the letter, and so is its usage."""
+
+    right: int = 0
+    wrong: int = 0
+    stuck: int = 0
+    usage_right: int = 0
+    usage_wrong: int = 0
+    usage_untold: int = 0
+    seconds: list[float] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+async def measure_wire(
+    requests: int,
+    seed: int,
+    litellm: Path | None,
+    say: Say,
+    install: InstallCommands = install_commands,
+    *,
+    is_quick: bool = False,
+) -> tuple[ChaosRow, Sequence[ChaosRow]]:
+    """So many requests through Podium, and as many through the proxy where there is one. Where it
+    is to be quick, no environment is made for the proxy: that alone takes minutes. The proxy has a
+    row in either case, which says why where it was not tried."""
+    python = litellm if is_quick else await litellm_python(litellm, say, install)
+    version = await litellm_version(python) if python is not None else None
+    with tempfile.TemporaryDirectory(prefix="podium-chaos-") as name:
+        directory = Path(name)
+        ours = await _through("peer", podium, "podium-mini", requests, seed, directory)
+        if python is None:
+            return ours, (ChaosRow(name=PEER, runs=0, not_tried=QUICK if is_quick else NO_PROXY),)
+
+        def proxy(upstream: int, home: Path) -> AbstractAsyncContextManager[Started]:
+            return litellm_process(python, litellm_document(upstream), home)
+
+        theirs = await _through(f"{PEER} {version}", proxy, WORKERS[0], requests, seed, directory)
+    return ours, (theirs,)
+
+
+def podium(upstream: int, directory: Path) -> AbstractAsyncContextManager[Started]:
+    """Podium's server over two workers that stand in for each other; the router asks the first."""
+    workers = [
+        f"""
+        [[worker]]
+        name = "{name}"
+        provider = "openai-compatible"
+        model = "{name}"
+        base_url = "http://127.0.0.1:{upstream}/v1"
+        description = "fails now and then"
+        fallback = "{fallback}"
+        """
+        for name, fallback in (WORKERS, WORKERS[::-1])
+    ]
+    settings = f"""
+        [conductor]
+        kind = "router"
+
+        [retry]
+        attempts = {1 + RETRIES}
+        """
+    return podium_process(settings + "".join(workers), directory)
+
+
+def litellm_document(upstream: int) -> dict[str, object]:
+    """The proxy's configuration, as its documentation has retries and fallbacks: one model group
+    each, and the second for whatever of the first fails after its retries."""
+    return {
+        "model_list": [litellm_model(name, upstream) for name in WORKERS],
+        "router_settings": {
+            "num_retries": RETRIES,
+            "fallbacks": [{WORKERS[0]: [WORKERS[1]]}],
+        },
+    }
+
+
+async def _through(
+    name: str, serve: Serve, model: str, requests: int, seed: int, directory: Path
+) -> ChaosRow:
+    conduct = Conduct(fault_share=SHARE, seed=seed)
+    tally = Tally()
+    async with AsyncExitStack() as stack:
+        upstream = await stack.enter_async_context(chaos_upstream(conduct))
+        server = await stack.enter_async_context(serve(upstream, directory))
+        started = time.perf_counter()
+        await in_turns(requests, IN_FLIGHT, lambda n: _ask(server.port, model, n, tally))
+        seconds = time.perf_counter() - started
+        asked = await asked_of(upstream)
+    return _row(name, requests, tally, asked, seconds)
+
+
+async def _ask(port: int, model: str, number: int, tally: Tally) -> None:
+    mark = f"chaos-{number:06d}"
+    document: dict[str, object] = {
+        "model": model,
+        "messages": [{"role": "user", "content": f"{mark}: what holds?"}],
+    }
+    if number % 2:
+        document |= {"stream": True, "stream_options": {"include_usage": True}}
+    began = time.perf_counter()
+    try:
+        response = await post(port, document, {"authorization": "Bearer sk-bench"}, CLIENT_SECONDS)
+    except TimeoutError:
+        tally.stuck += 1
+        return
+    except (OSError, EOFError) as error:
+        tally.errors[type(error).__name__] += 1
+        return
+    finally:
+        tally.seconds.append(time.perf_counter() - began)
+    judge(response, mark, tally)
+
+
+def judge(response: Response, mark: str, tally: Tally) -> None:
+    """Hold what a client was told against what the upstream says to that question."""
+    if not response.is_answer:
+        tally.errors[response.error or f"{response.status}, broken off"] += 1
+        return
+    if response.text != ANSWER:
+        tally.wrong += 1
+        return
+    tally.right += 1
+    usage = response.usage
+    if usage is None:
+        tally.usage_untold += 1
+    elif (usage.get("prompt_tokens"), usage.get("completion_tokens")) == tokens_of(mark):
+        tally.usage_right += 1
+    else:
+        tally.usage_wrong += 1
+
+
+def _row(name: str, requests: int, tally: Tally, asked: Asked, seconds: float) -> ChaosRow:
+    failed = tally.errors.total()
+    times = middle_and_tail("latency", tally.seconds)
+    return ChaosRow(
+        name=name,
+        runs=requests,
+        lost=tally.wrong,
+        stuck=tally.stuck,
+        answered_share=tally.right / requests,
+        usage_mismatch=tally.usage_wrong,
+        seconds=seconds,
+        note=(
+            f"{failed} errors told to clients, {tally.usage_untold} usages untold; "
+            f"p50 {times.get('latency_p50_ms')} ms, p95 {times.get('latency_p95_ms')} ms"
+        ),
+        figures={
+            "answered": tally.right,
+            "errors": failed,
+            "usage_right": tally.usage_right,
+            "usage_wrong": tally.usage_wrong,
+            "usage_untold": tally.usage_untold,
+            **times,
+            "requests_per_second": round(requests / seconds, 1),
+            "calls_upstream": sum(asked.steps.values()),
+            "faults_upstream": sum(asked.faults.values()),
+            "commonest_errors": "; ".join(
+                f"{count} × {words[:120]}" for words, count in tally.errors.most_common(3)
+            ),
+        },
+    )

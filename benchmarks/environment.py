@@ -1,0 +1,134 @@
+"""A virtual environment for a peer, so that no peer is ever a dependency of Podium.
+
+It is made once, by the Python that runs Podium, under the user's cache directory. The marker
+file inside is written last: an environment without it, or made by another Python, is made anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from podium._util.files import cache_dir, exclusive, write_whole, writing
+from podium.core.errors import ConfigError
+
+LONGEST_INSTALLATION_SECONDS: Final = 900.0
+MARKER: Final = "podium-ready"
+
+Command = tuple[str, ...]
+Say = Callable[[str], None]
+"""Told, in a line for a person, what takes so long."""
+
+InstallCommands = Callable[[Path, str], tuple[Command, ...]]
+"""The commands that make an environment in a directory with a requirement installed in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A package to measure beside Podium, at the one version that figures are quoted for.
+
+    `needed_bytes` must be free on the disk before it is installed.
+    """
+
+    package: str
+    version: str
+    needed_bytes: int
+    extra: str = ""
+
+    @property
+    def requirement(self) -> str:
+        """As an installer takes it."""
+        extra = f"[{self.extra}]" if self.extra else ""
+        return f"{self.package}{extra}=={self.version}"
+
+    @property
+    def directory(self) -> Path:
+        """Where its environment is kept."""
+        return cache_dir() / "peers" / f"{self.package}-{self.version}"
+
+
+LANGGRAPH: Final = Peer("langgraph", "1.2.20", needed_bytes=200_000_000)
+LITELLM: Final = Peer("litellm", "1.106.2", needed_bytes=1_200_000_000, extra="proxy")
+
+
+def python_in(directory: Path) -> Path:
+    """The Python of the environment in that directory."""
+    scripts = sysconfig.get_path("scripts", scheme="venv", vars={"base": str(directory)})
+    return Path(scripts) / "python"
+
+
+def install_commands(directory: Path, requirement: str) -> tuple[Command, ...]:
+    """Make the environment, then install with its own pip and the user's own settings for it."""
+    pip = (
+        str(python_in(directory)),
+        "-P",
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--no-input",
+    )
+    return (
+        (sys.executable, "-P", "-m", "venv", "--clear", str(directory)),
+        (*pip, "install", "--quiet", requirement),
+    )
+
+
+async def prepare(peer: Peer, say: Say, commands: InstallCommands = install_commands) -> Path:
+    """The Python of the peer's environment, which is made now if it is not there yet.
+
+    Only one process makes it; others wait. Raises `ConfigError` when it cannot be made, and
+    `StoreError` when there is no room for it.
+    """
+    directory = peer.directory
+    with writing(directory.parent, 0):
+        async with exclusive(directory.with_name(f"{directory.name}.lock")):
+            marker = directory / MARKER
+            made_of = f"{peer.requirement} on Python {sys.version}\n"
+            if not (marker.is_file() and marker.read_text("utf-8") == made_of):
+                say(f"making an environment with {peer.requirement} in {directory} (only once) …")
+                with writing(directory, peer.needed_bytes):
+                    marker.unlink(missing_ok=True)
+                    for command in commands(directory, peer.requirement):
+                        await _run(command, peer)
+                    write_whole(marker, made_of)
+    return python_in(directory)
+
+
+async def _run(command: Command, peer: Peer) -> None:
+    """Run one command to its end; no process is left behind."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise _failed(peer, f"{command[0]}: {error.strerror}") from error
+    reading = asyncio.ensure_future(process.communicate())
+    try:
+        async with asyncio.timeout(LONGEST_INSTALLATION_SECONDS):
+            output, _ = await asyncio.shield(reading)
+    except TimeoutError as error:
+        minutes = LONGEST_INSTALLATION_SECONDS / 60
+        raise _failed(peer, f"not done within {minutes:g} minutes") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await reading
+    if process.returncode != 0:
+        lines = output.decode(errors="replace").split("\n")
+        reason = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        raise _failed(peer, reason or f"exit code {process.returncode}")
+
+
+def _failed(peer: Peer, reason: str) -> ConfigError:
+    return ConfigError(
+        f"cannot install {peer.requirement} to measure beside Podium: {reason}. Check that pip "
+        f"reaches a package index, or leave the peers out with --no-peers"
+    )

@@ -1,0 +1,81 @@
+"""Fuzzing what reads foreign texts: plans through the parser, bodies through the server.
+
+Both are functions that give one row (`row`), and the same row for the same seed and count
+but for its times. How plans are made odd and judged is in `plans`, how requests are, in
+`damage` and `judge`, and the server that they are sent to is in `server`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Final
+
+from benchmarks.fuzz.row import Finding, FuzzRow, gathered
+from benchmarks.server_loop import run_on_fast_loop
+
+__all__ = ["Crew", "Finding", "FuzzRow", "crew_of", "fuzz_bodies", "fuzz_plans"]
+
+_SEEDS_APART: Final = 1_000_003
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """So many processes that share campaigns; without an executor it is this one alone."""
+
+    processes: int = 1
+    executor: ProcessPoolExecutor | None = None
+
+    def shares(self, count: int) -> list[int]:
+        """What each of them does of so many."""
+        quotient, rest = divmod(count, self.processes)
+        return [quotient + (index < rest) for index in range(self.processes)]
+
+    def seeds(self, seed: int) -> list[int]:
+        """A seed for each of them."""
+        return [seed + index * _SEEDS_APART for index in range(self.processes)]
+
+
+ALONE: Final = Crew()
+
+
+@contextmanager
+def crew_of(processes: int) -> Iterator[Crew]:
+    """So many processes, which are started once for all that they share."""
+    if processes == 1:
+        yield ALONE
+        return
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawning) as executor:
+        yield Crew(processes, executor)
+
+
+def fuzz_plans(count: int, seconds: float, seed: int, crew: Crew = ALONE) -> FuzzRow:
+    """Read so many plan texts made odd, or as many as the seconds allow."""
+    from benchmarks.fuzz.plans import campaign
+
+    if crew.executor is None:
+        return campaign(count, seconds, seed)
+    began = time.perf_counter()
+    shared = crew.executor.map(campaign, crew.shares(count), repeat(seconds), crew.seeds(seed))
+    return gathered("plans", list(shared), time.perf_counter() - began)
+
+
+def fuzz_bodies(count: int, seed: int, crew: Crew = ALONE) -> FuzzRow:
+    """Send so many requests made odd in each of the three dialects."""
+    if crew.executor is None:
+        return _bodies(count, seed)
+    began = time.perf_counter()
+    shared = crew.executor.map(_bodies, crew.shares(count), crew.seeds(seed))
+    return gathered("bodies", list(shared), time.perf_counter() - began)
+
+
+def _bodies(count: int, seed: int) -> FuzzRow:
+    from benchmarks.fuzz.server import campaign
+
+    return run_on_fast_loop(campaign(count, seed))

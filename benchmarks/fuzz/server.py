@@ -1,0 +1,297 @@
+"""Requests made odd, served by the real application in this process, and their answers judged.
+
+Whatever is sent, the server answers in the dialect that it was asked in, within its time, with no
+status that says a fault of its own, and with no error in its log. The application is the one that
+`podium serve` listens with, over scripted workers and a store in a file of its own; only the socket
+is missing.
+
+Some of the bodies that were answered join those from which the next ones are made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from fastapi import FastAPI
+from starlette.types import Message
+
+from benchmarks.fuzz.corpus import BODIES
+from benchmarks.fuzz.damage import Body, Sent, damaged, is_deep, sent
+from benchmarks.fuzz.judge import CHAT, MESSAGES, RESPONSES, Said, Unfit, judge
+from benchmarks.fuzz.row import MOST_FINDINGS, Finding, FuzzRow
+from benchmarks.heap import settled_heap
+from podium.client.client import AsyncPodium
+from podium.conductors import ModelConductor
+from podium.conductors.plan import write
+from podium.config import ServerSettings
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Reply, Request, ToolCall
+from podium.core.usage import Price, Usage
+from podium.core.workflow import Step, Workflow
+from podium.engine import RetryPolicy
+from podium.server.access import Gatekeeper
+from podium.server.access.tokens import make_key
+from podium.server.app import create_app
+from podium.server.operation.startup import DIALECTS
+from podium.server.records.buffered_store import Keeper
+from podium.server.service import Service, opened
+from podium.store.keys import Rules
+from podium.store.sql import SqlRunStore
+from podium.workers.scripted import ScriptedWorker
+
+PATHS: Final = (CHAT, RESPONSES, MESSAGES)
+
+SECONDS_ALLOWED: Final = 20.0
+"""How long an answer may take, on however busy a machine."""
+
+CPU_SECONDS_ALLOWED: Final = 2.0
+"""How much work a body of so few bytes may be."""
+
+MOST_BODIES: Final = 300
+"""How many bodies the next ones are made from, beside the first; the oldest go first."""
+
+LEARNED_SHARE: Final = 0.2
+
+
+class _Errors(logging.Handler):
+    """What the server logged that it should never have to."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what the record says."""
+        self.said.append(f"{record.getMessage()} {record.exc_info!r}")
+
+
+@dataclass(slots=True)
+class Campaign:
+    """One dialect's campaign."""
+
+    app: FastAPI
+    path: str
+    token: str
+    chance: Random
+    errors: _Errors
+    corpus: deque[Body] = field(default_factory=lambda: deque(maxlen=MOST_BODIES))
+    findings: list[Finding] = field(default_factory=list)
+    spoiled: int = 0
+
+    async def run(self, count: int) -> None:
+        """Send so many requests, one after the other."""
+        bodies = list(BODIES[self.path])
+        others = [body for path in PATHS for body in BODIES[path]]
+        for _ in range(count):
+            if len(self.findings) >= MOST_FINDINGS:
+                return
+            known = self.corpus if self.corpus and self.chance.random() < 0.5 else bodies
+            body = damaged(known[int(self.chance.random() * len(known))], others, self.chance)
+            await self._send(body, sent(body, self.token, self.chance))
+
+    async def _send(self, body: Body, request: Sent) -> None:
+        began = time.process_time()
+        try:
+            async with asyncio.timeout(SECONDS_ALLOWED):
+                said = await asked(self.app, self.path, request)
+            judge(said, self.path)
+        except TimeoutError:
+            self._found(f"no answer after {SECONDS_ALLOWED:g} s", request)
+            return
+        except Exception as error:  # noqa: BLE001 - what must not be raised is what is looked for
+            self._found(str(error) if isinstance(error, Unfit) else repr(error), request)
+            return
+        taken = time.process_time() - began
+        if taken > CPU_SECONDS_ALLOWED:
+            self._found(f"took {taken:.1f} s of CPU time", request)
+        if self.errors.said:
+            self._found(f"logged {self.errors.said[0][:500]}", request)
+            self.errors.said.clear()
+        self.spoiled += said.is_spoiled
+        self._learn(body, said)
+
+    def _found(self, broken: str, request: Sent) -> None:
+        self.findings.append(Finding(f"{self.path}: {broken}", str(request)))
+
+    def _learn(self, body: Body, said: Said) -> None:
+        """A body that was answered got all the way in, and so may those that are made from it."""
+        if said.status == 200 and self.chance.random() < LEARNED_SHARE and not is_deep(body):
+            self.corpus.append(body)
+
+
+async def asked(app: FastAPI, path: str, request: Sent) -> Said:
+    """One request to the application, as uvicorn would hand it over, and its answer."""
+    waiting: deque[Message] = deque(
+        {"type": "http.request", "body": piece, "more_body": index + 1 < len(request.pieces)}
+        for index, piece in enumerate(request.pieces)
+    )
+    heard: list[Message] = []
+    never = asyncio.Event()
+
+    async def receive() -> Message:
+        if not waiting:
+            await never.wait()
+        return waiting.popleft()
+
+    async def send(message: Message) -> None:
+        heard.append(message)
+
+    scope: dict[str, Any] = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": list(request.headers),
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "state": {},
+    }
+    await app(scope, receive, send)
+    if not heard or heard[0]["type"] != "http.response.start":
+        raise Unfit("no answer")
+    if heard[-1].get("more_body"):
+        raise Unfit("an answer without an end")
+    headers = {name.decode().lower(): value.decode() for name, value in heard[0]["headers"]}
+    body = b"".join(message.get("body", b"") for message in heard[1:])
+    if int(headers.get("content-length", len(body))) != len(body):
+        raise Unfit("a length that is not the body's")
+    return Said(heard[0]["status"], headers.get("content-type", ""), body)
+
+
+def _fitting(schema: Any, depth: int = 0) -> Any:
+    """A value that fits a plain schema; of others nobody can know what would."""
+    if not isinstance(schema, Mapping) or depth > 5:
+        return 0
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return schema["enum"][0]
+    match schema.get("type"):
+        case "object":
+            properties = schema.get("properties")
+            inner = properties if isinstance(properties, Mapping) else {}
+            return {name: _fitting(each, depth + 1) for name, each in inner.items()}
+        case "array":
+            return []
+        case "string":
+            return "x"
+        case "boolean":
+            return True
+        case "null":
+            return None
+        case _:
+            return 0
+
+
+def _line(request: Request) -> Reply | str:
+    """What a worker says: a call where it must, JSON where a form is asked for, else words."""
+    if request.tools and request.tool_choice not in ("", "auto", "none"):
+        named = [tool for tool in request.tools if tool.name == request.tool_choice]
+        tool = (named or request.tools)[0]
+        arguments = json.dumps(_fitting(tool.parameters))
+        return Reply("", finish="tool", tool_calls=(ToolCall("call_1", tool.name, arguments),))
+    if request.schema is not None:
+        return json.dumps(_fitting(request.schema))
+    return "so it is"
+
+
+_USED: Final = Usage(100, 10, 40, 4, 0)
+_PRICE: Final = Price(input=1.0, output=2.0)
+_EVERY: Final = frozenset(("tools", "json", "sampling", "reasoning", "vision"))
+
+
+def _workers() -> list[ScriptedWorker]:
+    return [
+        ScriptedWorker(
+            WorkerProfile(
+                name=name,
+                provider=f"{name}-works",
+                model=f"{name}-1",
+                price=_PRICE,
+                capabilities=_EVERY if name != "plain" else frozenset(),  # type: ignore[arg-type]
+            ),
+            _line,
+            usage=_USED,
+            keep_requests=1,
+        )
+        for name in ("solver", "seer", "plain")
+    ]
+
+
+@asynccontextmanager
+async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
+    """The application at work, and a key for it, until the block is left."""
+    token = ""
+
+    async def opening(stack: AsyncExitStack) -> Service:
+        nonlocal token
+        store = await SqlRunStore.open(directory / "podium.db")
+        keeper = Keeper(store)
+        stack.push_async_callback(keeper.close)
+        workers = _workers()
+        pool = Pool(tuple(worker.profile for worker in workers))
+        plan = write(Workflow((Step("plain", "Think."), Step("seer", "Answer.", (0,)))), pool)
+        planner = ScriptedWorker("planner", plan, price=_PRICE, usage=_USED, keep_requests=1)
+        door = Gatekeeper(store.keys, pool)
+        stack.push_async_callback(door.close)
+        made = make_key("a fuzzer", Rules())
+        await store.keys.add(made.key)
+        token = made.token
+        podium = AsyncPodium(
+            workers,
+            ModelConductor(planner, structured="lists"),
+            retry=RetryPolicy(attempts=1),
+            store=keeper,
+        )
+        stack.push_async_callback(podium.close)
+        return await opened(podium, keeper, door, ServerSettings(drain_seconds=1.0))
+
+    app = create_app(opening, DIALECTS)
+    async with app.router.lifespan_context(app):
+        yield app, token
+
+
+async def campaign(count: int, seed: int, paths: tuple[str, ...] = PATHS) -> FuzzRow:
+    """So many requests in each dialect."""
+    errors = _Errors()
+    heard = [logging.getLogger(name) for name in ("podium", "asyncio", "uvicorn")]
+    for logger in heard:
+        logger.addHandler(errors)
+    began = time.perf_counter()
+    try:
+        with TemporaryDirectory(prefix="podium-fuzz-") as directory:
+            async with application(Path(directory)) as (app, token):
+                campaigns = [
+                    Campaign(app, path, token, Random(f"{seed} {path}"), errors)  # noqa: S311
+                    for path in paths
+                ]
+                with settled_heap():
+                    for each in campaigns:
+                        await each.run(count)
+    finally:
+        for logger in heard:
+            logger.removeHandler(errors)
+    findings = [finding for each in campaigns for finding in each.findings]
+    findings += [Finding(f"logged at the end: {said}", "") for said in errors.said]
+    return FuzzRow(
+        name="bodies",
+        inputs=count * len(paths),
+        seconds=time.perf_counter() - began,
+        findings=tuple(findings[:MOST_FINDINGS]),
+        corpus=sum(len(each.corpus) for each in campaigns),
+        spoiled=sum(each.spoiled for each in campaigns),
+    )

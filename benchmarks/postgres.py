@@ -1,0 +1,145 @@
+"""A Postgres of the machine's own programs, for as long as it is needed and for nobody else: on a
+socket that nobody else finds, and gone with the process that started it.
+
+What it keeps is gone afterwards, so it need not wait for the disk, unless just that is measured.
+It is the servers over it that are killed, and never this.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from podium.core.errors import ConfigError
+
+NOBODY: Final = 65534
+"""Who it runs as where we are root: Postgres refuses to be. A user and a group."""
+
+LONGEST_START_SECONDS: Final = 60.0
+BETWEEN_TRIES_SECONDS: Final = 0.02
+SETTINGS: Final = {
+    "listen_addresses": "",
+    "max_connections": "200",
+    "log_min_messages": "fatal",
+}
+IN_A_HURRY: Final = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "16MB",
+    "autovacuum": "off",
+}
+
+_INITIAL: Final = (
+    *("-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"),
+    "--no-sync",
+)
+_DIES_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
+
+
+@dataclass(frozen=True, slots=True)
+class Postgres:
+    """A server that runs. `directory` is where its socket is."""
+
+    directory: str
+
+    def address(self, database: str = "postgres") -> str:
+        """The address of a database, as `[store] url` has it."""
+        return f"postgresql://postgres@/{database}?host={self.directory}"
+
+
+def programs() -> Path | None:
+    """Where the programs of the newest Postgres of this machine are, if there is one."""
+    debian = Path("/usr/lib/postgresql").glob("*/bin/postgres")
+    newest = sorted(debian, key=lambda found: int(found.parts[-3].split(".")[0]))
+    if newest:
+        return newest[-1].parent
+    found = shutil.which("postgres")
+    return None if found is None else Path(found).resolve().parent
+
+
+@contextmanager
+def running_postgres(*, durable: bool = False) -> Iterator[Postgres]:
+    """Start one with nothing in it. Where it is to be `durable`, it waits for the disk as in
+    earnest. It may outlive an event loop, so it belongs to none: that waits while this starts."""
+    where = programs()
+    if where is None:
+        raise ConfigError(
+            "this needs Postgres, and this machine has none; install it "
+            "(apt-get install postgresql), or leave out what shares one"
+        )
+    directory = tempfile.mkdtemp(prefix="podium-postgres-")
+    user = NOBODY if os.geteuid() == 0 else None
+    try:
+        if user is not None:
+            os.chown(directory, user, user)
+        _make(where, directory, user)
+        server = _start(where, directory, user, SETTINGS if durable else SETTINGS | IN_A_HURRY)
+        try:
+            _until_ready(where, directory, server)
+            yield Postgres(directory)
+        finally:
+            server.send_signal(signal.SIGQUIT)
+            server.wait()
+    finally:
+        shutil.rmtree(directory)
+
+
+def _make(where: Path, directory: str, user: int | None) -> None:
+    made = subprocess.run(  # noqa: S603 -- a program of Postgres
+        [str(where / "initdb"), "-D", f"{directory}/data", *_INITIAL],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        user=user,
+        group=user,
+    )
+    if made.returncode != 0:
+        said = made.stdout.decode(errors="replace").strip()[-400:]
+        raise ConfigError(f"{where / 'initdb'} failed, so there is no Postgres to share: {said}")
+
+
+def _start(
+    where: Path, directory: str, user: int | None, settings: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    words = [word for item in settings.items() for word in ("-c", "=".join(item))]
+    return subprocess.Popen(  # noqa: S603 -- a program of Postgres
+        [str(where / "postgres"), "-D", f"{directory}/data", "-k", directory, *words],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_ending_with_parent(),
+        user=user,
+        group=user,
+    )
+
+
+def _ending_with_parent() -> Callable[[], None] | None:
+    """Have the system end it should we be killed, so that nothing is left behind, where it can."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def end_with_parent() -> None:
+        prctl(_DIES_WITH_PARENT, signal.SIGQUIT)
+
+    return end_with_parent
+
+
+def _until_ready(where: Path, directory: str, server: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + LONGEST_START_SECONDS
+    asking = [str(where / "pg_isready"), "-q", "-h", directory, "-U", "postgres"]
+    while subprocess.run(asking).returncode != 0:  # noqa: S603 -- a program of Postgres
+        if server.poll() is not None or time.monotonic() > until:
+            raise ConfigError("Postgres did not become ready; what it said is above")
+        time.sleep(BETWEEN_TRIES_SECONDS)

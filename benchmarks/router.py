@@ -1,0 +1,259 @@
+"""The measurement behind `python -m benchmarks router`: what a learned router costs a question.
+
+First the decision alone, over questions of every length; then what a server whose mini tier it
+serves adds to the worker's own time to the first token, beside one without a router, for a short
+question and a long one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from operator import lt
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Final
+
+from benchmarks.environment import Say
+from benchmarks.figures import Bar
+from benchmarks.server_client import QUESTION, Call, first_tokens
+from benchmarks.server_contestants import TIER, podium_server
+from benchmarks.server_processes import upstream_process
+from benchmarks.server_upstream import MODEL
+from podium.core.pool import Pool, WorkerProfile
+from podium.etudes import everyday
+from podium.workers.local.weights import models_dir
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from podium.conductors.routing import LearnedRouter
+    from podium.conductors.routing.encoders import Encoder
+
+BAR: Final = Bar("<", 15.0, lt)
+"""Milliseconds that the decision in the middle may take, and as many that `podium-mini` may add to
+the first token in the middle. What is slower, the p95, is told and has no bar: on a machine that
+does other work too it says how busy that is."""
+
+_SENTENCE: Final = "Explain step by step how the following came about, and what could be done. "
+LONG: Final = _SENTENCE * 60
+"""A question that is longer than any that a router reads to its end."""
+
+HUGE: Final = _SENTENCE * 1_500
+"""One of more than a hundred thousand characters, such as a whole document."""
+
+_LONG: Final = ", a long question"
+QUESTIONS: Final = {"": QUESTION, _LONG: LONG}
+"""What is asked for first tokens, by what it is called behind who answers."""
+
+WORKERS: Final = ("one", "two", "three", "four", "five")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is measured: decisions of each kind, and streams of each contestant."""
+
+    decisions: int
+    streams: int
+
+
+USUAL: Final = Extent(decisions=400, streams=60)
+QUICK: Final = Extent(decisions=20, streams=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """The seconds that decisions took, by the clock and of CPU."""
+
+    seconds: Sequence[float]
+    cpu_seconds: float
+
+    @property
+    def p50_ms(self) -> float:
+        """The decision in the middle."""
+        return median(self.seconds) * 1000
+
+    @property
+    def p95_ms(self) -> float:
+        """What one decision in twenty exceeds."""
+        return quantiles(self.seconds, n=20)[-1] * 1000
+
+    @property
+    def cpu_ms(self) -> float:
+        """CPU time of a decision on the average, which other work on the machine hardly changes."""
+        return self.cpu_seconds / len(self.seconds) * 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterFigures:
+    """Decisions on everyday questions and on long ones, and the seconds to first tokens: of the
+    upstream itself, of `podium-mini` without a router, and with one, for each of `QUESTIONS`."""
+
+    decisions: Mapping[str, Decisions]
+    first_tokens: Mapping[str, Sequence[float]]
+    load_average: float
+
+    def first_token_ms(self, name: str) -> float:
+        """Milliseconds to the first token, in the stream in the middle."""
+        return median(self.first_tokens[name]) * 1000
+
+    def added_ms(self, question: str = "") -> float:
+        """What `podium-mini` adds to the worker's own time to the first token."""
+        routed, upstream = f"routed{question}", f"upstream{question}"
+        return self.first_token_ms(routed) - self.first_token_ms(upstream)
+
+    def as_json(self) -> str:
+        """One line, for programs."""
+        return json.dumps(
+            {
+                "decision_p50_ms": round(self.decisions["everyday"].p50_ms, 2),
+                "decision_p95_ms": round(self.decisions["everyday"].p95_ms, 2),
+                "ttft_added_ms": round(self.added_ms(), 2),
+                "ttft_added_long_ms": round(self.added_ms(_LONG), 2),
+                "decisions": {
+                    name: {
+                        "p50_ms": round(kind.p50_ms, 2),
+                        "p95_ms": round(kind.p95_ms, 2),
+                        "cpu_ms": round(kind.cpu_ms, 2),
+                        "count": len(kind.seconds),
+                    }
+                    for name, kind in self.decisions.items()
+                },
+                "ttft_ms": {
+                    name: round(self.first_token_ms(name), 2) for name in self.first_tokens
+                },
+                "load_average": round(self.load_average, 2),
+                "python": platform.python_version(),
+                "cpus": os.cpu_count(),
+            }
+        )
+
+    def as_table(self) -> Table:
+        """For people."""
+        from rich.table import Table
+
+        table = Table(title=f"a learned router, at a load average of {self.load_average:.1f}")
+        table.add_column("what")
+        for heading in ("median, ms", "p95, ms", "CPU ms"):
+            table.add_column(heading, justify="right")
+        table.add_column("bar, for the median")
+        for name, kind in self.decisions.items():
+            figures = (kind.p50_ms, kind.p95_ms, kind.cpu_ms)
+            table.add_row(
+                f"decision, {name}", *(f"{ms:.2f}" for ms in figures), BAR.verdict(kind.p50_ms)
+            )
+        for name in self.first_tokens:
+            verdict = ""
+            if name.startswith("routed"):
+                added = self.added_ms(name.removeprefix("routed"))
+                verdict = f"{added:.2f} more: {BAR.verdict(added)}"
+            median_ms = f"{self.first_token_ms(name):.2f}"
+            table.add_row(f"first token, {name}", median_ms, "", "", verdict)
+        return table
+
+
+async def measure_router(extent: Extent, *, file: Path | None, say: Say) -> RouterFigures:
+    """Measure the router of that file; without one, a router that has learned nothing and takes as
+    long as one that has."""
+    from podium.conductors.routing import LearnedRouter
+
+    load_before = os.getloadavg()[0]
+    router = untrained(WORKERS) if file is None else LearnedRouter.load(file)
+    pool = Pool(tuple(WorkerProfile(name=each.name, model=each.model) for each in router.workers))
+    kinds = {"everyday": everyday("train"), "a long question": [LONG], "a huge question": [HUGE]}
+    say(f"deciding {len(kinds) * extent.decisions} times …")
+    decisions = {
+        name: _decide(router, pool, questions, extent.decisions)
+        for name, questions in kinds.items()
+    }
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podium-bench-")))
+        upstream = await stack.enter_async_context(upstream_process())
+        LearnedRouter.save(untrained((MODEL,), like=router), directory / "router.json")
+        say("starting podium serve with a router and without …")
+        calls = {"upstream": Call(upstream, MODEL)}
+        for name, table in (("unrouted", ""), ("routed", _mini(directory / "router.json"))):
+            home = directory / name
+            _share_weights(home / "podium")
+            started = await stack.enter_async_context(podium_server(upstream, home, table))
+            calls[name] = Call(started.port, TIER)
+        asked = {
+            f"{name}{which}": replace(call, question=text)
+            for which, text in QUESTIONS.items()
+            for name, call in calls.items()
+        }
+        say(f"measuring {extent.streams} streams of each of {len(asked)} in turn …")
+        waits = await first_tokens(asked, extent.streams)
+    return RouterFigures(decisions=decisions, first_tokens=waits, load_average=load_before)
+
+
+def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> LearnedRouter:
+    """A router for workers of these names that has learned nothing, over the encoder of another or
+    else over one with as many centres as there can be."""
+    import numpy as np
+
+    from podium.conductors.routing import Known, LearnedRouter
+    from podium.conductors.routing.quality_bias import Dial
+
+    encoder = _with_all_centres(len(names)) if like is None else like.encoder
+    width = encoder.encode(["?"]).shape[1]
+    head = np.zeros((width + 1, len(names)), dtype=np.float32)
+    workers = tuple(Known(name, name, 1.0 + place) for place, name in enumerate(names))
+    costs = np.array([worker.cost for worker in workers])
+    return LearnedRouter(workers, encoder, head, Dial.learned(head, head, costs))
+
+
+def _with_all_centres(workers: int) -> Encoder:
+    """Both opinions on a question for so many workers, with as many centres as there can be, and
+    the words of the everyday questions: a word is found by halving, however many there are."""
+    import numpy as np
+
+    from podium.conductors.routing import Embedder
+    from podium.conductors.routing.encoders import ScoringEncoder
+    from podium.conductors.routing.neighbours import MOST_CENTRES, SETS, NearScores
+    from podium.conductors.routing.words import Counted, WordScores
+
+    embedder = Embedder.quick()
+    width = embedder.encode(["?"]).shape[1]
+    questions = everyday("train")
+    return ScoringEncoder(
+        embedder,
+        NearScores(
+            np.zeros((SETS, MOST_CENTRES, width), dtype=np.float32),
+            np.zeros((SETS, MOST_CENTRES + width, workers), dtype=np.float32),
+            np.zeros(workers, dtype=np.float32),
+            sharpness=1.0,
+        ),
+        WordScores.fitted(Counted.of(questions), np.zeros((len(questions), workers))),
+    )
+
+
+def _decide(router: LearnedRouter, pool: Pool, questions: Sequence[str], times: int) -> Decisions:
+    router.decide(questions[0], pool, 0.5)  # the first finds cold paths
+    seconds, cpu = [], time.process_time()
+    for number in range(times):
+        began = time.perf_counter()
+        router.decide(questions[number % len(questions)], pool, 0.5)
+        seconds.append(time.perf_counter() - began)
+    return Decisions(seconds, time.process_time() - cpu)
+
+
+def _share_weights(home: Path) -> None:
+    """Have a server that keeps everything in a directory of its own find the weights that are
+    here."""
+    home.mkdir(parents=True)
+    (home / "models").symlink_to(models_dir(), target_is_directory=True)
+
+
+def _mini(router: Path) -> str:
+    return f"""
+        [mini]
+        router = "{router}"
+        confidence = 0
+        """

@@ -1,0 +1,170 @@
+"""The processes that `python -m benchmarks server` measures: started, awaited, their CPU time read, ended.
+
+Each gets a directory of its own for its configuration, its log and whatever it keeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+from podium.core.errors import ConfigError
+
+LONGEST_START_SECONDS: Final = 180.0
+"""A peer may have to compile all that it imports when it is started for the first time."""
+
+LONGEST_STOP_SECONDS: Final = 10.0
+BETWEEN_TRIES_SECONDS: Final = 0.005
+LOG: Final = "log"
+UPSTREAM: Final = "benchmarks.server_upstream"
+
+LEFT_OUT: Final = "PYTHONDONTWRITEBYTECODE"
+"""With it, every start would compile everything anew, which no installation does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A server that is ready, and how long it took from its start."""
+
+    process: asyncio.subprocess.Process
+    port: int
+    seconds: float
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time that the process has had so far, all its threads together."""
+        return cpu_seconds(self.process.pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that a process has had, in user and in kernel mode, by the system's own clock
+    for it. What `/proc` says is counted in hundredths of a second, which is a score of requests."""
+    clock = ctypes.c_int()
+    find: Any = getattr(ctypes.CDLL(None), "clock_getcpuclockid", None)
+    if find is None or find(pid, ctypes.byref(clock)) != 0:
+        raise ConfigError(
+            f"the system gives no clock for the CPU time of process {pid}; measure on Linux, in a "
+            f"container for instance"
+        )
+    return time.clock_gettime(clock.value)
+
+
+def inherited() -> dict[str, str]:
+    """The environment of a process that is started here: ours, and no proxy on this machine."""
+    settings = {key: value for key, value in os.environ.items() if key != LEFT_OUT}
+    return {**settings, "NO_PROXY": "127.0.0.1"}
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@asynccontextmanager
+async def upstream_process(module: str = UPSTREAM, *options: str) -> AsyncIterator[int]:
+    """Start the upstream; its port."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", module, *options),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None, "the process was started with a pipe"
+    try:
+        async with asyncio.timeout(LONGEST_START_SECONDS):
+            line = await process.stdout.readline()
+        if not line:
+            raise ConfigError("the upstream did not start; what it said is above")
+        yield json.loads(line)["port"]
+    finally:
+        await _end(process)
+
+
+@asynccontextmanager
+async def server_process(
+    name: str,
+    command: Sequence[str],
+    *,
+    port: int,
+    ready: str,
+    directory: Path,
+    environment: Mapping[str, str],
+) -> AsyncIterator[Started]:
+    """Start a server that listens on that port; it is ready when it answers on the path `ready`.
+
+    What it says goes to a file in the directory.
+    """
+    log = directory / LOG
+    started = perf_counter()
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=directory,
+            env={**inherited(), **environment},
+        )
+    try:
+        try:
+            async with asyncio.timeout(LONGEST_START_SECONDS):
+                await _until_ready(process, port, ready)
+        except (EOFError, TimeoutError) as error:
+            raise ConfigError(f"{name} did not become ready: {_last_words(log)}") from error
+        yield Started(process, port, perf_counter() - started)
+    finally:
+        await _end(process)
+
+
+async def _until_ready(process: asyncio.subprocess.Process, port: int, path: str) -> None:
+    """Ask until it says yes; raises `EOFError` where the process has ended instead."""
+    while not await _is_ready(port, path):
+        if process.returncode is not None:
+            raise EOFError
+        await asyncio.sleep(BETWEEN_TRIES_SECONDS)
+
+
+async def _is_ready(port: int, path: str) -> bool:
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    try:
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode()
+        )
+        return (await reader.readline()).startswith(b"HTTP/1.1 200")
+    except OSError:
+        return False
+    finally:
+        writer.close()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Have the process end, gently at first."""
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(LONGEST_STOP_SECONDS):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
+    return next((line for line in reversed(lines) if line), "it said nothing")[-400:]

@@ -1,0 +1,132 @@
+"""Runs, plans and lists of runs as JSON objects: what commands print with `--json`, and what the
+server sends.
+
+They are for programs, and stay as they are: keys are added, never renamed. A whole run, for
+keeping, is what `podium runs export` writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from podium.conductors.plan import workflow_document
+from podium.core.run import Round, Run, StepRecord
+from podium.core.run_records import Check, total_cost, total_usage
+from podium.core.usage import Usage
+from podium.core.workflow import Access
+from podium.store import Feedback, RunSummary
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """A run as `ask`, `run`, `runs show` and `runs resume` print it."""
+    orchestration = run.orchestration
+    return {
+        "run_id": run.id,
+        "question": run.question,
+        "answer": run.answer,
+        "status": run.status,
+        "error": run.error,
+        "tier": run.tier,
+        "conductor": run.conductor,
+        "rounds": [_round(round_) for round_ in run.rounds],
+        "steps": [step_document(step) for step in run.steps],
+        "usage": {
+            **_usage(run.usage),
+            "orchestration_input_tokens": orchestration.input_tokens,
+            "orchestration_output_tokens": orchestration.output_tokens,
+            "total_tokens": run.usage.total_tokens,
+        },
+        "cost_usd": run.cost_usd,
+        "budget": {**asdict(run.budget), "spent": asdict(run.spent)},
+        "guardrails": list(run.guardrails),
+        "blocked_by": run.blocked_by,
+        "checks": [check_document(check) for check in run.all_checks],
+    }
+
+
+def feedback_document(given: Feedback) -> dict[str, Any]:
+    """What was thought, but for the task that a grader had: its answers are not for everyone."""
+    told = {name: value for name, value in asdict(given).items() if name != "task"}
+    return {"object": "feedback", **told, "answer": given.answer}
+
+
+def check_document(check: Check) -> dict[str, Any]:
+    """What a guardrail did."""
+    return {
+        "guardrail": check.guardrail,
+        "place": check.place,
+        "deed": check.deed,
+        "reason": check.reason,
+        "round": check.round,
+        "step": check.step,
+        "worker": check.worker,
+        "usage": _usage(total_usage(iter(check.attempts))),
+        "cost_usd": total_cost(iter(check.attempts)),
+    }
+
+
+def step_document(step: StepRecord) -> dict[str, Any]:
+    """One step of a run."""
+    return {
+        "round": step.round,
+        "index": step.index,
+        "worker": step.worker,
+        "subtask": step.subtask,
+        "access": _access(step.access),
+        "status": step.status,
+        "reply": step.reply,
+        "error": step.error,
+        "usage": _usage(step.usage),
+        "cost_usd": step.cost_usd,
+        "started_ms": step.started_ms,
+        "finished_ms": step.finished_ms,
+    }
+
+
+def plan_document(question: str, round_: Round) -> dict[str, Any]:
+    """A plan as `plan` prints it and `run` reads it: a workflow, the question it is for, and what a
+    learned router decided, where one was asked."""
+    assert round_.workflow is not None, "the first round always has a workflow"
+    routed = routed_document(round_)
+    decision = {} if routed is None else {"routed": routed}
+    return {"question": question, **decision, **workflow_document(round_.workflow)}
+
+
+def summary_document(summary: RunSummary) -> dict[str, Any]:
+    """One line of `runs list`."""
+    return {"run_id": summary.id, **{k: v for k, v in asdict(summary).items() if k != "id"}}
+
+
+def _round(round_: Round) -> dict[str, Any]:
+    workflow = round_.workflow
+    return {
+        "index": round_.index,
+        "accepted": round_.accepted,
+        "role": round_.role,
+        "shape": workflow.shape.value if workflow else None,
+        "steps": len(workflow) if workflow else 0,
+        "warnings": list(round_.warnings),
+        "routed": routed_document(round_),
+        "usage": _usage(total_usage(iter(round_.planning))),
+        "cost_usd": total_cost(iter(round_.planning)),
+    }
+
+
+def routed_document(round_: Round) -> dict[str, Any] | None:
+    """What a learned router decided in that round, where one was asked."""
+    routed = round_.routed
+    return None if routed is None else {**asdict(routed), "sentence": routed.sentence}
+
+
+def _usage(usage: Usage) -> dict[str, int | None]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
+
+
+def _access(access: Access) -> str | list[int]:
+    return access if access == "all" else list(access)

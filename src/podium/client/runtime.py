@@ -1,0 +1,245 @@
+"""A Podium that is open: what all its runs share, and how each begins.
+
+`podium.api` opens and closes it; here what was wished for becomes the options of a run, the run is
+performed and kept, and one that was cut off is taken up by one process alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypedDict
+
+from podium._util.process import is_alive, this_process
+from podium.client.assembly import Assembly, check_dial
+from podium.conductors import ByQuestion, Conductor, FixedConductor, GivenConductor
+from podium.conductors.names import FIXED
+from podium.core.budget import Account, Budget
+from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
+from podium.core.events import Emit
+from podium.core.pool import WorkerProfile
+from podium.core.request import Image, Message, Terms, ToolResult
+from podium.core.run import Round, Run, Tier
+from podium.core.workflow import Workflow
+from podium.engine import Switchboard, Toolbox, servers_of
+from podium.engine.guardrails.chain import HookMemory
+from podium.engine.runner import Options, Runner
+from podium.engine.sinks import Told, journalled
+from podium.store import Pulse, RunStore
+
+SERVER: Final = "mcp:"
+"""What the name of a server of tools begins with."""
+
+
+def excludable(profiles: Iterable[WorkerProfile], servers: Iterable[str] = ()) -> frozenset[str]:
+    """Every name that can be excluded, where these may work and those have tools."""
+    names = {name for profile in profiles for name in (profile.name, profile.provider)}
+    return frozenset(names - {""}) | {f"{SERVER}{server}" for server in servers}
+
+
+def check_excluded(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:
+    """The names; raises `ConfigError` for one that nobody has."""
+    for name in sorted(names - known):
+        raise ConfigError(
+            f"{name[:80]!r} is to be excluded, but no worker, provider or server of tools is "
+            f"called so; there is {', '.join(sorted(known))}"
+        )
+    return names
+
+
+class Wishes(TypedDict, total=False):
+    """What may be asked for one run; what is left out is as the settings say.
+
+    `history` is the conversation before the question, `images` are part of the question.
+    `terms` are demanded of the answer; `owner` is whose run it is, and `account` what its calls
+    draw on besides the budget. `run_id` is the run's id, where that must be known before.
+    `exclude` names workers, providers and servers of tools that this run must not use, besides
+    those that the options exclude. `dial` says how much quality counts over cost where a learned
+    router chooses, from 0, the cheapest, to 1, the best. `emit` gets every event as it happens, and
+    with `stream` the answer piece by piece; it is called on the event loop's thread and must return
+    at once.
+    """
+
+    history: tuple[Message, ...]
+    images: tuple[Image, ...]
+    terms: Terms
+    owner: str
+    run_id: str
+    tier: Tier
+    max_steps: int
+    rounds: int
+    budget: Budget
+    account: Account | None
+    exclude: frozenset[str]
+    dial: float | None
+    emit: Emit | None
+    stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """Everything that runs share. `taken_up` are those that are being resumed here; `memory` is
+    what guardrails remember of those that wait."""
+
+    assembly: Assembly
+    store: RunStore
+    options: Options
+    board: Switchboard
+    toolbox: Toolbox | None
+    pulse: Pulse
+    taken_up: set[str] = field(default_factory=set)
+    memory: HookMemory = field(default_factory=HookMemory)
+
+    async def ask(self, question: str, wishes: Wishes) -> Run:
+        """Answer the question."""
+        options = self._options_for(wishes)
+        self._check_dial(options)
+        return await self._answer(question, self.assembly.leading(options.tier), options, wishes)
+
+    async def run(self, workflow: Workflow, question: str, wishes: Wishes) -> Run:
+        """Carry out a workflow that was written by hand."""
+        options = self._options_for(wishes)
+        if options.dial is not None:
+            raise UsageError("a dial is for a router, and this workflow is given; drop one of them")
+        workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
+        return await self._answer(question, GivenConductor(workflow), options, wishes)
+
+    async def plan(self, question: str, wishes: Wishes) -> Round:
+        """Only plan."""
+        options = self._options_for(wishes)
+        self._check_dial(options)
+        conductor = self.assembly.leading(options.tier)
+        return await self._runner(conductor, options.tier).plan(
+            question,
+            history=wishes.get("history", ()),
+            images=wishes.get("images", ()),
+            options=options,
+            emit=wishes.get("emit"),
+        )
+
+    async def resume(
+        self,
+        run: Run | str,
+        results: Sequence[ToolResult],
+        terms: Terms | None,
+        budget: Budget | None,
+        account: Account | None,
+        emit: Emit | None,
+        stream: bool,
+        takeover: bool,
+    ) -> Run:
+        """Go on with a run that was cut off, or that waits; raises `Conflict` where somebody else
+        is at work on it."""
+        claimed = await self._claimed(run, takeover=takeover)
+        self.taken_up.add(claimed.id)
+        watching = journalled(self.store, self.pulse, emit, claimed=claimed, hands_back=takeover)
+        try:
+            async with watching as told:
+                conductor = _conductor_of(claimed, self.assembly)
+                return await self._runner(conductor, claimed.tier, told).resume(
+                    claimed,
+                    results=results,
+                    terms=terms,
+                    budget=budget,
+                    account=account,
+                    emit=told.emit,
+                    stream=stream,
+                )
+        finally:
+            self.taken_up.discard(claimed.id)
+
+    async def _claimed(self, run: Run | str, *, takeover: bool) -> Run:
+        """The run as the store has it, for this process alone to go on with; one that no store
+        has, as it was given."""
+        try:
+            run_id = run if isinstance(run, str) else run.id
+            return await self.store.claim(run_id, this_process(), takeover=takeover)
+        except NotFound:
+            if isinstance(run, str):
+                raise
+        if run.id in self.taken_up or (run.status == "running" and is_alive(run.process)):
+            raise Conflict(
+                f"{run.id} is still going on in process {run.process}; wait for it or stop it"
+            )
+        return run
+
+    async def _answer(
+        self, question: str, conductor: Conductor, options: Options, wishes: Wishes
+    ) -> Run:
+        """Answer with that conductor, and keep the run."""
+        async with journalled(self.store, self.pulse, wishes.get("emit")) as told:
+            return await self._runner(conductor, options.tier, told).run(
+                question,
+                history=wishes.get("history", ()),
+                images=wishes.get("images", ()),
+                options=options,
+                emit=told.emit,
+                stream=wishes.get("stream", False),
+            )
+
+    def _runner(self, conductor: Conductor, tier: Tier, told: Told | None = None) -> Runner:
+        """A run loop over the shared workers. Whoever leads the run, the runs nested in it are
+        led by the tier's conductor: a workflow by hand would only call itself again."""
+        return Runner(
+            conductor,
+            self.assembly.workers,
+            pool=self.assembly.pool,
+            board=self.board,
+            nested_conductor=self.assembly.leading(tier),
+            toolbox=self.toolbox,
+            guardrails=self.assembly.guardrails,
+            memory=self.memory,
+            on_record=told.on_record if told is not None else None,
+        )
+
+    def _options_for(self, wishes: Wishes) -> Options:
+        """The options with what was wished for in place of what is usual."""
+        for name in sorted(wishes.keys() - Wishes.__annotations__.keys()):
+            known = ", ".join(Wishes.__annotations__)
+            raise ConfigError(f"there is no wish {name!r}; a run may have {known}")
+        usual, excluded = self.options, frozenset(wishes.get("exclude", ()))
+        return Options(
+            max_steps=wishes.get("max_steps", usual.max_steps),
+            rounds=wishes.get("rounds", usual.rounds),
+            budget=wishes.get("budget", usual.budget),
+            account=wishes.get("account", usual.account),
+            tier=wishes.get("tier", usual.tier),
+            exclude=usual.exclude | (excluded and check_excluded(excluded, self.excludable)),
+            terms=wishes.get("terms", usual.terms),
+            owner=wishes.get("owner", usual.owner),
+            run_id=wishes.get("run_id", ""),
+            dial=wishes.get("dial", usual.dial),
+        )
+
+    def _check_dial(self, options: Options) -> None:
+        """A dial that nobody would heed is refused rather than ignored."""
+        if options.dial is None:
+            return
+        check_dial(options.tier, self.assembly.mini, self.assembly.lacking)
+        leading = self.assembly.leading(options.tier)
+        if isinstance(leading, ByQuestion) and leading.always_conducts:
+            raise UsageError(
+                "a dial is for a router, and in the tier podium this pool's trained conductor "
+                "plans every question; drop it, or ask the tier mini"
+            )
+
+    @property
+    def excludable(self) -> frozenset[str]:
+        """The names that a run may exclude."""
+        planner = getattr(self.assembly.conductor, "worker", None)
+        planning = () if planner is None else (planner.profile,)
+        return excludable((*self.assembly.pool, *planning), servers_of(self.toolbox))
+
+
+def _conductor_of(run: Run, assembly: Assembly) -> Conductor:
+    """Who goes on with a run: its own workflow if it was given one, else its tier's conductor."""
+    if run.conductor != FIXED:
+        return assembly.leading(run.tier)
+    given = next((one.workflow for one in run.rounds if one.workflow is not None), None)
+    if given is not None:
+        return FixedConductor(given)
+    if assembly.conductor.name != FIXED:
+        raise UsageError(
+            f"{run.id} ended before the workflow that it was given was on record; ask again"
+        )
+    return assembly.leading(run.tier)

@@ -1,0 +1,99 @@
+"""Conductors: they read a situation and write a plan, and never carry one out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from podium.conductors.builtin import (
+    FixedConductor,
+    GivenConductor,
+    RouterConductor,
+    RulesConductor,
+    Verdict,
+    verdict,
+)
+from podium.conductors.model import ModelConductor
+from podium.conductors.prompt import Form, Length
+from podium.conductors.tiers import ByQuestion, Mini, MiniConductor, for_tier, may_plan_again
+from podium.core.conductor import Conductor, Plan, Situation
+from podium.core.errors import ConfigError
+from podium.core.worker import Worker
+from podium.core.workflow import Workflow
+
+if TYPE_CHECKING:  # needs numpy, which only those have who train or evaluate
+    from podium.conductors.evolved.coordinator import Coordinator, Reader
+
+KINDS: Final = ("model", "rules", "fixed", "router", "evolved")
+"""The kinds of conductor that a configuration can name."""
+
+
+def build(
+    kind: str,
+    *,
+    worker: Worker | None = None,
+    workflow: Workflow | None = None,
+    prompt: Length = "full",
+    few_shot: bool = True,
+    temperature: float | None = None,
+    fallback: str | None = None,
+    coordinator: Coordinator | None = None,
+    reader: Reader | None = None,
+    notice: str = "",
+) -> Conductor:
+    """The conductor of that kind.
+
+    `model` needs the `worker` that plans and takes `prompt`, `few_shot`, `temperature` and
+    `fallback`; `fixed` needs its `workflow`; `evolved` needs its `coordinator` and the `reader` of
+    transcripts, and takes a `notice`; `rules` and `router` need nothing.
+    """
+    if kind == "model":
+        if worker is None:
+            raise ConfigError(
+                "conductor.kind is 'model', but no model is named to conduct; set conductor.model"
+            )
+        return ModelConductor(
+            worker, prompt=prompt, few_shot=few_shot, temperature=temperature, fallback=fallback
+        )
+    if kind == "fixed":
+        if workflow is None:
+            raise ConfigError(
+                "conductor.kind is 'fixed', but there is no workflow; set conductor.workflow"
+            )
+        return FixedConductor(workflow)
+    if kind == "rules":
+        return RulesConductor()
+    if kind == "router":
+        return RouterConductor()
+    if kind == "evolved":
+        if coordinator is None or reader is None:
+            raise ConfigError(
+                "conductor.kind is 'evolved', but no coordinator is named; set "
+                "conductor.coordinator to the directory that `podium train evolve` wrote"
+            )
+        from podium.conductors.evolved.conductor import EvolvedConductor
+
+        return EvolvedConductor(coordinator, reader, notice=notice)
+    raise ConfigError(f"conductor.kind is {kind!r}; expected one of {', '.join(KINDS)}")
+
+
+__all__ = [
+    "KINDS",
+    "ByQuestion",
+    "Conductor",
+    "FixedConductor",
+    "Form",
+    "GivenConductor",
+    "Length",
+    "Mini",
+    "MiniConductor",
+    "ModelConductor",
+    "Plan",
+    "RouterConductor",
+    "RulesConductor",
+    "Situation",
+    "Verdict",
+    "build",
+    "for_tier",
+    "may_plan_again",
+    "verdict",
+]

@@ -1,0 +1,121 @@
+"""The evolved conductor: each round is one turn, by the worker and in the role that the coordinator
+prefers.
+
+It departs from the paper where a run would end without an answer: nobody verifies before somebody
+has worked, the last turn is a worker's if there was none, and a worker that failed in this run is
+passed over while there are others. Needs numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.conductors.evolved.coordinator import Coordinator, Reader, Vector, chosen, shares
+from podium.conductors.evolved.turns import (
+    Turn,
+    is_accepted,
+    prompt_hash,
+    subtask,
+    suggested,
+    transcript,
+    turns_of,
+)
+from podium.conductors.names import of_coordinator
+from podium.core.conductor import Plan, Situation
+from podium.core.errors import ConfigError
+from podium.core.run import TurnRole
+from podium.core.worker import Caller
+from podium.core.workflow import Step, Workflow
+
+
+class EvolvedConductor:
+    """Leads turn by turn, until a verifier accepts or no round is left.
+
+    The most preferred worker and role are taken; with a `generator` they are drawn by how much
+    each is preferred, as in training. `notice` is said on every run: what of the pool changed since
+    training, where it is led all the same.
+    """
+
+    is_trained = True
+    """It decides for itself how much a question needs."""
+
+    takes_turns = True
+    """Rounds are its turns, and not second thoughts."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        reader: Reader,
+        *,
+        generator: np.random.Generator | None = None,
+        notice: str = "",
+    ) -> None:
+        self.name = of_coordinator(coordinator.fingerprint)
+        self.reader = reader
+        self._coordinator = coordinator
+        self._generator = generator
+        self._notice = notice
+
+    @property
+    def prompt_hash(self) -> str:
+        """A fingerprint of the roles' words."""
+        return prompt_hash()
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        """The next turn; once a verifier accepts, acceptance."""
+        turns = turns_of(situation.rounds)
+        if is_accepted(turns) and situation.answer is not None:
+            return Plan(None)
+        workers = self._workers(situation, turns)
+        logits = self._coordinator.decide(await self.reader.read(transcript(situation)))
+        described = self._coordinator.described
+        worker = described.workers[chosen(logits.workers, workers, self._generator)]
+        role, why = self._role(logits.roles, situation, turns)
+        preferences = _told(described.workers, shares(logits.workers, workers))
+        is_first = not any(turn.is_done for turn in turns)
+        step = Step(worker, subtask(role, situation, is_first=is_first), () if is_first else "all")
+        return Plan(
+            Workflow((step,)),
+            text=f"{worker} as {role}\n{preferences}\n{why}",
+            warnings=(self._notice,) if self._notice and not turns else (),
+            role=role,
+        )
+
+    def _workers(self, situation: Situation, turns: Sequence[Turn]) -> NDArray[np.bool_]:
+        """Who may be chosen: those of this pool, and of them those that have not failed."""
+        described = self._coordinator.described
+        known, shared = described.workers, described.shared(situation.pool)
+        failed = {turn.step.worker for turn in turns if turn.step.status == "failed"}
+        present = np.array([name in shared for name in known])
+        if not present.any():
+            raise ConfigError(
+                f"the coordinator chooses among {', '.join(known)}, and this run may use none of "
+                f"them; exclude fewer workers"
+            )
+        able = present & np.array([name not in failed for name in known])
+        return able if able.any() else present
+
+    def _role(
+        self, logits: Vector, situation: Situation, turns: Sequence[Turn]
+    ) -> tuple[TurnRole, str]:
+        """The role of the next turn, and why it is that one."""
+        roles = self._coordinator.described.roles
+        has_answer = any(turn.role == "worker" and turn.is_done for turn in turns)
+        if not roles:
+            return "worker", "there are no roles"
+        if not has_answer and situation.rounds_left <= 1:
+            return "worker", "this is the last turn, and nobody has answered yet"
+        allowed = np.array([has_answer or role != "verifier" for role in roles])
+        wanted = suggested(turns)
+        if wanted in roles and allowed[roles.index(wanted)]:
+            return wanted, "the thinker suggested it"
+        role = roles[chosen(logits, allowed, self._generator)]
+        return role, _told(roles, shares(logits, allowed))
+
+
+def _told(names: Sequence[str], parts: NDArray[np.float64]) -> str:
+    """How much each is preferred, for a person."""
+    return ", ".join(f"{name} {part:.0%}" for name, part in zip(names, parts, strict=True))

@@ -1,0 +1,403 @@
+"""From a conductor's text to a workflow: tolerant in what it reads, strict in what it returns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from podium.conductors.plan.literals import SHOWN, BrokenLiteral, Value, Word, scan_list
+from podium.core.errors import MalformedPlan
+from podium.core.pool import Pool
+from podium.core.workflow import DEFAULT_MAX_STEPS, Access, Step, Workflow
+
+Tolerate = Callable[[str, str, str], None]
+"""Told of a quirk: the list, what is unusual there, and how it was understood. It either keeps
+that as a warning or raises `MalformedPlan`."""
+
+_ID: Final = re.compile(r"[0-9]{1,9}")
+_NO_ACCESS: Final = ("none", "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value of a plan: the list it belongs to, what to call it, and what stands there."""
+
+    where: str
+    name: str
+    value: object
+
+    def wrong(self, expected: str) -> MalformedPlan:
+        """The error for an entry that is not what was expected."""
+        return MalformedPlan(self.where, f"{self.name} is {self.shown}; {expected}")
+
+    @property
+    def shown(self) -> str:
+        """The value, short enough for a message, and with escapes for what cannot be printed: a
+        message is written down, where half of a surrogate pair could not be."""
+        value = self.value
+        shown = str(value) if isinstance(value, Word) and value.isprintable() else repr(value)
+        return shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…"
+
+
+def worker_name(entry: Entry, pool: Pool | None) -> str:
+    """The worker that an id or a name stands for. Without a pool, any name is believed."""
+    value = entry.value
+    if pool is None:
+        if isinstance(value, str) and value.strip():
+            return value
+        raise entry.wrong("without a pool there are no ids: name the worker")
+    if isinstance(value, str) and value in pool.names:
+        return value
+    index = _whole_number(value)
+    if index is None or not 0 <= index < len(pool):
+        raise entry.wrong(f"write {_workers_of(pool, entry.where)}")
+    return pool.names[index]
+
+
+def _workers_of(pool: Pool, where: str) -> str:
+    """The choice of workers, in words; masked names stay masked."""
+    ids = f"the id of a worker, a whole number from 0 to {len(pool) - 1}"
+    if where == "model_id" or pool.mask_names:
+        return ids
+    return f"{ids}, or a name: {', '.join(pool.names)}"
+
+
+def subtask_text(entry: Entry) -> str:
+    """The subtask, word for word."""
+    value = entry.value
+    if isinstance(value, Word) or not isinstance(value, str):
+        raise entry.wrong("write every subtask as a text in double quotes")
+    if not value.strip():
+        raise entry.wrong("say in words what the worker must do")
+    return value
+
+
+def access_of(entry: Entry, index: int, tolerate: Tolerate) -> Access:
+    """What step `index` may read: `all`, or earlier steps, each once and in ascending order."""
+    value = entry.value
+    if value is None or (isinstance(value, str) and value.strip().lower() in _NO_ACCESS):
+        return ()
+    if _is_all(value):
+        return "all"
+    if not isinstance(value, list | tuple):
+        raise entry.wrong(_accesses_of(index))
+    if any(_is_all(item) for item in value):
+        if len(value) > 1:
+            fact = f"{entry.name} is {entry.shown}, and 'all' already includes every earlier step"
+            tolerate(entry.where, fact, "it was read as all")
+        return "all"
+    numbers = [_whole_number(item) for item in value]
+    reads = [number for number in numbers if number is not None and 0 <= number < index]
+    if len(reads) < len(numbers):
+        raise entry.wrong(_accesses_of(index))
+    access = tuple(sorted(set(reads)))
+    if list(access) != reads:
+        fact = f"{entry.name} is {entry.shown}, and steps belong there once, in ascending order"
+        tolerate(entry.where, fact, f"it was read as {list(access)}")
+    return access
+
+
+def _accesses_of(index: int) -> str:
+    """What a step may say about its access, in words."""
+    if index == 0:
+        return "the first step has no earlier ones to read: write []"
+    earlier = "[0]" if index == 1 else f"numbers from 0 to {index - 1} as in [0, {index - 1}]"
+    return (
+        f"step {index} may read only earlier steps: write [] for none of them, "
+        f'["all"] for all of them, or {earlier}'
+    )
+
+
+def _is_all(value: object) -> bool:
+    return isinstance(value, str) and value.strip().lower() == "all"
+
+
+def _whole_number(value: object) -> int | None:
+    """The number that an entry stands for, also where it is written as a string of digits."""
+    if isinstance(value, str):
+        digits = value.strip()  # of more than `int` itself would leave out
+        return int(digits) if _ID.fullmatch(digits) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+MODEL_ID: Final = "model_id"
+SUBTASKS: Final = "subtasks"
+ACCESS_LIST: Final = "access_list"
+STEPS: Final = "steps"
+PLAN: Final = "plan"
+LISTS: Final = (MODEL_ID, SUBTASKS, ACCESS_LIST)
+
+_THINK: Final = "think"
+_JOINT: Final = r"[\s._\\-]*+"
+"""What may stand between the two words of a label: `model.id`, `Model IDs`, `model\\_id`."""
+
+_MARK: Final = re.compile(
+    rf"""
+    [<msa"'“”]  # the first character of all that follows, as most characters are none of these
+    (?: (?<=<) (?P<{_THINK}> think(?:ing)?> )
+      | (?: (?<!\w.) (?:
+            (?<=m) (?P<{MODEL_ID}> odel {_JOINT} ids? )
+          | (?<=s) (?P<{SUBTASKS}> ub {_JOINT} tasks? )
+          | (?<=a) (?P<{ACCESS_LIST}> ccess (?: {_JOINT} lists? )?+ )
+          ) [\s*_`"'“”‘’]*+ [:=：]
+        | (?<=["'“”]) (?P<{STEPS}> steps ) ["'“”] \s*+ :
+        ) [\s*_`]*+ \[
+    )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_THINK_END: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPlan:
+    """The lists of a plan by label, and where the text after them begins."""
+
+    lists: Mapping[str, list[Value]]
+    end: int
+
+
+def find(text: str) -> FoundPlan:
+    """The last complete plan in the text; raises `MalformedPlan` where there is none."""
+    search = _Search()
+    position = 0
+    thinking_ends = True
+    while (mark := _MARK.search(text, position)) is not None:
+        position = mark.end()
+        if mark.lastgroup == _THINK:
+            end = _THINK_END.search(text, position) if thinking_ends else None
+            thinking_ends = end is not None
+            position = end.end() if end else position
+            continue
+        label = mark.lastgroup
+        assert label is not None, "whatever is marked has a name"
+        try:
+            values, position = scan_list(text, position - 1)
+        except BrokenLiteral as problem:
+            search.refuse(label, problem.reason)
+        else:
+            search.take(label, values, position)
+    if search.found is None:
+        raise search.problem()
+    return search.found
+
+
+class _Search:
+    """What was seen so far: the last complete plan, and the beginning of the next."""
+
+    def __init__(self) -> None:
+        self.found: FoundPlan | None = None
+        self._broken: dict[str, str] = {}
+        self._begun: dict[str, list[Value]] = {}
+        self._seen: set[str] = set()
+
+    def take(self, label: str, values: list[Value], end: int) -> None:
+        """A complete list: it is part of a plan, completes one, or is out of place."""
+        self._seen.add(label)
+        if label == STEPS:
+            self._complete({STEPS: values}, end)
+        elif label != ACCESS_LIST:
+            self._begun[label] = values
+        elif len(self._begun) == len(LISTS) - 1:
+            lists = {**self._begun, ACCESS_LIST: values}
+            self._complete({label: lists[label] for label in LISTS}, end)
+
+    def refuse(self, label: str, reason: str) -> None:
+        """A broken list. Its earlier version is no longer what the writer wants."""
+        self._broken[label] = reason
+        self._begun.pop(label, None)
+
+    def _complete(self, lists: dict[str, list[Value]], end: int) -> None:
+        self.found = FoundPlan(MappingProxyType(lists), end)
+        self._begun = {}
+
+    def problem(self) -> MalformedPlan:
+        """What is wrong with a text that holds no complete plan."""
+        if STEPS in self._broken and MODEL_ID not in self._seen | self._broken.keys():
+            return MalformedPlan(STEPS, self._broken[STEPS])
+        if not self._seen and not self._broken:
+            return MalformedPlan(
+                PLAN,
+                "no plan was found; end with the three lists, each on its own line: "
+                "model_id = [...], subtasks = [...], access_list = [...]",
+            )
+        *before, last = LISTS
+        missing = next((label for label in before if label not in self._begun), last)
+        if missing in self._broken:
+            return MalformedPlan(missing, self._broken[missing])
+        if missing in self._seen:
+            return MalformedPlan(
+                missing, f"the list is out of place; write it last, after {' and '.join(before)}"
+            )
+        return MalformedPlan(
+            missing, f"the list is missing; write {missing} = [...] with one entry for each step"
+        )
+
+
+STEP_KEYS: Final = ("worker", "subtask", "access")
+DOCUMENT_KEYS: Final = ("question", "routed", "reasoning", STEPS)
+
+
+def read_workflow(document: object, pool: Pool | None = None) -> Workflow:
+    """The workflow of a JSON document that was written by hand, or by `workflow_document`.
+
+    Nobody hears warnings about a file, so what `parse` would warn of is an error here: unknown
+    keys, and access that is not in ascending order. Raises `MalformedPlan`. How long the
+    workflow may be is for the caller to check.
+    """
+    if not isinstance(document, Mapping):
+        raise MalformedPlan(PLAN, 'a workflow is an object {"steps": [...]}; write one')
+    for key in document:
+        if key not in DOCUMENT_KEYS:
+            raise MalformedPlan(
+                PLAN, f"there is no key {key!r} in a workflow; it has {', '.join(DOCUMENT_KEYS)}"
+            )
+    steps = document.get(STEPS)
+    if not isinstance(steps, list | tuple):
+        raise MalformedPlan(STEPS, 'the list of steps is missing; write "steps": [...]')
+    if not steps:
+        raise MalformedPlan(STEPS, "the list is empty; write at least one step")
+    return Workflow(read_steps(steps, pool, _refuse))
+
+
+def workflow_document(workflow: Workflow, pool: Pool | None = None) -> dict[str, Any]:
+    """The workflow as plain JSON values; `read_workflow` reads it back.
+
+    Workers appear by name, or by id where a pool is given that hides its names.
+    """
+    by_id = pool if pool is not None and pool.mask_names else None
+    return {
+        STEPS: [
+            {
+                "worker": step.worker if by_id is None else by_id.index(step.worker),
+                "subtask": step.subtask,
+                "access": step.access if step.access == "all" else list(step.access),
+            }
+            for step in workflow.steps
+        ]
+    }
+
+
+def read_steps(steps: Sequence[object], pool: Pool | None, tolerate: Tolerate) -> tuple[Step, ...]:
+    """The steps of the JSON form's list."""
+    return tuple(_read_step(index, step, pool, tolerate) for index, step in enumerate(steps))
+
+
+def _read_step(index: int, step: object, pool: Pool | None, tolerate: Tolerate) -> Step:
+    if not isinstance(step, Mapping):
+        expected = f"a step is an object with {', '.join(STEP_KEYS)}"
+        raise Entry(STEPS, f"step {index}", step).wrong(expected)
+    for key in STEP_KEYS:
+        if key not in step:
+            raise MalformedPlan(
+                STEPS, f"step {index} has no {key!r}; a step needs {', '.join(STEP_KEYS)}"
+            )
+    for key in step:
+        if key not in STEP_KEYS:
+            name = Entry(STEPS, "", key).shown
+            fact = f"step {index} has a key {name}, and a step has only {', '.join(STEP_KEYS)}"
+            tolerate(STEPS, fact, "it was ignored")
+    worker, subtask, access = (
+        Entry(STEPS, f"the {key} of step {index}", step[key]) for key in STEP_KEYS
+    )
+    return Step(
+        worker_name(worker, pool), subtask_text(subtask), access_of(access, index, tolerate)
+    )
+
+
+def _refuse(where: str, fact: str, _reading: str) -> None:
+    raise MalformedPlan(where, fact)
+
+
+_CLOSING: Final = re.compile(r"(?:\}\s*+){0,3}(?:\*\*\s*+)?(?:`{1,4}|~{3,4})?")
+"""What may follow a plan without being text: the end of its JSON, of its emphasis, of its fence.
+Bounded, so that a model in training cannot go on with it for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedPlan:
+    """What a text came to. `workflow` is None when the text accepts the answer there is;
+    `warnings` say what was tolerated, in words for a person."""
+
+    workflow: Workflow | None
+    warnings: tuple[str, ...] = ()
+
+
+def parse(
+    text: str,
+    pool: Pool,
+    *,
+    max_steps: int = DEFAULT_MAX_STEPS,
+    strict: bool = False,
+    may_accept: bool = False,
+) -> ParsedPlan:
+    """Read the plan in a conductor's text, in time linear in its length.
+
+    Raises `MalformedPlan` and nothing else. Which lists are the plan is told in
+    `podium.plan.search`. Text after the plan is ignored with a warning; with `strict`, which is
+    for training, it makes the plan malformed. `may_accept` says that there is an answer of an
+    earlier round: then an empty plan accepts that answer, and `all` in the first step means the
+    earlier round's steps, where otherwise it means nothing.
+    """
+    warnings: list[str] = []
+
+    def tolerate(where: str, fact: str, reading: str) -> None:
+        warnings.append(f"{where}: {fact}; {reading}")
+
+    plan = find(text)
+    rest = text[plan.end :].strip()
+    if not _CLOSING.fullmatch(rest):
+        fact = f"{len(rest)} characters of text follow the plan, which must end the reply"
+        if strict:
+            raise MalformedPlan(PLAN, f"{fact}; write nothing after it")
+        tolerate(PLAN, fact, "they were ignored")
+    if not any(plan.lists.values()):
+        if may_accept:
+            return ParsedPlan(None, tuple(warnings))
+        raise MalformedPlan(PLAN, "it has no steps; write at least one, there is no answer yet")
+    _check_lengths(plan.lists, max_steps)
+    if STEPS in plan.lists:
+        steps = read_steps(plan.lists[STEPS], pool, tolerate)
+    else:
+        steps = _steps_of_lists(plan.lists, pool, tolerate)
+    if steps[0].access == "all" and not may_accept:
+        steps = (replace(steps[0], access=()), *steps[1:])
+    return ParsedPlan(Workflow(steps), tuple(warnings))
+
+
+def _check_lengths(lists: Mapping[str, Sequence[object]], max_steps: int) -> None:
+    """One entry for each step in every list, and not too many of them."""
+    lengths = {label: len(entries) for label, entries in lists.items()}
+    if len(set(lengths.values())) > 1:
+        counts = list(lengths.values())
+        odd = [label for label, length in lengths.items() if counts.count(length) == 1]
+        told = ", ".join(f"{label} has {length}" for label, length in lengths.items())
+        raise MalformedPlan(
+            odd[0] if len(odd) == 1 else PLAN,
+            f"the lists differ in length: {told}; give each of them one entry for each step",
+        )
+    steps = max(lengths.values())
+    if steps > max_steps:
+        raise MalformedPlan(
+            PLAN, f"it has {steps} steps; write at most {max_steps}, joining some of them"
+        )
+
+
+def _steps_of_lists(
+    lists: Mapping[str, Sequence[object]], pool: Pool, tolerate: Tolerate
+) -> tuple[Step, ...]:
+    steps = []
+    for index, entries in enumerate(zip(*(lists[label] for label in LISTS), strict=True)):
+        worker, subtask, access = (
+            Entry(label, f"entry {index}", value)
+            for label, value in zip(LISTS, entries, strict=True)
+        )
+        name = worker_name(worker, pool)
+        if worker.value == name:
+            fact = f"entry {index} is the name {worker.shown}, and ids belong there"
+            tolerate(MODEL_ID, fact, f"it was read as {pool.index(name)}")
+        steps.append(Step(name, subtask_text(subtask), access_of(access, index, tolerate)))
+    return tuple(steps)

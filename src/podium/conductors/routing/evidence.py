@@ -1,0 +1,220 @@
+"""What a router learns from: a table of what each worker earned on each question."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.conductors.routing.arrays import Array
+from podium.conductors.routing.router import Known
+from podium.core.errors import ConfigError
+from podium.core.task import Outcome
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """A row for each question, a column for each worker; not a number where that worker was not
+    asked that question."""
+
+    questions: tuple[str, ...]
+    workers: tuple[Known, ...]
+    rewards: Array
+
+    def __post_init__(self) -> None:
+        expected = (len(self.questions), len(self.workers))
+        if self.rewards.shape != expected:
+            raise ValueError(f"expected rewards of the shape {expected}, not {self.rewards.shape}")
+
+    @property
+    def costs(self) -> Array:
+        """What a question costs with each worker."""
+        return np.array([worker.cost for worker in self.workers])
+
+    @property
+    def whole(self) -> NDArray[np.bool_]:
+        """Which questions every worker was asked. Only on them it is known what routing earns,
+        whomever it chooses: one that sends hard questions to a worker who was never asked them
+        would otherwise drop them from its own score."""
+        found: NDArray[np.bool_] = np.logical_and.reduce(~np.isnan(self.rewards), axis=1)
+        return found
+
+    def of(self, rows: Sequence[int]) -> Evidence:
+        """The same for some of the questions, by their places."""
+        chosen = list(rows)
+        return Evidence(
+            tuple(self.questions[row] for row in chosen), self.workers, self.rewards[chosen]
+        )
+
+    def check(self, least: int) -> None:
+        """Refuse what is too little to learn from."""
+        if len(self.questions) < least:
+            raise ConfigError(
+                f"the questions to learn from are {len(self.questions)}, and {least} are the least "
+                f"that a router is held against; ask more"
+            )
+        whole = int(self.whole.sum())
+        if whole < least:
+            raise ConfigError(
+                f"every worker was asked {whole} of the {len(self.questions)} questions, and "
+                f"{least} such are the least that a router is held against; put questions to all "
+                f"of them by `podium eval run --strategy best-single`, and add what comes of it by "
+                f"`podium train data --from-evaluation DIR`"
+            )
+
+
+MOST: Final = sys.float_info.max
+"""JSON has whole numbers beyond it, which nothing can be computed with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """All lines, in their order."""
+
+    outcomes: tuple[Outcome, ...]
+
+    def evidence(self, costs: Mapping[str, float] | None = None) -> Evidence:
+        """The lines as a table of questions and workers.
+
+        `costs` is what a question costs with a worker, by name, instead of what the log says.
+        """
+        rewards: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for outcome in self.outcomes:
+            rewards[outcome.question, outcome.worker].append(outcome.reward)
+        questions = tuple(dict.fromkeys(outcome.question for outcome in self.outcomes))
+        workers = self._workers(costs or {})
+        means = {key: fmean(found) for key, found in rewards.items()}
+        table = [[means.get((text, known.name), np.nan) for known in workers] for text in questions]
+        return Evidence(questions, workers, np.array(table, dtype=np.float32))
+
+    def _workers(self, costs: Mapping[str, float]) -> tuple[Known, ...]:
+        models: dict[str, set[str]] = defaultdict(set)
+        paid: dict[str, list[float | None]] = defaultdict(list)
+        for outcome in self.outcomes:
+            models[outcome.worker] |= {outcome.model} - {""}  # not every line needs to say it
+            paid[outcome.worker].append(outcome.cost)
+        strangers = [name for name in costs if name not in models]
+        if strangers:
+            raise ConfigError(
+                f"costs are given for {', '.join(strangers)}, and the log has only "
+                f"{', '.join(models)}"
+            )
+        for name, found in models.items():
+            if len(found) > 1:
+                raise ConfigError(
+                    f"{name} stands in the log with {len(found)} models, "
+                    f"{' and '.join(sorted(found))}; keep the lines of the one that it is now"
+                )
+        return tuple(
+            Known(
+                name,
+                next(iter(found), ""),
+                costs[name] if name in costs else _mean_cost(name, paid[name]),
+            )
+            for name, found in models.items()
+        )
+
+
+def read_log(paths: Sequence[Path]) -> Log:
+    """The lines of all these files; an error says which line is wrong and how."""
+    found = tuple(outcome for path in paths for outcome in _outcomes(path))
+    if not found:
+        raise ConfigError(
+            f"{', '.join(map(str, paths)) or 'no log'}: there is no line to learn from; write one "
+            f"for each answer, as `podium train data` does"
+        )
+    workers = {outcome.worker for outcome in found}
+    if len(workers) < 2:
+        raise ConfigError(
+            f"{', '.join(map(str, paths))}: "
+            f"{f'all {len(found)} lines are' if len(found) > 1 else 'its only line is'} of "
+            f"{found[0].worker}; a router chooses between workers, so add what others answered"
+        )
+    return Log(found)
+
+
+def _outcomes(path: Path) -> Iterable[Outcome]:
+    try:
+        lines = path.read_text("utf-8-sig").split("\n")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror or error}; write it by `podium train data "
+            f"--from-evaluation DIR --from-runs -o FILE`"
+        ) from error
+    except UnicodeDecodeError as error:
+        number = 1 + error.object.count(b"\n", 0, error.start)
+        raise ConfigError(
+            f"{path}, line {number}: not UTF-8 ({error.reason}), as where a file was cut off; "
+            f"remove the line"
+        ) from error
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield _outcome(_parsed(line))
+            except ValueError as error:
+                raise ConfigError(f"{path}, line {number}: {error}") from error
+
+
+def _parsed(line: str) -> object:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"expected a whole JSON object, and at character {error.pos + 1} of {len(line)} it is "
+            f"none ({error.msg}), as where a file was cut off; remove the line"
+        ) from error
+    except RecursionError as error:
+        raise ValueError("nested deeper than can be read; remove the line") from error
+
+
+def _outcome(data: object) -> Outcome:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"expected an object, not {type(data).__name__}")
+    return Outcome(
+        question=_text(data, "question"),
+        worker=_text(data, "worker"),
+        model=str(data.get("model") or ""),
+        reward=_number(data, "reward", 0.0, 1.0),
+        cost=None if data.get("cost") is None else _number(data, "cost", 0.0, MOST),
+        output_tokens=_tokens(data.get("output_tokens")),
+        source=str(data.get("source") or ""),
+    )
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected a text in {key!r}, not {value!r:.40}")
+    return value
+
+
+def _number(data: Mapping[str, Any], key: str, least: float, most: float) -> float:
+    value = data.get(key)
+    if isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, int | float) or not least <= value <= most:
+        between = f"between {least:g} and {most:g}" if most < MOST else f"from {least:g} up"
+        raise ValueError(f"expected a number {between} in {key!r}, not {value!r:.40}")
+    return float(value)
+
+
+def _tokens(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _mean_cost(name: str, paid: Sequence[float | None]) -> float:
+    known = [cost for cost in paid if cost is not None]
+    if not known:
+        raise ConfigError(
+            f"no line of the log says what {name} costs, so the dial cannot be learned; say it in "
+            f'the recipe, in US dollars for a question: usd = {{ "{name}" = 0.002 }} under [costs]'
+        )
+    return fmean(known)

@@ -1,0 +1,89 @@
+"""When a failed call is made again, when a worker that fails is left alone, and when another is
+asked beside one that takes long."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from podium.core.errors import ConfigError, WorkerError
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """At most `attempts` calls to one worker, with waits that double and are jittered.
+
+    A wait that the provider asked for is honoured as it is, unless it is longer than
+    `longest_requested_wait`: then the worker counts as failed and its fallback has its turn.
+    """
+
+    attempts: int = 4
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+    longest_requested_wait: float = 60.0
+    jitter: Callable[[], float] = random.random
+
+    def wait_before(self, attempt: int, error: WorkerError) -> float | None:
+        """Seconds to wait before attempt number `attempt` (from 1), or None to give up."""
+        if attempt >= self.attempts or not error.retryable:
+            return None
+        if error.retry_after is not None:
+            return error.retry_after if error.retry_after <= self.longest_requested_wait else None
+        ceiling = min(self.longest_wait, self.first_wait * 2.0 ** (attempt - 1))
+        return ceiling * (0.5 + 0.5 * self.jitter())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerPolicy:
+    """When a worker that fails is left alone, and for how long; never, where it is not `on`.
+
+    Its breaker opens after `failures` in a row, or when of the last `window` calls a `share` has
+    failed. It cools for `cooling_seconds`, doubled after each call that was tried in vain, up to
+    `longest_cooling_seconds`. A wait that the provider asked for is kept to, up to the same.
+    """
+
+    on: bool = True
+    failures: int = 8
+    share: float = 0.5
+    window: int = 50
+    cooling_seconds: float = 5.0
+    longest_cooling_seconds: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hedge:
+    """When another call is made beside one that has not begun to answer: after so many seconds, or
+    when it takes longer than that percentile of the worker's latest calls. With both, the seconds
+    hold until there are calls enough.
+
+    `to` is who is asked; when left out, the worker's `fallback`, or else the same worker again.
+    """
+
+    after_seconds: float | None = None
+    after_percentile: float | None = None
+    to: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.after_seconds is None and self.after_percentile is None:
+            raise ConfigError("a hedge needs after_seconds or after_percentile; give one")
+        if self.after_seconds is not None and not 0 <= self.after_seconds < math.inf:
+            raise ConfigError(f"hedge.after_seconds is {self.after_seconds}; give a number")
+        if self.after_percentile is not None and not 0 < self.after_percentile < 100:
+            raise ConfigError(
+                f"hedge.after_percentile is {self.after_percentile}; give one between 0 and 100"
+            )
+
+
+def check_hedges(hedges: Mapping[str, Hedge], pool: Pool) -> None:
+    """Refuse hedges of workers that are not there, or to such."""
+    able = [worker.name for worker in pool if worker.provider != CONDUCTOR_PROVIDER]
+    for name, hedge in hedges.items():
+        for named in (name, hedge.to or name):
+            if named not in able:
+                raise ConfigError(
+                    f"the hedge of {name!r} names {named!r}, which is no worker of the pool that "
+                    f"can be called; it has {', '.join(able)}"
+                )

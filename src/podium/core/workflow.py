@@ -1,0 +1,142 @@
+"""The workflow: what a conductor writes and an engine carries out.
+
+A workflow is a short list of steps. Each step gives one worker one subtask in plain language,
+and says which earlier steps' results that worker may read. Nothing else of the workflow reaches
+it. The last step's reply is the answer.
+
+    Workflow((
+        Step("gpt-5", "Solve it algebraically"),
+        Step("gemini-2.5-pro", "Solve it by cases"),
+        Step("claude-sonnet-4", "Compare the two and give the answer", access=(0, 1)),
+    ))
+
+Here steps 0 and 1 may run at once, and step 2 waits for both. This module knows the shape of
+plans only: parsing them is `podium.plan`, carrying them out is `podium.engine`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal
+
+from podium.core.errors import InvalidWorkflow, UnknownWorker
+
+DEFAULT_MAX_STEPS: Final = 5
+
+Access = Literal["all"] | tuple[int, ...]
+"""`"all"`, or the indices of the earlier steps that a step may read; `()` is none of them.
+
+From the second round on, `"all"` also includes every step of the round before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One worker, one subtask, and the earlier results it may read."""
+
+    worker: str
+    subtask: str
+    access: Access = ()
+
+
+class Shape(StrEnum):
+    """The topology of a workflow, after dropping reads that another read already implies."""
+
+    ONE_SHOT = "one-shot"
+    CHAIN = "chain"
+    JOIN = "fan-out/join"
+    TREE = "tree"
+    MIXED = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """Steps in order. Construction refuses what no engine could carry out."""
+
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise InvalidWorkflow("the workflow has no steps; give it at least one")
+        for index, step in enumerate(self.steps):
+            if not step.subtask.strip():
+                raise InvalidWorkflow(f"step {index} has an empty subtask; say what to do")
+            if step.access != "all":
+                _check_access(index, step.access)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def reads(self, index: int) -> tuple[int, ...]:
+        """The earlier steps whose subtask and reply step `index` receives, in order."""
+        access = self.steps[index].access
+        return tuple(range(index)) if access == "all" else access
+
+    def check(self, workers: Collection[str], max_steps: int = DEFAULT_MAX_STEPS) -> None:
+        """Refuse a workflow that is too long or that names a worker outside the pool."""
+        if len(self.steps) > max_steps:
+            raise InvalidWorkflow(
+                f"the workflow has {len(self.steps)} steps and at most {max_steps} are allowed; "
+                f"shorten it or raise max_steps"
+            )
+        for step in self.steps:
+            if step.worker not in workers:
+                raise UnknownWorker(step.worker, tuple(workers))
+
+    @property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """Steps grouped by when they can start: each level waits only for those before it."""
+        level_of: list[int] = []
+        for index in range(len(self.steps)):
+            level_of.append(1 + max((level_of[read] for read in self.reads(index)), default=-1))
+        return tuple(
+            tuple(index for index, level in enumerate(level_of) if level == wanted)
+            for wanted in range(max(level_of) + 1)
+        )
+
+    @property
+    def width(self) -> int:
+        """The most steps that can run at once."""
+        return max(len(level) for level in self.levels)
+
+    @property
+    def shape(self) -> Shape:
+        """Which of the five topologies this is."""
+        last = len(self.steps) - 1
+        if last == 0:
+            return Shape.ONE_SHOT
+        reads = self._direct_reads()
+        readers = [sum(index in read for read in reads) for index in range(last)]
+        if self.width == 1:
+            return Shape.CHAIN
+        if not any(reads[:last]) and len(reads[last]) == last:
+            return Shape.JOIN
+        if all(count == 1 for count in readers):
+            return Shape.TREE
+        return Shape.MIXED
+
+    def _direct_reads(self) -> list[set[int]]:
+        """Each step's reads, without those that it would reach through another of its reads."""
+        reachable: list[set[int]] = []
+        direct: list[set[int]] = []
+        for index in range(len(self.steps)):
+            reads = set(self.reads(index))
+            implied = set[int]().union(*(reachable[read] for read in reads))
+            direct.append(reads - implied)
+            reachable.append(reads | implied)
+        return direct
+
+
+def _check_access(index: int, access: tuple[int, ...]) -> None:
+    for read in access:
+        if read < 0 or read >= index:
+            raise InvalidWorkflow(
+                f"step {index} may not read step {read}; a step reads only earlier ones"
+                + (f" (0 to {index - 1})" if index else " and this is the first")
+            )
+    if list(access) != sorted(set(access)):
+        raise InvalidWorkflow(
+            f"step {index} names the steps it may read as {list(access)}; "
+            f"name each once, in ascending order"
+        )

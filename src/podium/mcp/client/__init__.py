@@ -1,1 +1,0 @@
-"""Tools of other programs: the MCP servers that podium.toml names, as tools inside steps."""

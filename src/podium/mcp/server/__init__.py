@@ -1,1 +1,0 @@
-"""Podium as tools of other programs: ask and plan, for MCP clients."""

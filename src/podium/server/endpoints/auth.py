@@ -1,0 +1,138 @@
+"""Who asks, whichever way they show it; and what the endpoints that are FastAPI's have in common:
+the service, and how a refusal is worded. The endpoints of the dialects do the same in `dialect`,
+at less cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Final
+
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from podium.core.errors import PodiumError
+from podium.server.access import Visitor
+from podium.server.access.sessions import Headers, check_request
+from podium.server.api_error import Reason, Refusal, refusals
+from podium.server.dialects.base import Dialect
+from podium.server.endpoints.exchange import (
+    NEVER_SENT,
+    ClientGone,
+    address_of,
+    session_in,
+    token_in,
+)
+from podium.server.logs import LOGGER
+from podium.server.service import Service
+
+USUAL: Final = "/v1/chat/completions"
+ANTHROPIC: Final = "/v1/messages"
+"""The dialects, by their addresses, in which everything else is worded too."""
+
+
+def serving(request: Request) -> Service:
+    """The service that this request is for."""
+    service: Service = request.app.state.holder()
+    return service
+
+
+async def let_in(service: Service, method: str, headers: Headers, address: str) -> Visitor:
+    """Who asks from that address: by a key in a header, else by the session of a browser that
+    signed in. Raises `Refusal` where that must be known and is not, and where it is not they who
+    ask."""
+    check_request(method, headers, service.settings)
+    token = token_in(headers.get("authorization"), headers.get("x-api-key"))
+    return await service.door.admit(token or session_in(headers.get("cookie")), address)
+
+
+async def admitted(request: Request) -> Visitor:
+    """Who asks; raises `Refusal` where that must be known and is not."""
+    address = address_of(request.scope)
+    visitor = await let_in(serving(request), request.method, request.headers, address)
+    return replace(visitor, address=address)
+
+
+Serving = Annotated[Service, Depends(serving)]
+Admitted = Annotated[Visitor, Depends(admitted)]
+
+
+def speaks_anthropic(request: Request) -> bool:
+    """Whether the client expects Anthropic's shapes where both vendors have an address."""
+    return "anthropic-version" in request.headers
+
+
+def is_for_a_person(request: Request) -> bool:
+    """Whether a browser wants a page to show; programs, the pages' own among them, do not."""
+    return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+
+
+def word_refusals(
+    app: FastAPI, dialects: Mapping[str, Dialect], no_such_page: Callable[[Request], Response]
+) -> None:
+    """Have every error worded by the dialect that the client speaks, but show a page to a person
+    who opened an address that there is not."""
+
+    def worded(
+        request: Request,
+        refusal: Refusal,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> JSONResponse:
+        path = request.url.path
+        usual = ANTHROPIC if speaks_anthropic(request) else USUAL
+        dialect = next((d for p, d in dialects.items() if path.startswith(p)), dialects[usual])
+        told = {**headers_of(refusal), **(headers or {})}
+        return JSONResponse(dialect.refused(refusal), status or refusal.status, told)
+
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, refusal: Refusal) -> JSONResponse:
+        return worded(request, refusal)
+
+    @app.exception_handler(ClientGone)
+    async def gone(request: Request, error: ClientGone) -> Response:
+        return Response(status_code=NEVER_SENT)  # to nobody
+
+    @app.exception_handler(PodiumError)
+    async def raised(request: Request, error: PodiumError) -> JSONResponse:
+        try:
+            with refusals():
+                raise error
+        except Refusal as refusal:
+            return worded(request, refusal)
+
+    @app.exception_handler(RequestValidationError)
+    async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"][1:])  # of the address: bodies are read
+        return worded(request, Refusal("invalid", f"{field}: {first['msg']}", field=field))
+
+    @app.exception_handler(HTTPException)
+    async def not_served(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404 and is_for_a_person(request):
+            return no_such_page(request)
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            # Codex takes up plain HTTP at once for this status, and after six tries for any other
+            told = "there are no websockets here; send POST, with stream: true for events"
+            return worded(request, Refusal("invalid", told), 426, {"Upgrade": "HTTP/1.1"})
+        reason: Reason = "not_found" if error.status_code == 404 else "invalid"
+        message = f"{request.method} {request.url.path[:200]}: {error.detail}"
+        return worded(request, Refusal(reason, message), error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> JSONResponse:
+        LOGGER.error("%s failed", request.url.path, exc_info=error)
+        return worded(request, Refusal("failed", f"the server failed: {type(error).__name__}"))
+
+
+def headers_of(refusal: Refusal) -> dict[str, str]:
+    """What a refusal says in headers."""
+    headers = {"X-Request-Id": refusal.request_id, "Request-Id": refusal.request_id}
+    if refusal.retry_after is not None:
+        headers["Retry-After"] = str(max(1, round(refusal.retry_after + 0.499)))
+    if refusal.reason == "unauthenticated":
+        headers["WWW-Authenticate"] = "Bearer"
+    return headers

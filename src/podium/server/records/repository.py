@@ -1,0 +1,233 @@
+"""The runs that a visitor may look into: those on record, and those that go on in this process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import asdict, replace
+from typing import Any, Final
+
+from podium.client.documents import run_document, step_document
+from podium.conductors.plan import workflow_document
+from podium.core.errors import UnreadableRun, UsageError
+from podium.core.request import Image, Part, Request, Thinking, ToolResult
+from podium.core.run import Round, Run, StepRecord
+from podium.core.run_records import Attempt
+from podium.engine import Toolbox
+from podium.engine.requests import request_of
+from podium.server.access import Visitor
+from podium.server.api_error import Refusal
+from podium.server.records.audit import Audit
+from podium.server.records.broadcast import Broadcast, Happening
+from podium.server.records.buffered_store import Keeper
+from podium.store import RunFilter
+
+
+def run_details(run: Run, *, is_performed: bool) -> dict[str, Any]:
+    """A run with its plans, its calls and how it stands, but without the messages of its steps."""
+    document = run_document(run)
+    rounds = [
+        {**shown, **_plan(round_)}
+        for shown, round_ in zip(document["rounds"], run.rounds, strict=True)
+    ]
+    return {
+        **document,
+        "created_at": run.created_at,
+        "owner": run.owner,
+        "max_steps": run.max_steps,
+        "max_rounds": run.max_rounds,
+        "is_performed": is_performed,
+        "waiting_for": [
+            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            for call in run.waiting_for
+        ],
+        "rounds": rounds,
+        "steps": [_calls(step) for step in run.steps],
+    }
+
+
+def step_details(
+    run: Run, round_: Round, step: StepRecord, toolbox: Toolbox | None
+) -> dict[str, Any]:
+    """A step with what its worker was sent, word for word, and the runs that are nested in it."""
+    request = request_of(run, round_, step, toolbox)
+    return {
+        **_calls(step),
+        "request": None if request is None else _request(request),
+        "thinking": [part.text for part in step.thinking if part.text],
+        "nested": [run_details(nested, is_performed=False) for nested in step.nested],
+    }
+
+
+def runs_in(run: Run) -> Iterator[Run]:
+    """The run and those that are nested in it, at any depth."""
+    yield run
+    for step in run.steps:
+        for nested in step.nested:
+            yield from runs_in(nested)
+
+
+def _plan(round_: Round) -> dict[str, Any]:
+    workflow = round_.workflow
+    return {
+        "workflow": None if workflow is None else workflow_document(workflow),
+        "plan_text": round_.plan_text,
+        "planning": [_attempt(attempt) for attempt in round_.planning],
+    }
+
+
+def _calls(step: StepRecord) -> dict[str, Any]:
+    return {
+        **step_document(step),
+        "answered_by": step.answered_by,
+        "finish": step.finish,
+        "attempts": [_attempt(attempt) for attempt in step.attempts],
+        "nested": [nested.id for nested in step.nested],
+    }
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "worker": attempt.worker,
+        "input_tokens": attempt.usage.input_tokens,
+        "output_tokens": attempt.usage.output_tokens,
+        "cached_input_tokens": attempt.usage.cached_input_tokens,
+        "reasoning_tokens": attempt.usage.reasoning_tokens,
+        "cost_usd": attempt.cost_usd,
+        "started_ms": attempt.started_ms,
+        "finished_ms": attempt.finished_ms,
+        "error": attempt.error,
+    }
+
+
+def _request(request: Request) -> dict[str, Any]:
+    return {
+        "messages": [
+            {"role": message.role, "parts": [_part(part) for part in message.parts]}
+            for message in request.messages
+        ],
+        "tools": [{"name": tool.name, "description": tool.description} for tool in request.tools],
+        "schema": request.schema,
+        "effort": request.effort,
+        "temperature": request.temperature,
+        "max_tokens": request.max_tokens,
+    }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    match part:
+        case Image():
+            return _image(part)
+        case ToolResult():
+            images = [_image(image) for image in part.images]
+            return {**asdict(replace(part, images=())), "images": images}
+        case Thinking():
+            return {"kind": part.kind, "text": part.text, "model": part.model}
+        case _:
+            return asdict(part)
+
+
+def _image(image: Image) -> dict[str, Any]:
+    """What kind of picture it was; the picture itself is in the whole record."""
+    return {
+        "kind": image.kind,
+        "media_type": image.media_type,
+        "url": image.url,
+        "bytes": len(image.data) * 3 // 4,
+    }
+
+
+WHOLE_ID: Final = re.compile(r"run_[0-9a-f]{16}")
+"""What `new_run_id` makes. A run that cannot be read does not tell its id: so the store
+is known to have been asked for that very one, and not for the last, or one that begins so."""
+
+
+class Archive:
+    """Finds runs for visitors, watches them and forgets them."""
+
+    def __init__(self, keeper: Keeper, audit: Audit | None = None) -> None:
+        self.keeper = keeper
+        self.audit = audit or Audit()
+        self.broadcast = Broadcast()
+        self.beginning: set[str] = set()
+        """The runs that requests with names begin in this process. Until one is on record, which
+        takes as long as its question is checked, no other knows of it."""
+
+    async def run(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
+        """A run that the visitor may see, by its whole id; `field` is where they named it. That
+        somebody looks into another's is entered in the audit log."""
+        run = await self._allowed(run_id, visitor, field)
+        await self.audit.enter_run("run read", visitor, run)
+        return run
+
+    async def _allowed(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
+        try:
+            run = await self._found(run_id)
+        except UnreadableRun:
+            if not WHOLE_ID.fullmatch(run_id) or not await self._is_theirs(run_id, visitor):
+                raise _none(run_id, field) from None
+            raise
+        if run is None or run.id != run_id or not visitor.may_see(run.owner):
+            raise _none(run_id, field)
+        return run
+
+    async def is_performed(self, run: Run) -> bool:
+        """Whether any process is at work on the run, this one or another, or may be."""
+        if self.broadcast.goes_on(run.id):
+            return True
+        if run.status != "running":
+            return False
+        return self.keeper.is_unsure or await self.keeper.is_performed(run.id)
+
+    async def forget(self, run_id: str, visitor: Visitor) -> None:
+        """Forget a run that the visitor may see, and all that it holds, unless it goes on."""
+        try:
+            run = await self._allowed(run_id, visitor)
+        except UnreadableRun:  # its whole id is enough to be rid of it
+            await self.audit.enter("run deleted", visitor, run_id)
+            await self.keeper.delete(run_id)
+            return
+        if await self.is_performed(run):
+            raise Refusal("conflict", f"{run.id} still goes on; delete it when it has ended")
+        await self.audit.enter("run deleted", visitor, run.id, {"owner": run.owner})
+        await self.keeper.delete(run.id)
+
+    def watch(self, run_id: str, visitor: Visitor) -> AsyncIterator[Happening]:
+        """Everything that has happened and will happen in a run that the visitor may see."""
+
+        async def load() -> Run:
+            return await self.run(run_id, visitor)
+
+        async def is_performed() -> bool:
+            return await self.keeper.is_performed(run_id)
+
+        return self.broadcast.watch(run_id, load, is_performed)
+
+    async def _found(self, run_id: str) -> Run | None:
+        found = await self._on_record(run_id) or self.broadcast.begun(run_id)
+        # One that went on when the store was asked, and has ended since, is on record by now.
+        return found or await self._on_record(run_id)
+
+    async def _on_record(self, run_id: str) -> Run | None:
+        try:
+            return await self.keeper.load(run_id)
+        except UsageError:  # there is none of that id, or several begin with it
+            return None
+
+    async def _is_theirs(self, run_id: str, visitor: Visitor) -> bool:
+        """Whether a run that cannot be read is one that the visitor may see: a list takes it for a
+        place to go on from only where it is among the runs that are listed."""
+        theirs = RunFilter(owner=None if visitor.may("admin") else visitor.key_id)
+        try:
+            await self.keeper.list(theirs, limit=1, before=run_id)
+        except UsageError:
+            return False
+        return True
+
+
+def _none(run_id: str, field: str | None) -> Refusal:
+    return Refusal(
+        "not_found",
+        f"there is no {run_id[:80]!r} here: it was deleted, not kept, or is not yours",
+        field=field,
+    )

@@ -1,0 +1,359 @@
+"""What an adapter has to fit in llama.cpp: a base model in GGUF, its matrices and their order.
+
+Of a Llama, llama.cpp keeps the rows of the query and key matrices in another order than
+transformers does: the two numbers that its rotary embedding turns together lie beside each other,
+not half a head apart. What an adapter adds to these rows (`lora_B`) is put into the same order, or
+it would be added to the wrong ones.
+
+Needs the package gguf as soon as a file is read. Used both ways: by `export` and by `unpack`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+import torch
+
+from podium._util.files import place, writing
+from podium.core.errors import ConfigError, installing
+from podium.workers.local import weights
+from podium.workers.local.lora import DOWN, PREFIX, UP, LoraShape, write_adapter
+from podium.workers.local.sources import WEIGHTS_FILE, AdapterConfig, read_config
+
+if TYPE_CHECKING:
+    import numpy as np
+    from gguf import GGUFReader
+    from numpy.typing import NDArray
+
+ARCHITECTURES: Final = ("llama", "qwen2")
+"""What GGUF calls the families: Llama, with Mistral, SmolLM2 and all that are built alike, and
+Qwen2, with Qwen2.5."""
+
+TURNED: Final = "llama"
+"""The family whose queries and keys llama.cpp keeps in another order."""
+
+TENSORS: Final[Mapping[str, str]] = {
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+"""The matrices of a layer that may be adapted: as transformers calls them, and as GGUF does."""
+
+if TYPE_CHECKING:
+    Matrix = NDArray[np.float16]
+
+ITS_BASE: Final = "name the model that the adapter was trained on"
+
+
+class Pair(NamedTuple):
+    """What an adapter adds to one matrix: `b @ a`, times alpha over the rank."""
+
+    a: Matrix
+    b: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What an adapter must fit: a model's family, the heads of its attention, and each matrix's
+    number of inputs and outputs."""
+
+    architecture: str
+    heads: int
+    key_heads: int
+    sizes: Mapping[str, tuple[int, int]]
+
+    def check(self, path: Path, tensor: str, pair: Pair) -> None:
+        """Refuse what an adapter in that file adds to a tensor, if it does not fit there."""
+        if tensor not in self.sizes:
+            raise ConfigError(
+                f"{path} adapts {tensor}, which the base model does not have; {ITS_BASE}"
+            )
+        if pair.a.shape[0] != pair.b.shape[1]:
+            raise ConfigError(
+                f"{path} adapts {tensor} by halves of the ranks {pair.a.shape[0]} and "
+                f"{pair.b.shape[1]}, which have to be the same; save the adapter again"
+            )
+        came, size = (pair.a.shape[1], pair.b.shape[0]), self.sizes[tensor]
+        if came != size:
+            raise ConfigError(
+                f"{path} adapts {tensor} as a matrix of {came[0]} by {came[1]}, and in the base "
+                f"model it has {size[0]} by {size[1]}; {ITS_BASE}"
+            )
+
+    def turned(self, tensor: str, pair: Pair) -> Pair:
+        """The pair with its rows in the order of llama.cpp."""
+        heads = self._heads(tensor)
+        return Pair(pair.a, _interleaved(pair.b, heads)) if heads else pair
+
+    def turned_back(self, tensor: str, pair: Pair) -> Pair:
+        """The pair with its rows in the order of transformers."""
+        heads = self._heads(tensor)
+        return Pair(pair.a, _in_halves(pair.b, heads)) if heads else pair
+
+    def _heads(self, tensor: str) -> int | None:
+        """How many heads a matrix has whose rows are in another order; None for the others."""
+        if self.architecture != TURNED:
+            return None
+        if tensor.endswith(".attn_q.weight"):
+            return self.heads
+        return self.key_heads if tensor.endswith(".attn_k.weight") else None
+
+
+def read_base(base: str | Path) -> Base:
+    """The model of that name, or in that GGUF file."""
+    model = weights.find(str(base))
+    if not model.present:
+        raise ConfigError(f"the base model is not at {model.path}; {model.remedy}")
+    reader = open_gguf(model.path, "name the base model's own")
+    architecture = value_of(reader, "general.architecture")
+    if architecture not in ARCHITECTURES:
+        raise ConfigError(
+            f"{model.path} has the architecture {architecture!r}; adapters are converted for "
+            f"{' and '.join(ARCHITECTURES)}, use llama.cpp's convert_lora_to_gguf.py for this one"
+        )
+    heads = value_of(reader, f"{architecture}.attention.head_count")
+    if not isinstance(heads, int):
+        raise ConfigError(
+            f"{model.path} does not say how many heads its attention has, so it is no whole model; "
+            f"{ITS_BASE}"
+        )
+    return Base(
+        architecture=architecture,
+        heads=heads,
+        key_heads=int(value_of(reader, f"{architecture}.attention.head_count_kv") or heads),
+        sizes={
+            tensor.name: (int(tensor.shape[0]), int(tensor.shape[1]))
+            for tensor in reader.tensors
+            if len(tensor.shape) == 2
+        },
+    )
+
+
+def open_gguf(path: Path, advice: str) -> GGUFReader:
+    """A GGUF file to read from; the advice is for whoever named something else."""
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        raise missing(error) from error
+    try:
+        return GGUFReader(path)
+    except (ValueError, IndexError) as error:  # IndexError: it is empty or cut off
+        raise ConfigError(f"{path} is no GGUF file: {error}; {advice}") from error
+
+
+def value_of(reader: GGUFReader, key: str) -> Any:
+    """What the file says under that key; None where it says nothing."""
+    field = reader.get_field(key)
+    return None if field is None else field.contents()
+
+
+def missing(error: ImportError) -> ConfigError:
+    """What to do about a package that is not installed."""
+    return ConfigError(
+        f"converting an adapter needs the package {error.name}; {installing('train')}"
+    )
+
+
+def _interleaved(matrix: Matrix, heads: int) -> Matrix:
+    """The rows of each head with its two halves interleaved, as llama.cpp turns them."""
+    rows, columns = matrix.shape
+    halves = matrix.reshape(heads, 2, rows // heads // 2, columns)
+    return halves.swapaxes(1, 2).reshape(rows, columns)
+
+
+def _in_halves(matrix: Matrix, heads: int) -> Matrix:
+    """The rows of each head as they were before these were interleaved."""
+    rows, columns = matrix.shape
+    interleaved = matrix.reshape(heads, rows // heads // 2, 2, columns)
+    return interleaved.swapaxes(1, 2).reshape(rows, columns)
+
+
+_MODULES: Final[Mapping[str, str]] = {tensor: module for module, tensor in TENSORS.items()}
+_TENSOR: Final = rf"blk\.(?P<layer>\d+)\.(?P<matrix>{'|'.join(_MODULES)})\.weight"
+_NAME: Final = re.compile(rf"(?P<tensor>{_TENSOR})\.lora_(?P<side>[ab])")
+_ADVICE: Final = "name an adapter in GGUF"
+
+
+def unpack_adapter(file: Path, output: Path, *, base: str) -> Path:
+    """Write the adapter in that GGUF file into the directory `output`, as peft would, and say
+    where it is. `base` is the model that it is for, by name or by the path of a GGUF file. What
+    is there already stays: it may be an adapter that somebody has trained."""
+    if output.is_file() or (output.is_dir() and any(output.iterdir())):
+        raise ConfigError(f"{output} is there already; name a new directory, or remove it")
+    model = read_base(base)
+    reader = open_gguf(file, _ADVICE)
+    pairs = {
+        tensor: model.turned_back(tensor, pair)
+        for tensor, pair in _read_pairs(file, reader, model).items()
+    }
+    tensors = {}
+    for tensor, pair in pairs.items():
+        place = f"{PREFIX}model.layers.{_module(tensor)}"
+        tensors[f"{place}.{DOWN}"] = torch.from_numpy(pair.a.copy())
+        tensors[f"{place}.{UP}"] = torch.from_numpy(pair.b.copy())
+    write_adapter(output, tensors, _shape(file, reader, pairs), base)
+    return output
+
+
+def _read_pairs(file: Path, reader: GGUFReader, base: Base) -> dict[str, Pair]:
+    sides: dict[str, dict[str, Matrix]] = {}
+    for stored in reader.tensors:
+        found = _NAME.fullmatch(stored.name)
+        if found is None or stored.data.ndim != 2 or stored.data.dtype != np.float16:
+            raise ConfigError(
+                f"{file} holds {stored.name}, of {stored.tensor_type.name}; {_ADVICE}, with the "
+                f"matrices of layers alone, in half precision"
+            )
+        sides.setdefault(found["tensor"], {})[found["side"]] = stored.data
+    whole = {tensor: Pair(**both) for tensor, both in sides.items() if len(both) == 2}
+    if not whole or len(whole) < len(sides):
+        raise ConfigError(f"{file} holds no whole adapter; {_ADVICE}")
+    for tensor, pair in whole.items():
+        base.check(file, tensor, pair)
+    return whole
+
+
+def _shape(file: Path, reader: GGUFReader, pairs: Mapping[str, Pair]) -> LoraShape:
+    alpha = value_of(reader, "adapter.lora.alpha")
+    ranks = {pair.a.shape[0] for pair in pairs.values()}
+    if not isinstance(alpha, float) or len(ranks) != 1:
+        raise ConfigError(f"{file} has the ranks {sorted(ranks)} and alpha {alpha}; {_ADVICE}")
+    modules = {_module(tensor).rpartition(".")[2] for tensor in pairs}
+    return LoraShape(ranks.pop(), alpha, tuple(sorted(modules)))
+
+
+def _module(tensor: str) -> str:
+    """The layer's number and what transformers calls the matrix: `3.self_attn.q_proj`."""
+    found = re.fullmatch(_TENSOR, tensor)
+    assert found is not None, "its form was checked as it was read"
+    return f"{found['layer']}.{_MODULES[found['matrix']]}"
+
+
+HEADER_BYTES: Final = 65_536
+"""Room for what stands before the matrices in the file."""
+
+INEXPRESSIBLE: Final[Mapping[str, Any]] = {
+    "use_dora": False,
+    "bias": "none",
+    "lora_bias": False,
+    "alpha_pattern": {},
+    "modules_to_save": None,
+    "trainable_token_indices": None,
+}
+"""What peft can train and llama.cpp's adapters cannot hold, and the value that says there is
+none of it."""
+
+_KEY: Final = re.compile(
+    r"base_model\.model\.model\.layers\.(?P<layer>\d+)\.(?P<module>[a-z_.]+)\.lora_(?P<side>[AB])"
+    r"\.weight"
+)
+
+
+def export_adapter(adapter_dir: Path, output: Path, *, base: str | Path) -> Path:
+    """Write the adapter in `adapter_dir` as the GGUF file `output`, and say where it is.
+
+    `base` is the model that it is for: weights by name (`smollm2-135m-instruct`), or the path
+    of a GGUF file. The output appears when it is whole; the same adapter gives the same bytes.
+    """
+    alpha = _alpha(read_config(adapter_dir))
+    model = read_base(base)
+    pairs = _read_pairs_export(adapter_dir / WEIGHTS_FILE, model)
+    draft = output.with_name(f"{output.name}.part")
+    size = sum(pair.a.nbytes + pair.b.nbytes for pair in pairs.values())
+    with writing(output.parent, size + HEADER_BYTES):
+        try:
+            _write(draft, model.architecture, alpha, pairs)
+            place(draft, output)
+        finally:
+            draft.unlink(missing_ok=True)
+    return output
+
+
+# ---- the adapter
+
+
+def _alpha(config: AdapterConfig) -> float:
+    """Alpha as llama.cpp wants it, which always divides it by the rank."""
+    for name, none in INEXPRESSIBLE.items():
+        if (value := config.said.get(name, none)) and value != none:
+            raise ConfigError(
+                f"{config.path} has {name} = {value!r}, which an adapter of llama.cpp cannot hold; "
+                f"train without it"
+            )
+    return config.scale(config.rank) * config.rank
+
+
+def _read_pairs_export(path: Path, base: Base) -> dict[str, Pair]:
+    """What is added to each tensor of the base, by the tensor's name, in order."""
+    sides: dict[str, dict[str, Matrix]] = {}
+    for key, matrix in _read_matrices(path):
+        found = _KEY.fullmatch(key)
+        if found is None or found["module"] not in TENSORS:
+            raise ConfigError(
+                f"{path} adapts {key}; only these of a layer can be exported: "
+                f"{', '.join(TENSORS)}. Train with these as target_modules"
+            )
+        tensor = f"blk.{int(found['layer'])}.{TENSORS[found['module']]}.weight"
+        sides.setdefault(tensor, {})[found["side"]] = matrix
+    if not sides:
+        raise ConfigError(f"{path} is empty; save the adapter again")
+    return {tensor: _pair(path, tensor, sides[tensor], base) for tensor in sorted(sides)}
+
+
+def _read_matrices(path: Path) -> Iterator[tuple[str, Matrix]]:
+    try:
+        import numpy as np
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError as error:
+        raise missing(error) from error
+    try:
+        loaded = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; save the adapter again") from error
+    for key, tensor in loaded.items():
+        matrix = tensor.float().numpy()
+        if not (np.abs(matrix) <= np.finfo(np.float16).max).all():
+            raise ConfigError(
+                f"{key} in {path} holds values that are no numbers or too large for half "
+                f"precision; the training went wrong, export an earlier checkpoint"
+            )
+        yield key, matrix.astype(np.float16)
+
+
+def _pair(path: Path, tensor: str, sides: Mapping[str, Matrix], base: Base) -> Pair:
+    if len(sides) != 2:
+        raise ConfigError(f"{path} has only one half of what it adds to {tensor}; save it again")
+    pair = Pair(sides["A"], sides["B"])
+    base.check(path, tensor, pair)
+    return base.turned(tensor, pair)
+
+
+# ---- the file
+
+
+def _write(path: Path, architecture: str, alpha: float, pairs: Mapping[str, Pair]) -> None:
+    from gguf import GGUFType, GGUFWriter, Keys
+
+    writer = GGUFWriter(path, architecture)
+    try:
+        writer.add_type(GGUFType.ADAPTER)
+        writer.add_string(Keys.Adapter.TYPE, "lora")
+        writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)
+        for tensor, pair in pairs.items():
+            writer.add_tensor(f"{tensor}.lora_a", pair.a)
+            writer.add_tensor(f"{tensor}.lora_b", pair.b)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()

@@ -1,0 +1,148 @@
+"""What every trainer is told of a recipe, whichever way a model learns: the optimiser and its
+schedule, the checkpoints, and where metrics go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from transformers import PrinterCallback, TrainerCallback
+from transformers.utils import logging
+from trl import GRPOConfig
+
+from podium.conductors.routing.arrays import known_seed
+from podium.core.errors import ConfigError
+from podium.train import processes
+from podium.train.checkpoints import DIRECTORY
+from podium.train.logbook import Logbook
+from podium.train.method import OptimiserTable
+from podium.train.misfits import group_misfits
+from podium.train.processes import mixed
+from podium.train.recipe import Recipe
+
+
+class StopInTime(TrainerCallback):
+    """Stops with a checkpoint once the minutes are over, all processes after the same step."""
+
+    def __init__(self, minutes: float | None, logbook: Logbook) -> None:
+        self._minutes = minutes
+        self._logbook = logbook
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """Look at the clock; what one process sees counts for all."""
+        if self._minutes is None:
+            return control
+        is_over = self._logbook.seconds > self._minutes * 60
+        if any(gather_object([is_over])):
+            control.should_save = True
+            control.should_training_stop = True
+        return control
+
+
+@contextmanager
+def silence(trainer: Any) -> Iterator[None]:
+    """For as long as this lasts, let the logbook alone tell how it goes."""
+    trainer.remove_callback(PrinterCallback)
+    usual = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(usual)
+
+
+def trainer_arguments(recipe: Recipe, optimiser: OptimiserTable) -> dict[str, Any]:
+    """By the names of transformers' `TrainingArguments`."""
+    run = recipe.run
+    return {
+        "output_dir": str(recipe.output / DIRECTORY),
+        "max_steps": optimiser.steps,
+        "learning_rate": optimiser.learning_rate,
+        "lr_scheduler_type": optimiser.schedule,
+        "warmup_steps": round(optimiser.warmup_ratio * optimiser.steps),
+        "adam_beta1": optimiser.adam_beta1,
+        "adam_beta2": optimiser.adam_beta2,
+        "adam_epsilon": optimiser.adam_epsilon,
+        "weight_decay": optimiser.weight_decay,
+        "use_cpu": not torch.cuda.is_available(),
+        "seed": known_seed(run.seed),
+        "save_steps": run.save_every,
+        "save_total_limit": run.keep,
+        "report_to": sorted(run.log - {"jsonl"}),
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+        "ddp_find_unused_parameters": False,
+    }
+
+
+def trl_arguments(recipe: Recipe) -> GRPOConfig:
+    """All that TRL is told."""
+    grpo = recipe.grpo
+    assert grpo is not None
+    rows = rows_of_this_process(grpo.questions, grpo.rollouts)
+    micro_batch = grpo.micro_batch or rows
+    if grpo.max_tokens is not None and processes.count() > 1:
+        raise ConfigError(
+            "grpo.max_tokens is for one process; with several, drop it and use grpo.micro_batch"
+        )
+    if rows % micro_batch:
+        raise ConfigError(
+            f"the {rows} rollouts of a step, on each of {processes.count()} processes, cannot be "
+            f"divided by {micro_batch}; change grpo.micro_batch"
+        )
+    together = min(rows, grpo.rollouts)
+    if together < grpo.rollouts:
+        for problem in group_misfits(recipe, grpo, together):
+            raise ConfigError(
+                f"each of {processes.count()} processes has {together} of the {grpo.rollouts} "
+                f"rollouts of a question: {problem}"
+            )
+    recursion = recipe.recursion
+    are_compared_by_us = recursion is not None and recursion.normalise_per_round
+    if are_compared_by_us and rows % grpo.rollouts:
+        raise ConfigError(
+            f"recursion.normalise_per_round needs all {grpo.rollouts} rollouts of a question on "
+            f"one process; use at most {grpo.questions} of them"
+        )
+    return GRPOConfig(
+        **trainer_arguments(recipe, grpo),
+        per_device_train_batch_size=micro_batch,
+        gradient_accumulation_steps=rows // micro_batch,
+        num_generations=grpo.rollouts,
+        max_completion_length=grpo.max_completion_tokens,
+        temperature=grpo.temperature,
+        top_p=grpo.top_p,
+        top_k=grpo.top_k,
+        max_grad_norm=grpo.max_grad_norm,
+        epsilon=grpo.clip,
+        epsilon_high=grpo.clip_high,
+        beta=grpo.beta,
+        entropy_coef=grpo.entropy,
+        loss_type=grpo.loss_type,
+        scale_rewards="none" if are_compared_by_us else grpo.scale_rewards,
+        mask_truncated_completions=grpo.mask_truncated,
+        num_iterations=grpo.num_iterations,
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
+        bf16=mixed(recipe) is torch.bfloat16,
+        fp16=mixed(recipe) is torch.float16,
+        shuffle_dataset=False,
+        data_seed=known_seed(recipe.run.seed),
+        logging_steps=1,
+        logging_strategy="steps",
+    )
+
+
+def rows_of_this_process(questions: int, rollouts: int) -> int:
+    """How many rollouts of a step each process has: all those of some questions, or as many as
+    the others of one."""
+    rows, left = divmod(questions * rollouts, processes.count())
+    if left or not rows or (rows % rollouts and rollouts % rows):
+        raise ConfigError(
+            f"{questions} questions with {rollouts} rollouts each cannot be divided among "
+            f"{processes.count()} processes; give every process whole questions, or let several "
+            f"share one: change grpo.questions or grpo.rollouts"
+        )
+    return rows

@@ -1,0 +1,389 @@
+"""Replies that are kept, so that the same worker is not asked the same thing twice.
+
+    cache = ReplyCache(directory / "replies.sqlite3", max_bytes=2_000_000_000)
+    worker = CachedWorker(worker, cache)
+
+Training asks a pool of workers the same few thousand things again and again. A kept reply is the
+first one word for word, with the usage that it reported then, so that costs come out the same on
+every run; a worker that samples thereby says the same each time.
+
+A cache makes nothing right or wrong, so it never stops a run: where its file cannot be used,
+that is said once, and the cache goes on in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeGuard
+
+from podium.core.errors import ConfigError, WorkerError
+from podium.core.pool import WorkerProfile
+from podium.core.request import Delta, Reply, Request, Thinking, ToolCall
+from podium.core.usage import Usage
+from podium.core.worker import Worker
+
+LEAST_BYTES: Final = 65_536
+"""A smaller file could not hold its own structure and a few replies."""
+
+FRONT_BYTES: Final = 64 * 1024 * 1024
+"""What is held in memory of a cache that has a file."""
+
+ENTRY_BYTES: Final = 400
+"""What an entry takes in memory beside its words."""
+
+BUSY_SECONDS: Final = 5.0
+"""How long a write waits for another process to finish its own."""
+
+log: Final = logging.getLogger("podium")
+
+_Outcome = Reply | WorkerError | None
+"""How a call ended that others waited for; None when it was given up."""
+
+
+class ReplyCache:
+    """Keeps replies by key, in a file or, with no path, in memory; the least recently used go
+    first when there are more than `max_bytes` of them. A reply that would take more than a
+    quarter of that is not kept.
+
+    Several processes may use one file. In one process a cache lives on one event loop at a
+    time. `hits` are replies that were there, `shared` those that another asker was already
+    waiting for, `misses` are calls that had to be made.
+    """
+
+    def __init__(self, path: Path | None, max_bytes: int) -> None:
+        if max_bytes < LEAST_BYTES:
+            raise ConfigError(
+                f"a cache of {max_bytes:,} bytes holds nothing; give it {LEAST_BYTES:,} or more"
+            )
+        self.path = path
+        self._longest = max_bytes // 4
+        self.hits = 0
+        self.shared = 0
+        self.misses = 0
+        self._front = _Front(max_bytes if path is None else min(max_bytes, FRONT_BYTES))
+        self._in_flight: dict[
+            tuple[asyncio.AbstractEventLoop, bytes], list[asyncio.Future[_Outcome]]
+        ] = {}
+        self._file: _File | None = None
+        if path is not None:
+            try:
+                self._file = _File(path, max_bytes)
+            except (sqlite3.Error, OSError) as error:
+                self._go_on_without(error)
+
+    def get(self, key: bytes) -> Reply | None:
+        """The reply that is kept under that key, if there is one."""
+        reply = self._front.get(key)
+        try:
+            if self._file is not None:
+                if reply is not None:
+                    self._file.touch(key)
+                elif (document := self._file.get(key)) is not None:
+                    reply = _decoded(document)
+                    if reply is not None:
+                        self._front.put(key, reply, len(document))
+        except sqlite3.Error as error:
+            self._go_on_without(error)
+        if reply is not None:
+            self.hits += 1
+        return reply
+
+    def put(self, key: bytes, reply: Reply) -> None:
+        """Keep the reply."""
+        document = _encoded(reply)
+        if len(document) > self._longest:
+            return
+        self._front.put(key, reply, len(document))
+        try:
+            if self._file is not None:
+                self._file.put(key, document)
+        except sqlite3.Error as error:
+            self._go_on_without(error)
+
+    async def fetch(self, key: bytes, ask: Callable[[], Awaitable[Reply]]) -> Reply:
+        """The reply under that key; who is first to want it asks, and the others wait for that.
+
+        A `WorkerError` is everybody's who waited, and nothing is kept. Should the one who asks
+        give up, then the next one asks.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            reply = self.get(key)
+            if reply is not None:
+                return reply
+            waiting = self._in_flight.get((loop, key))
+            if waiting is None:
+                return await self._ask((loop, key), ask)
+            outcome = loop.create_future()
+            waiting.append(outcome)
+            result: _Outcome = await outcome
+            if isinstance(result, WorkerError):
+                raise result.with_traceback(None)
+            if result is not None:
+                self.shared += 1
+                return result
+
+    async def _ask(
+        self, flight: tuple[asyncio.AbstractEventLoop, bytes], ask: Callable[[], Awaitable[Reply]]
+    ) -> Reply:
+        waiting = self._in_flight[flight] = []
+        outcome: _Outcome = None
+        self.misses += 1
+        try:
+            outcome = reply = await ask()
+            if _is_reply(reply):
+                self.put(flight[1], reply)
+            return reply
+        except WorkerError as error:
+            outcome = error
+            raise
+        finally:
+            del self._in_flight[flight]
+            for future in waiting:
+                if not future.done():
+                    future.set_result(outcome)
+
+    def close(self) -> None:
+        """Let go of the file; what is in memory stays usable."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except sqlite3.Error as error:
+                self._go_on_without(error)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _go_on_without(self, error: Exception) -> None:
+        log.warning(
+            "replies are kept in memory only, since the cache %s cannot be used: %s; "
+            "free or mend it, or move it away, before the next run",
+            self.path,
+            error,
+        )
+        file, self._file = self._file, None
+        if file is not None:
+            file.abandon()
+
+
+class CachedWorker:
+    """A worker whose successful replies are kept.
+
+    What tells its replies from others' is its name, provider and model; `fingerprint` is
+    whatever else decides what it says and does not stand in a request: its options, the
+    checksum of an adapter. Two workers that differ must differ in one of these.
+    """
+
+    profile: WorkerProfile
+
+    def __init__(self, worker: Worker, cache: ReplyCache, *, fingerprint: str = "") -> None:
+        self.profile = profile = worker.profile
+        self._worker = worker
+        self._cache = cache
+        who = (profile.name, profile.provider, profile.model, fingerprint)
+        self._who = hashlib.blake2b(repr(who).encode(), digest_size=16)
+
+    async def reply(self, request: Request) -> Reply:
+        """The kept reply, else the worker's, which is then kept."""
+        return await self._cache.fetch(self._key(request), lambda: self._worker.reply(request))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """The kept reply at once, else the worker's as it comes, which is then kept."""
+        key = self._key(request)
+        kept = self._cache.get(key)
+        if kept is not None:
+            if kept.text:
+                yield Delta(kept.text)
+            yield kept
+            return
+        self._cache.misses += 1
+        async with aclosing(self._worker.stream(request)) as pieces:
+            async for piece in pieces:
+                if _is_reply(piece):
+                    self._cache.put(key, piece)
+                yield piece
+
+    def _key(self, request: Request) -> bytes:
+        """A hash over all on which a reply depends. A request's `repr` leaves out hints, and what
+        came later than the first caches, which keep what they have."""
+        key = self._who.copy()
+        key.update(repr(request).encode())
+        if not request.parallel_tools:
+            key.update(b"one tool at a time")
+        if request.thinking_tokens is not None:
+            key.update(b"thinking tokens: %d" % request.thinking_tokens)
+        return key.digest()
+
+
+class _Front:
+    """The replies that were used last, in memory."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[bytes, tuple[Reply, int]] = OrderedDict()
+
+    def get(self, key: bytes) -> Reply | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry[0]
+
+    def put(self, key: bytes, reply: Reply, length: int) -> None:
+        size = length + ENTRY_BYTES
+        _, former = self._entries.pop(key, (None, 0))
+        self._entries[key] = (reply, size)
+        self._bytes += size - former
+        while self._bytes > self._max_bytes:
+            _, (_, size) = self._entries.popitem(last=False)
+            self._bytes -= size
+
+
+class _File:
+    """The replies on disk: one table, the last use of each kept to the nanosecond.
+
+    Uses are written down now and then only, at the latest when something must go.
+    """
+
+    MOST_TOUCHED: Final = 4096
+    GOING_AT_ONCE: Final = 4
+    MOST_GOES: Final = 64
+    SPARE_PAGES: Final = 3  # what a reply may take beside its words
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # replies are private
+        self._max_bytes = max_bytes
+        self._touched: dict[bytes, int] = {}
+        # The loop may live on another thread than the one that made the cache.
+        self._database = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            self._prepare()
+        except BaseException:
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        until = time.monotonic() + BUSY_SECONDS
+        while True:  # the one thing that SQLite does not wait for is another who does the same
+            try:
+                self._database.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() >= until:
+                    raise
+                time.sleep(0.01)
+        self._database.execute("PRAGMA synchronous = NORMAL")
+        self._database.execute(
+            "CREATE TABLE IF NOT EXISTS replies"
+            " (key BLOB PRIMARY KEY, used INTEGER NOT NULL, reply TEXT NOT NULL)"
+        )
+        self._database.execute("CREATE INDEX IF NOT EXISTS replies_by_use ON replies (used)")
+        self._page_bytes = self._number("PRAGMA page_size")
+
+    def get(self, key: bytes) -> str | None:
+        row = self._database.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        self.touch(key)
+        return str(row[0])
+
+    def touch(self, key: bytes) -> None:
+        self._touched[key] = time.time_ns()
+        if len(self._touched) >= self.MOST_TOUCHED:
+            self._write_touched()
+
+    def put(self, key: bytes, document: str) -> None:
+        room = self._max_bytes - len(document) - self.SPARE_PAGES * self._page_bytes
+        if self._size() > room:
+            self._shrink_to(room)
+        self._database.execute(
+            "INSERT OR REPLACE INTO replies VALUES (?, ?, ?)", (key, time.time_ns(), document)
+        )
+
+    def close(self) -> None:
+        try:
+            self._write_touched()
+        finally:
+            self._database.close()
+
+    def abandon(self) -> None:
+        """Close without writing anything more."""
+        self._database.close()
+
+    def _size(self) -> int:
+        """The part of the file that holds something."""
+        pages = self._number("PRAGMA page_count") - self._number("PRAGMA freelist_count")
+        return pages * self._page_bytes
+
+    def _shrink_to(self, size: int) -> None:
+        """Drop what was used least recently, and not all at once, so that nobody waits long: a
+        file whose bound was lowered comes down to it over the next replies."""
+        self._write_touched()
+        for _ in range(self.MOST_GOES):
+            if self._size() <= size:
+                return
+            self._database.execute(
+                "DELETE FROM replies"
+                " WHERE rowid IN (SELECT rowid FROM replies ORDER BY used LIMIT ?)",
+                (self.GOING_AT_ONCE,),
+            )
+
+    def _write_touched(self) -> None:
+        touched, self._touched = self._touched, {}
+        if touched:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany(
+                "UPDATE replies SET used = ? WHERE key = ?",
+                [(used, key) for key, used in touched.items()],
+            )
+            self._database.execute("COMMIT")
+
+    def _number(self, query: str) -> int:
+        return int(self._database.execute(query).fetchone()[0])
+
+
+def _is_reply(piece: object) -> TypeGuard[Reply]:
+    """Whether it is what the engine takes for a reply; anything else is not kept."""
+    return isinstance(piece, Reply) and isinstance(piece.usage, Usage)
+
+
+def _encoded(reply: Reply) -> str:
+    return json.dumps(asdict(reply), separators=(",", ":"))
+
+
+def _decoded(document: str) -> Reply | None:
+    """The reply in the document, or None where this Podium cannot read it."""
+    try:
+        fields: dict[str, Any] = json.loads(document)
+        fields["usage"] = Usage(**fields["usage"])
+        fields["tool_calls"] = tuple(ToolCall(**call) for call in fields["tool_calls"])
+        fields["thinking"] = tuple(Thinking(**thought) for thought in fields["thinking"])
+        return Reply(**fields)
+    except (ValueError, KeyError, TypeError):
+        return None

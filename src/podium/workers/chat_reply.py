@@ -1,0 +1,247 @@
+"""Replies of the Chat Completions protocol, whole or streamed, put together the same way.
+
+A streamed chunk and a whole reply have the same shape, with `delta` in the one and `message` in
+the other, so `ChatAssembly` reads both. It takes what real servers send: usage in the last
+chunk, in each or nowhere, thinking under several names, tool calls without an index or an id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from podium.core.pool import WorkerProfile
+from podium.core.request import Delta, Finish, Reply, Request, Thinking, ToolCall
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.workers import errors as faults
+from podium.workers import translation as parts
+from podium.workers import wire
+from podium.workers.chat import ChatDialect
+from podium.workers.wire import Document, Malformed
+
+_FINISH: Final[Mapping[str, Finish]] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool",
+    "function_call": "tool",
+    "content_filter": "refused",
+}
+
+_THINKING_FIELDS: Final = ("reasoning_content", "reasoning")
+
+_GROWING: Final = ("text", "summary", "data")
+"""The fields of a reasoning detail that come in fragments."""
+
+
+def read_reply(
+    document: Document, request: Request, profile: WorkerProfile, dialect: ChatDialect, called: str
+) -> Reply:
+    """A reply that came as one document."""
+    assembly = ChatAssembly(request, profile, dialect, called)
+    for _ in assembly.feed("", document):
+        pass
+    return assembly.whole()
+
+
+@dataclass(slots=True)
+class _PartialCall:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class ChatAssembly:
+    """Puts one reply together. `called` is how error messages name the worker."""
+
+    def __init__(
+        self, request: Request, profile: WorkerProfile, dialect: ChatDialect, called: str
+    ) -> None:
+        self._profile = profile
+        self._dialect = dialect
+        self._called = called
+        self._text: list[str] = []
+        self._unsent_prefill = (
+            request.prefill
+            if parts.prefills(request, profile) and not dialect.echoes_prefill
+            else ""
+        )
+        self._thinking: list[str] = []
+        self._details: list[Document] = []
+        self._calls: list[_PartialCall] = []
+        self._call_at: dict[int | str, _PartialCall] = {}
+        self._usage = UNKNOWN_USAGE
+        self._finish: Finish | None = None
+        self._stops = request.stop
+        self._stop_sequence = ""
+        self._refused = False
+        self._model = profile.model
+
+    def feed(self, event: str, document: Document) -> Iterator[Delta]:
+        """Take the next chunk, or the whole reply; the pieces of the answer that it brings."""
+        if document.get("error"):
+            raise faults.from_stream(self._called, document["error"])
+        self._model = wire.text(document, "model") or self._model
+        self._note_usage(document)
+        for choice in wire.members(document, "choices")[:1]:
+            self._note_usage(choice)
+            yield from self._take(wire.member(choice, "delta") or wire.member(choice, "message"))
+            if reason := wire.text(choice, "finish_reason"):
+                if reason == "error":
+                    raise faults.from_stream(self._called, choice.get("error"))
+                # A server's own word for a normal end ("eos", "end_turn") is a stop.
+                self._finish = _FINISH.get(reason, "stop")
+                if choice.get("stop_reason") in self._stops:  # vLLM's; it may also be a token
+                    self._stop_sequence = wire.text(choice, "stop_reason")
+
+    @property
+    def finished(self) -> bool:
+        """Usage comes after the reason to finish, so only the stream itself can say."""
+        return False
+
+    def finish(self) -> Reply:
+        """The whole reply; a stream that never said why it ended was broken off."""
+        if self._finish is None:
+            raise faults.broken_off(self._called)
+        return self.whole()
+
+    def whole(self) -> Reply:
+        """What has arrived so far, as a reply."""
+        calls = tuple(
+            ToolCall(call.id or parts.new_call_id(), call.name, "".join(call.arguments) or "{}")
+            for call in self._calls
+        )
+        if self._finish is None and not (self._text or calls or self._thinking):
+            raise Malformed("expected choices with a message, got none")
+        finish = "refused" if self._refused else self._finish or "stop"
+        return Reply(
+            text=self._unsent_prefill + "".join(self._text),
+            usage=self._usage,
+            finish="tool" if calls and finish == "stop" else finish,
+            tool_calls=calls,
+            thinking=self._whole_thinking(),
+            model=self._model,
+            stop_sequence=self._stop_sequence,
+        )
+
+    def _take(self, delta: Document) -> Iterator[Delta]:
+        thinking = next(
+            (found for name in _THINKING_FIELDS if (found := wire.text(delta, name))), ""
+        )
+        text, more_thinking = _split(delta)
+        if refusal := wire.text(delta, "refusal"):
+            text, self._refused = text + refusal, True
+        if thinking := thinking + more_thinking:
+            self._thinking.append(thinking)
+            yield Delta(thinking, "thinking")
+        self._details.extend(wire.members(delta, "reasoning_details"))
+        if text:
+            text, self._unsent_prefill = self._unsent_prefill + text, ""
+            self._text.append(text)
+            yield Delta(text)
+        for fragment in wire.members(delta, "tool_calls"):
+            self._take_call(fragment)
+
+    def _take_call(self, fragment: Document) -> None:
+        function = wire.member(fragment, "function")
+        id_, name = wire.text(fragment, "id"), wire.text(function, "name")
+        call = self._call_of(wire.count(fragment, "index"), id_, name)
+        call.id = call.id or id_
+        call.name = call.name or name
+        whole = function.get("arguments")
+        call.arguments.append(
+            json.dumps(whole) if isinstance(whole, Mapping) else wire.text(function, "arguments")
+        )
+
+    def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
+        """The call that a fragment belongs to. Some servers give no index, or the same one to
+        every call; then a new id, or a name, starts a new call."""
+        place = id_ if index is None else index
+        if place != "":
+            call = self._call_at.get(place)
+        else:
+            call = self._calls[-1] if self._calls and not name else None
+        if call is None or (id_ and call.id and id_ != call.id):
+            call = _PartialCall()
+            self._calls.append(call)
+            self._call_at[place] = call
+        return call
+
+    def _note_usage(self, document: Document) -> None:
+        """Keep the latest counts: they are cumulative wherever they come more than once."""
+        found = wire.member(document, "usage") or wire.member(
+            wire.member(document, "x_groq"), "usage"
+        )
+        if found:
+            self._usage = usage_of(found, self._dialect)
+
+    def _whole_thinking(self) -> tuple[Thinking, ...]:
+        opaque = json.dumps(merged_details(self._details)) if self._details else ""
+        if not self._thinking and not opaque:
+            return ()
+        return (Thinking("".join(self._thinking), opaque, self._profile.model),)
+
+
+@wire.counted
+def usage_of(document: Document, dialect: ChatDialect) -> Usage:
+    """The usage object as Podium counts. What a server did not send stays unknown."""
+    prompt = wire.member(document, "prompt_tokens_details")
+    completion = wire.member(document, "completion_tokens_details")
+    inputs = wire.count(document, "prompt_tokens")
+    outputs = wire.count(document, "completion_tokens")
+    reasoning = wire.count(completion, "reasoning_tokens")
+    cached = wire.count(prompt, "cached_tokens")
+    if cached is None:
+        cached = wire.count(document, "prompt_cache_hit_tokens")
+    if (
+        reasoning
+        and inputs is not None
+        and outputs is not None
+        and wire.count(document, "total_tokens") == inputs + outputs + reasoning
+    ):
+        outputs += reasoning  # this server counts thinking beside the completion, not in it
+    return Usage(
+        input_tokens=inputs,
+        output_tokens=outputs,
+        cached_input_tokens=cached,
+        reasoning_tokens=reasoning,
+        cache_write_tokens=wire.count(prompt, "cache_write_tokens") if dialect.cache_writes else 0,
+    )
+
+
+def merged_details(details: list[Document]) -> list[dict[str, Any]]:
+    """Streamed reasoning details: the fragments of one block, in order, made whole again."""
+    blocks: list[list[Document]] = []
+    for detail in details:
+        last = blocks[-1][-1] if blocks else {}
+        numbered = detail.get("index") is not None
+        if numbered and all(last.get(key) == detail.get(key) for key in ("index", "type")):
+            blocks[-1].append(detail)
+        else:
+            blocks.append([detail])
+    return [_merged(block) for block in blocks]
+
+
+def _merged(fragments: list[Document]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for key in dict.fromkeys(key for fragment in fragments for key in fragment):
+        values = [fragment[key] for fragment in fragments if fragment.get(key) is not None]
+        if key in _GROWING and all(isinstance(value, str) for value in values):
+            whole[key] = "".join(values)
+        else:
+            whole[key] = values[-1] if values else None
+    return whole
+
+
+def _split(delta: Document) -> tuple[str, str]:
+    """The words and the thinking of a content, which is text or a list of parts."""
+    if not isinstance(delta.get("content"), list):
+        return wire.text(delta, "content"), ""
+    words, thoughts = "", ""
+    for part in wire.members(delta, "content"):
+        if part.get("type") == "thinking":
+            thoughts += "".join(wire.text(item, "text") for item in wire.members(part, "thinking"))
+        else:
+            words += wire.text(part, "text")
+    return words, thoughts

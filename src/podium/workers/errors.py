@@ -1,0 +1,212 @@
+"""What a provider's error means: from a status or an error object to a `WorkerError`.
+
+All vendors use the same status codes and nearly the same JSON, so there is one reading of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+from podium._util.addresses import shown, without_credentials
+from podium.core.errors import (
+    AuthenticationFailed,
+    PromptTooLong,
+    RateLimited,
+    RequestRefused,
+    Unavailable,
+    WorkerError,
+)
+
+MESSAGE_CHARACTERS: Final = 400
+SHORTEST_KEY: Final = 8
+
+TELLING: Final = 12
+"""So many characters of a key, from its beginning, are a part of it that was cut off; what keys of
+one vendor have in common is shorter."""
+
+_MAYBE_BILLED: Final = frozenset({408, 504, 524})
+"""A gateway gave up waiting: the model behind it may have gone on and charged."""
+
+_STATUS_OF: Final[Mapping[str, int]] = {
+    "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "context_length_exceeded": 400,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "billing_error": 403,
+    "insufficient_quota": 403,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+"""The status behind the names that vendors give to errors."""
+
+_TOO_LONG: Final = re.compile(
+    r"maximum context length|exceeds? (the )?(available )?context|(prompt|input) (is )?too long"
+    r"|exceeds the maximum number of tokens|context_length_exceeded|exceed_context_size",
+    re.IGNORECASE,
+)
+"""What vendors and local servers say of a prompt that does not fit: few of them have a code."""
+
+_OUT_OF_CREDIT: Final = 403
+"""What a 429 really is when the error's name says so: no wait will help."""
+
+
+def from_status(worker: str, status: int, headers: Mapping[str, str], body: bytes) -> WorkerError:
+    """The error that a response with a bad status stands for."""
+    document = _parsed(body)
+    said = _vendor_message(document) or body.decode("utf-8", "replace")
+    if 300 <= status < 400:
+        target = shown(headers.get("Location", "nowhere"))
+        said = f"redirected to {target}; set base_url to that address"
+    wait = _retry_after(headers, document)
+    line = f"{worker} answered HTTP {status}"
+    if status == 429 and _named_status(_error_in(document)) == _OUT_OF_CREDIT:
+        status = _OUT_OF_CREDIT
+    names = _names(_error_in(document))
+    return _error(status, line, said, wait, names, billed=status in _MAYBE_BILLED)
+
+
+def from_stream(worker: str, error: Any) -> WorkerError:
+    """The error that a provider reported inside a reply it had begun, or in place of one."""
+    label = next((name for name in _names(error) if isinstance(name, str) and name), "")
+    said = ": ".join(filter(None, (label, _vendor_message({"error": error}))))
+    line = f"{worker} failed in the middle of its reply"
+    wait = _retry_after({}, {"error": error})
+    return _error(_named_status(error) or 500, line, said, wait, _names(error), billed=True)
+
+
+def broken_off(worker: str) -> WorkerError:
+    """The error of a stream that ended cleanly but before the reply did."""
+    return Unavailable(f"{worker} stopped streaming before its reply was complete", billed=True)
+
+
+def tidy(message: str, key: str = "") -> str:
+    """A message on one line, without the key or a password, and no longer than a person reads.
+
+    What is shorter than any real key stays: taking every "x" out would only garble the message.
+    """
+    line = " ".join(without_credentials(without_key(message, key)).split())
+    return line if len(line) <= MESSAGE_CHARACTERS else line[: MESSAGE_CHARACTERS - 1] + "…"
+
+
+def without_key(message: str, key: str) -> str:
+    """A message without the key, and without the beginning of it where it was cut."""
+    if len(key) < SHORTEST_KEY:
+        return message
+    message = message.replace(key, "<key>")
+    longest = len(key) - 1 if key[:TELLING] in message else 0
+    for length in range(longest, TELLING - 1, -1):
+        message = message.replace(key[:length], "<key>")
+    return message
+
+
+def _error(
+    status: int,
+    line: str,
+    said: str,
+    retry_after: float | None,
+    names: list[Any],
+    *,
+    billed: bool,
+) -> WorkerError:
+    """The remedy comes before the vendor's words, which may be long and are cut."""
+    said = f": {said}" if said else ""
+    if status in (401, 403):
+        return AuthenticationFailed(f"{line}, so check its key and what that may use{said}")
+    if status == 429:
+        return RateLimited(f"{line}{said}", retry_after=retry_after, billed=billed)
+    if status in (408, 409, 425) or status >= 500:
+        return Unavailable(f"{line}{said}", retry_after=retry_after, billed=billed)
+    if any(_TOO_LONG.search(str(each)) for each in (said, *names)):
+        return PromptTooLong(f"{line}, for the prompt is too long{said}", billed=billed)
+    return RequestRefused(f"{line}{said}", billed=billed)
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _error_in(document: Any) -> Any:
+    """The error in an error document, whichever of the vendors' shapes it has."""
+    if isinstance(document, list) and document:
+        document = document[0]
+    return document.get("error", document) if isinstance(document, Mapping) else None
+
+
+def _names(error: Any) -> list[Any]:
+    names = ("code", "type", "status")
+    return [error.get(name) for name in names] if isinstance(error, Mapping) else []
+
+
+def _named_status(error: Any) -> int:
+    """The status that the error's own code, type or status says; 0 where none does."""
+    for name in _names(error):
+        if isinstance(name, int) or (isinstance(name, str) and re.fullmatch("[45][0-9]{2}", name)):
+            if 400 <= int(name) < 600:
+                return int(name)
+        elif isinstance(name, str) and name in _STATUS_OF:
+            return _STATUS_OF[name]
+    return 0
+
+
+def _vendor_message(document: Any) -> str:
+    error = _error_in(document)
+    if isinstance(error, Mapping):
+        error = error.get("message") or error.get("detail") or error.get("msg")
+    if error is None:
+        return ""
+    return error if isinstance(error, str) else json.dumps(error)
+
+
+def _retry_after(headers: Mapping[str, str], document: Any) -> float | None:
+    """How long the provider asks to wait, in seconds."""
+    waits = [
+        _number(headers.get("retry-after-ms"), 0.001),
+        _number(headers.get("Retry-After"), 1.0),
+        _until(headers.get("Retry-After")),
+        *(_duration(delay) for delay in _retry_delays(_error_in(document))),
+    ]
+    return next((max(0.0, wait) for wait in waits if wait is not None), None)
+
+
+def _number(value: str | None, scale: float) -> float | None:
+    if value is None or not re.fullmatch(r"\s*[0-9]{1,9}(\.[0-9]*)?\s*", value):
+        return None
+    return float(value) * scale
+
+
+def _until(value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        when = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    return (when - datetime.now(UTC)).total_seconds()
+
+
+def _retry_delays(error: Any) -> Iterator[Any]:
+    """Google says when to come back in the error's details: `{"retryDelay": "3.5s"}`."""
+    details = error.get("details") if isinstance(error, Mapping) else None
+    for detail in details if isinstance(details, list) else []:
+        if isinstance(detail, Mapping):
+            yield detail.get("retryDelay")
+
+
+def _duration(value: Any) -> float | None:
+    return _number(value.removesuffix("s"), 1.0) if isinstance(value, str) else None

@@ -1,0 +1,249 @@
+"""Fault injection: a worker that does to its callers what the network and providers do.
+
+    worker = FaultyWorker(worker, Faults.evenly(0.2), seed=7)
+    worker = FaultyWorker(worker, Faults(server_error=0.5, reset=0.1))
+
+It stands in front of any worker, and for a share of the calls something goes wrong in just the
+way in which it would at this border: the errors are those that `http` and `faults` raise. It is
+for tests and rehearsals; whatever bears it bears its provider's bad days.
+
+What befalls a call is drawn from the seed, the worker's name, the words of the request, and how
+often they were asked before. So the same calls meet the same faults however many are in flight
+and in whichever order they come, a repeated call has a draw of its own, and so has a substitute.
+Only of calls that ask the very same at the same time is it open which of them gets which draw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, fields, replace
+from typing import Final, Self
+
+from podium.core.errors import BadReply, ConfigError, Unavailable, WorkerError
+from podium.core.request import Delta, Reply, Request
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.worker import Worker
+from podium.workers.errors import from_status
+from podium.workers.http import MAX_REPLY_BYTES
+
+MOST_REMEMBERED: Final = 10_000
+"""Requests of which it is known how often they were asked; the longest unused are forgotten."""
+
+ENDLESS_PIECE: Final = "and so on and on " * 1024
+"""What an endless reply consists of."""
+
+_SERVER_ERRORS: Final = (500, 502, 503, 529)
+
+_WRONG_USAGES: Final = (
+    Usage(-40, -2, 0, 0, 0),
+    Usage(10**15, 10**15, 0, 0, 0),
+    Usage(10, 5, 10**6, 10**6, 10**6),
+    UNKNOWN_USAGE,
+)
+"""Counts below nothing, beyond all measure, of parts that exceed their whole, and none at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """The share of calls, from 0 to 1, that each fault befalls; together at most 1.
+
+    `latency` delays a call by `latency_seconds` on average, exponentially distributed, and is the
+    only one that does no harm. `rate_limited` is a 429 that does not say when to come back,
+    `rate_limited_with_retry_after` one that asks for `retry_after_seconds`. `server_error` is a
+    5xx, `reset` a connection that is lost before anything has come, `truncated_stream` one that
+    is lost, or a stream that just ends, in the middle of a reply. `malformed_json` cannot be
+    parsed; `wrong_usage` is a good reply with impossible counts of tokens, or none; `endless` is a
+    reply that goes on until somebody stops it.
+    """
+
+    latency: float = 0.0
+    rate_limited: float = 0.0
+    rate_limited_with_retry_after: float = 0.0
+    server_error: float = 0.0
+    reset: float = 0.0
+    truncated_stream: float = 0.0
+    malformed_json: float = 0.0
+    wrong_usage: float = 0.0
+    endless: float = 0.0
+    latency_seconds: float = 0.05
+    retry_after_seconds: float = 0.05
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            most = float("inf") if field.name.endswith("_seconds") else 1.0
+            if not 0 <= value <= most or value == float("inf"):
+                raise ConfigError(
+                    f"faults.{field.name} is {value}; expected a number from 0 to {most:g}"
+                )
+        if sum(share for _, share in self.shares) > 1 + 1e-9:
+            raise ConfigError("the shares of faults come to more than 1; lower some of them")
+
+    @classmethod
+    def evenly(
+        cls, share: float = 0.2, *, latency_seconds: float = 0.05, retry_after_seconds: float = 0.05
+    ) -> Self:
+        """Every fault equally often, and a `share` of the calls in all."""
+        each = share / len(KINDS)
+        return cls(
+            **dict.fromkeys(KINDS, each),
+            latency_seconds=latency_seconds,
+            retry_after_seconds=retry_after_seconds,
+        )
+
+    @property
+    def shares(self) -> Iterator[tuple[str, float]]:
+        """Each fault by name, with its share."""
+        return ((kind, getattr(self, kind)) for kind in KINDS)
+
+
+KINDS: Final = tuple(field.name for field in fields(Faults) if not field.name.endswith("_seconds"))
+"""The names of the faults."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """What befalls one call: a fault, or nothing; `chance` decides what else is open about it."""
+
+    kind: str
+    chance: random.Random
+
+
+class FaultyWorker:
+    """The worker with faults. `calls` is how many calls there were, `injected` how many of them
+    each fault befell, by its name.
+
+    A call that fails before a reply does not reach the worker behind, which is then neither kept
+    busy nor paid. `sleep` is how a delay passes.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        faults: Faults,
+        seed: int = 0,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.profile = worker.profile
+        self.worker = worker
+        self.faults = faults
+        self.injected: Counter[str] = Counter()
+        self.calls = 0
+        self._seed = seed
+        self._sleep = sleep
+        self._asked: OrderedDict[bytes, int] = OrderedDict()
+
+    async def reply(self, request: Request) -> Reply:
+        """The worker's reply, unless a fault comes in between."""
+        draw = self._draw(request)
+        await self._disturb(draw)
+        if draw.kind == "truncated_stream":
+            raise self._broken_off()
+        if draw.kind == "endless":
+            await self._read_without_end()
+        return _reported(await self.worker.reply(request), draw)
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """The worker's stream, unless a fault comes in between, or into the middle of it."""
+        draw = self._draw(request)
+        await self._disturb(draw)
+        while draw.kind == "endless":
+            yield Delta(ENDLESS_PIECE)
+            await asyncio.sleep(0)  # as between any two pieces from the network
+        left = draw.chance.randint(0, 5) if draw.kind == "truncated_stream" else -1
+        async with aclosing(self.worker.stream(request)) as pieces:
+            async for piece in pieces:
+                if draw.kind == "truncated_stream" and (left == 0 or isinstance(piece, Reply)):
+                    break
+                left -= 1
+                yield _reported(piece, draw) if isinstance(piece, Reply) else piece
+        if draw.kind == "truncated_stream" and draw.chance.random() < 0.5:
+            raise self._broken_off()
+
+    async def close(self) -> None:
+        """Close the worker behind, where it holds something open."""
+        close = getattr(self.worker, "close", None)
+        if close is not None:
+            await close()
+
+    def _draw(self, request: Request) -> _Draw:
+        """What befalls this call. What budgets change about a request, its caps, plays no part."""
+        words = repr(request.messages).encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(words, digest_size=16).digest()
+        before = self._asked.pop(digest, 0)
+        self._asked[digest] = before + 1
+        if len(self._asked) > MOST_REMEMBERED:
+            self._asked.popitem(last=False)
+        self.calls += 1
+        chance = random.Random(  # noqa: S311 -- a rehearsal must be repeatable, not unguessable
+            f"{self._seed}:{self.profile.name}:{digest.hex()}:{before}"
+        )
+        rolled = chance.random()
+        for kind, share in self.faults.shares:
+            if rolled < share:
+                self.injected[kind] += 1
+                return _Draw(kind, chance)
+            rolled -= share
+        return _Draw("", chance)
+
+    async def _disturb(self, draw: _Draw) -> None:
+        """What happens before anything of a reply has come."""
+        if draw.kind == "latency":
+            seconds = self.faults.latency_seconds
+            await self._sleep(draw.chance.expovariate(1 / seconds) if seconds else 0.0)
+            return
+        error = self._refusal(draw)
+        if error is not None:
+            await asyncio.sleep(0)  # others have their turn, as in any real call
+            raise error
+
+    def _refusal(self, draw: _Draw) -> WorkerError | None:
+        """The error of a call that comes to nothing, in the words that the real one would have."""
+        name = self.profile.name
+        said = b'{"error": {"message": "injected"}}'
+        match draw.kind:
+            case "rate_limited":
+                return from_status(name, 429, {}, said)
+            case "rate_limited_with_retry_after":
+                wait = {"Retry-After": f"{self.faults.retry_after_seconds:.3f}"}
+                return from_status(name, 429, wait, said)
+            case "server_error":
+                return from_status(name, draw.chance.choice(_SERVER_ERRORS), {}, said)
+            case "reset":
+                return Unavailable(
+                    f"{name} broke the connection off: reset by peer (injected)", billed=True
+                )
+            case "malformed_json":
+                return BadReply(
+                    f"{name} sent what cannot be understood: expected JSON, got "
+                    f"str '{{\"choices\": [{{' (injected)"
+                )
+        return None
+
+    def _broken_off(self) -> WorkerError:
+        return Unavailable(
+            f"{self.profile.name} stopped streaming before its reply was complete (injected)",
+            billed=True,
+        )
+
+    async def _read_without_end(self) -> None:
+        """What becomes of an endless reply that is read as a whole: the border stops reading."""
+        for _ in range(0, MAX_REPLY_BYTES, len(ENDLESS_PIECE)):
+            await asyncio.sleep(0)
+        raise BadReply(
+            f"{self.profile.name} sent more than {MAX_REPLY_BYTES // 1024**2} MiB; "
+            f"reading stopped there (injected)"
+        )
+
+
+def _reported(reply: Reply, draw: _Draw) -> Reply:
+    """The reply with the usage that it is to report."""
+    if draw.kind != "wrong_usage":
+        return reply
+    return replace(reply, usage=draw.chance.choice(_WRONG_USAGES))

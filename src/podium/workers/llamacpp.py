@@ -1,0 +1,217 @@
+"""Local models through llama.cpp: GGUF weights, on this machine's processor or graphics card.
+
+llama.cpp's own server does the work (`podium.local.serving`), and speaks Chat Completions;
+this file says how its dialect differs. `profile.model` names the weights as
+`podium.local.sources` has it. All workers of one base model share one loaded copy.
+
+These of the endpoint's options are settings; the others go into the body of every request
+(`repeat_penalty`, `top_k`, …):
+
+    system                              a system prompt of the worker's own, before any other
+    adapter, adapter_scale              a LoRA adapter (named as weights are) and its strength
+    temperature, top_p, seed            sampling where a request does not say
+    context, slots, threads, gpu_layers how the base model is loaded, see `ModelSettings`
+    template                            likewise; `chatml` is the turns of a conversation as they
+                                        are, where a model's own template may add to them
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from podium.core.errors import ConfigError, RequestRefused, StoreError
+from podium.core.pool import Capability, WorkerProfile
+from podium.core.request import Delta, Reply, Request
+from podium.core.usage import Number
+from podium.workers.base import Endpoint
+from podium.workers.chat import ChatDialect
+from podium.workers.chat_reply import read_reply
+from podium.workers.compatible import CompatibleWorker
+from podium.workers.hosted import refuse_owned
+from podium.workers.http import Http
+from podium.workers.local import weights
+from podium.workers.local.llama_server import ModelServer, ModelSettings, SharedModel, shared_model
+from podium.workers.translation import with_system
+from podium.workers.wire import Document
+
+DIALECT: Final = ChatDialect(grammar="grammar", thinking="reasoning_content")
+
+ONE_CALL_A_CONNECTION: Final = {"Connection": "close"}
+"""llama.cpp closes a connection after streaming without saying so, and the next call on it would
+fail. On loopback a new one costs nothing."""
+
+CAPABILITIES: Final[frozenset[Capability]] = frozenset({"sampling", "prefill", "json"})
+"""What llama.cpp can do with any model."""
+
+_LOADING: Final[Mapping[str, type]] = {
+    "context": int,
+    "slots": int,
+    "threads": int,
+    "gpu_layers": int,
+    "template": str,
+}
+_AT_LEAST_ONE: Final = ("context", "slots")
+
+TEMPLATES: Final = ("chatml",)
+"""The templates that have a name here; any other is given in full."""
+
+SETTINGS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "system": str,
+    "adapter": str,
+    "adapter_scale": (int, float),
+    "temperature": (int, float),
+    "top_p": (int, float),
+    "seed": int,
+    **_LOADING,
+}
+"""The options that are settings, and what each must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Defaults:
+    """What a request is completed with where it does not say."""
+
+    system: str
+    max_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    seed: int | None
+
+    def complete(self, request: Request) -> Request:
+        """The request with nothing left open that this worker has an opinion on."""
+        return replace(
+            request,
+            messages=with_system(self.system, request.messages),
+            max_tokens=_first(request.max_tokens, self.max_tokens),
+            temperature=_first(request.temperature, self.temperature),
+            top_p=_first(request.top_p, self.top_p),
+            seed=_first(request.seed, self.seed),
+        )
+
+
+class LlamaCppWorker:
+    """A worker over local weights. The model is loaded with the first call, and its weights are
+    fetched before if they are not here yet."""
+
+    def __init__(self, profile: WorkerProfile, endpoint: Endpoint, http: Http) -> None:
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise ConfigError(
+                f"worker {profile.name!r} needs the package xllamacpp; pip install xllamacpp"
+            )
+        options = _checked(profile, endpoint.options)
+        self.profile = profile
+        self._http = http
+        self._weights = weights.find(profile.model)
+        adapter = options.get("adapter", "")
+        self._adapter = weights.find(adapter) if adapter else None
+        self._scale = float(options.get("adapter_scale", 1.0))
+        self._body = {name: value for name, value in options.items() if name not in SETTINGS}
+        self._defaults = _Defaults(
+            system=options.get("system", ""),
+            max_tokens=profile.limits.max_output_tokens,
+            **{name: options.get(name) for name in ("temperature", "top_p", "seed")},
+        )
+        loading = {name: options[name] for name in _LOADING if name in options}
+        self._model: SharedModel = shared_model(
+            ModelSettings(path=str(self._weights.path), **loading)
+        )
+        self._model.hold(self._adapter_path)
+        self._closed = False
+
+    async def reply(self, request: Request) -> Reply:
+        """Answer the request as a whole."""
+        served = await self._served()
+        return await served.reply(self._defaults.complete(request))
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """Answer piece by piece, then hand over the whole reply."""
+        served = await self._served()
+        async with aclosing(served.stream(self._defaults.complete(request))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def load(self) -> None:
+        """Load the model now, so that the first call need not wait for it."""
+        await self._served()
+
+    async def close(self) -> None:
+        """Give the model up; it is unloaded when no worker uses it any more."""
+        if not self._closed:
+            self._closed = True
+            await self._model.release()
+
+    async def _served(self) -> _ServedWorker:
+        """The worker behind the process that has the model loaded."""
+        try:
+            for needed in filter(None, (self._weights, self._adapter)):
+                await weights.locate(needed.name)
+        except (ConfigError, StoreError) as error:
+            raise RequestRefused(f"worker {self.profile.name!r}: {error}") from error
+        server = await self._model.serving(self._adapter_path)
+        return _ServedWorker(self.profile, server, self._body | self._lora(server), self._http)
+
+    def _lora(self, server: ModelServer) -> dict[str, Any]:
+        """The strength of each loaded adapter, nothing for all but this worker's own.
+
+        Also where it has none: of a request that says nothing of adapters llama.cpp does not
+        notice that the adapter changes, and answers from what another one has read.
+        """
+        if not server.adapters:
+            return {}
+        scales = [self._scale if path == self._adapter_path else 0.0 for path in server.adapters]
+        return {"lora": [{"id": place, "scale": scale} for place, scale in enumerate(scales)]}
+
+    @property
+    def _adapter_path(self) -> str:
+        return str(self._adapter.path) if self._adapter is not None else ""
+
+
+class _ServedWorker(CompatibleWorker):
+    """Chat Completions with a loaded model. It holds the server, which lives as long as it."""
+
+    def __init__(
+        self, profile: WorkerProfile, server: ModelServer, body: Mapping[str, Any], http: Http
+    ) -> None:
+        able = replace(profile, capabilities=profile.capabilities | CAPABILITIES)
+        endpoint = Endpoint(f"{server.address}/v1", server.key, ONE_CALL_A_CONNECTION, body)
+        super().__init__(able, endpoint, http)
+        self._server = server
+
+    @property
+    def dialect(self) -> ChatDialect:
+        """llama.cpp's own."""
+        return DIALECT
+
+    def read(self, document: Document, request: Request) -> Reply:
+        """The whole completion, in which, unlike in a streamed one, the prefill is repeated."""
+        whole = replace(DIALECT, echoes_prefill=True)
+        return read_reply(document, request, self.profile, whole, self.called)
+
+
+def _checked(profile: WorkerProfile, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    refuse_owned(profile, options, _ServedWorker.owned)
+    for name in SETTINGS.keys() & options.keys():
+        value, kind = options[name], SETTINGS[name]
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if not fits or (name in _AT_LEAST_ONE and value < 1):
+            wanted = "text" if kind is str else "a whole number" if kind is int else "a number"
+            if name in _AT_LEAST_ONE:
+                wanted += " from 1 on"
+            raise ConfigError(
+                f"worker {profile.name!r} has {name} = {value!r} in its options; give {wanted}"
+            )
+    template = options.get("template", "")
+    if template and template not in TEMPLATES and "{%" not in template:
+        raise ConfigError(
+            f"worker {profile.name!r} has template = {template!r} in its options; give "
+            f"{' or '.join(TEMPLATES)}, or a Jinja template"
+        )
+    return options
+
+
+def _first(one: Number | None, other: Number | None) -> Number | None:
+    return other if one is None else one

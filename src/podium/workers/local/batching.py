@@ -1,0 +1,392 @@
+"""Concurrent requests to one local model, completed in batches.
+
+Whoever asks waits for a completion of their own; those who ask at about one time are completed
+together, which `podium.local.gathering` sees to. What a completion is, is `podium.local.decoding`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from podium.workers.local import weights
+from podium.workers.local.sources import weights_file
+
+if TYPE_CHECKING:
+    from podium.workers.local.decoding import Completion, Decoder, Sampling
+    from podium.workers.local.pretrained import Pretrained
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Shared(Generic[Key, Value]):
+    """Makes one value for each key, and forgets it when nobody holds it any more. Safe to call
+    from several threads."""
+
+    def __init__(self, make: Callable[[Key], Value]) -> None:
+        self._make = make
+        self._values: weakref.WeakValueDictionary[Key, Value] = weakref.WeakValueDictionary()
+        self._changing = threading.Lock()
+
+    def __call__(self, key: Key) -> Value:
+        """The one value of that key."""
+        with self._changing:
+            value = self._values.get(key)
+            if value is None:
+                value = self._values[key] = self._make(key)
+            return value
+
+
+QUIET_TURNS: Final = 8
+"""A batch is closed when the askers' event loop has turned so often and nobody has asked: what
+follows from one event, such as the second steps of a thousand workflows, follows within a few
+turns, however long they take."""
+
+LONGEST_GATHERING: Final = 2.0
+"""A batch is closed after so many seconds although others keep asking."""
+
+MOST_ROWS: Final = 1024
+
+
+class ModelName(NamedTuple):
+    """Which model, and how it is loaded: `podium.local.pretrained` has the forms."""
+
+    name: str
+    dtype: str = "auto"
+    device: str = ""
+
+
+class Waiting(Protocol):
+    """Somebody who has asked and waits."""
+
+    @property
+    def future(self) -> asyncio.Future[Any]:
+        """Where the outcome is told."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The most tokens that it may come to."""
+        ...
+
+
+Asking = TypeVar("Asking", bound=Waiting)
+Asked_contra = TypeVar("Asked_contra", bound=Waiting, contravariant=True)
+
+
+class Work(Protocol[Asked_contra]):
+    """A loaded model at work."""
+
+    @property
+    def pretrained(self) -> Pretrained:
+        """The model and its tokenizer."""
+        ...
+
+    def answer(self, gathered: Sequence[Asked_contra]) -> None:
+        """Tell everybody their outcome; faults too are told, and never raised."""
+        ...
+
+
+class GatheringModel(Generic[Asking]):
+    """One model in memory, for everybody in this process, with what is done for those who ask.
+    Safe to use from several event loops and threads."""
+
+    def __init__(self, model: ModelName, begin: Callable[[ModelName], Work[Asking]]) -> None:
+        self._model = model
+        self._begin = begin
+        self._users = 0
+        self._changing = threading.Lock()
+        self._thread: _GatheringThread[Asking] | None = None
+        self._end: weakref.finalize[Any, GatheringModel[Asking]] | None = None
+
+    def hold(self) -> None:
+        """Count one more user of this model."""
+        with self._changing:
+            self._users += 1
+
+    async def release(self) -> None:
+        """Count one user less; the last one to leave unloads the model."""
+        with self._changing:
+            self._users -= 1
+            is_last = not self._users
+        if is_last:
+            await asyncio.to_thread(self.close)
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is in memory now."""
+        thread = self._thread
+        return thread is not None and not thread.is_over and thread.loaded.done()
+
+    async def load(self) -> Pretrained:
+        """The model and its tokenizer; the first call takes a while."""
+        loaded = self._running().loaded
+        return loaded.result() if loaded.done() else await asyncio.wrap_future(loaded)
+
+    async def ready(self) -> Pretrained:
+        """The model, with its weights fetched before where they are of those that Podium keeps."""
+        file = weights_file(self._model.name)
+        if file is not None and not self.is_loaded:
+            await weights.locate(file)
+        return await self.load()
+
+    def ask(self, asked: Asking) -> None:
+        """Have somebody's outcome told to them, together with whoever else asks at this time."""
+        while not self._running().ask(asked):
+            pass  # it has just ended: the next one is begun
+
+    def close(self) -> None:
+        """Unload the model, once it has done what was asked. It is loaded again when it is next
+        used."""
+        with self._changing:
+            thread, self._thread = self._thread, None
+            end, self._end = self._end, None
+        if thread is not None and end is not None:
+            end()
+            thread.join()
+
+    def _running(self) -> _GatheringThread[Asking]:
+        with self._changing:
+            if self._thread is None or self._thread.is_over:
+                if self._end is not None:
+                    self._end.detach()
+                self._thread = _GatheringThread(self._model, self._begin)
+                # The thread knows nothing of this object, and ends with it.
+                self._end = weakref.finalize(self, self._thread.end)
+                self._thread.start()
+            return self._thread
+
+
+class _GatheringThread(threading.Thread, Generic[Asking]):
+    """Loads a model, then works for those who ask, all of one time together, until it is ended."""
+
+    def __init__(self, model: ModelName, begin: Callable[[ModelName], Work[Asking]]) -> None:
+        super().__init__(name="podium-batches", daemon=True)
+        self.loaded: Future[Pretrained] = Future()
+        self.loaded.set_running_or_notify_cancel()  # whoever stops waiting stops for themselves
+        self.is_over = False
+        self._model = model
+        self._begin = begin
+        self._asked: queue.SimpleQueue[Asking | None] = queue.SimpleQueue()
+        self._ending = threading.RLock()
+
+    def ask(self, asked: Asking) -> bool:
+        """Have it worked on; False where the thread takes nothing more."""
+        with self._ending:
+            if not self.is_over:
+                self._asked.put(asked)
+            return not self.is_over
+
+    def end(self) -> None:
+        """Take nothing more, and end after what was asked before."""
+        with self._ending:
+            if not self.is_over:
+                self.is_over = True
+                self._asked.put(None)
+
+    def run(self) -> None:
+        """What the thread does."""
+        try:
+            work = self._begin(self._model)
+        except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
+            self.end()
+            self.loaded.set_exception(error)
+            tell(list(iter(self._asked.get, None)), error)
+            return
+        self.loaded.set_result(work.pretrained)
+        is_last = False
+        while not is_last:
+            gathered, is_last = self._gather()
+            work.answer(gathered)
+
+    def _gather(self) -> tuple[list[Asking], bool]:
+        """All that ask at about this time, and whether they are the last."""
+        gathered: list[Asking] = []
+        another = self._asked.get()
+        latest = time.monotonic() + LONGEST_GATHERING
+        while another is not None:
+            gathered.append(another)
+            if len(gathered) == MOST_ROWS or time.monotonic() > latest:
+                return gathered, False
+            if self._asked.empty():
+                _wait_for_turns(another.future.get_loop(), LONGEST_GATHERING)
+            try:
+                another = self._asked.get_nowait()
+            except queue.Empty:
+                return gathered, False
+        return gathered, True
+
+
+def _wait_for_turns(loop: asyncio.AbstractEventLoop, longest: float) -> None:
+    """Let that event loop turn a few times, so that whoever is about to ask on it can do so."""
+    is_over = threading.Event()
+
+    def turn(left: int) -> None:
+        if left:
+            loop.call_soon(turn, left - 1)
+        else:
+            is_over.set()
+
+    try:
+        loop.call_soon_threadsafe(turn, QUIET_TURNS)
+    except RuntimeError:
+        return  # the loop is closed: nobody asks there any more
+    is_over.wait(longest)
+
+
+def in_batches(asked: Sequence[Asking], most_tokens: int) -> Iterator[list[Asking]]:
+    """Those of about one length together, no more at a time than memory holds."""
+    batch: list[Asking] = []
+    for one in sorted(asked, key=lambda one: one.size):
+        if batch and (len(batch) + 1) * one.size > most_tokens:
+            yield batch
+            batch = []
+        batch.append(one)
+    if batch:
+        yield batch
+
+
+def tell(batch: Sequence[Waiting], outcome: Sequence[Any] | Exception) -> None:
+    """Hand the outcome to those who wait, all of one event loop at a time."""
+    waiting: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any]]] = {}
+    for place, asked in enumerate(batch):
+        own = outcome if isinstance(outcome, Exception) else outcome[place]
+        waiting.setdefault(asked.future.get_loop(), []).append((asked.future, own))
+    for loop, settled in waiting.items():
+        try:
+            loop.call_soon_threadsafe(_settle, settled)
+        except RuntimeError:
+            continue  # the loop is closed, and nobody waits there any more
+
+
+def _settle(waiting: Sequence[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, outcome in waiting:
+        if future.done():
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+
+
+MOST_TOKENS: Final = 600_000
+"""Rows times their greatest length, where memory allows so many."""
+
+PROCESSOR_BYTES: Final = 2 * 2**30
+"""What the keys and values of a batch may take of a processor's memory; of a graphics card's,
+they may take half of what is free once the model is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One prompt that waits for its completion; `adapter` is the directory of one."""
+
+    prompt: Sequence[int]
+    sampling: Sampling
+    adapter: str | None
+    future: asyncio.Future[Completion]
+
+    @property
+    def size(self) -> int:
+        """The most tokens that it may come to."""
+        return len(self.prompt) + self.sampling.max_tokens
+
+
+class BatchingModel(GatheringModel[Asked]):
+    """One model in memory, with any number of adapters, for everybody in this process. Safe to
+    use from several event loops and threads."""
+
+    def __init__(self, model: ModelName) -> None:
+        super().__init__(model, _Completing)
+
+    async def complete(
+        self, prompt: Sequence[int], sampling: Sampling, adapter: str | None = None
+    ) -> Completion:
+        """Complete the prompt, together with whoever else asks at this time."""
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self.ask(Asked(prompt, sampling, adapter, future))
+        return await future
+
+
+class _Completing:
+    """A loaded model and the adapters that were asked for so far."""
+
+    def __init__(self, model: ModelName) -> None:
+        from podium.workers.local import pretrained
+        from podium.workers.local.captured import GROUPED_ATTENTION, can_be_captured
+        from podium.workers.local.decoding import Decoder
+
+        self.pretrained = pretrained.load(
+            model.name, dtype=pretrained.data_type(model.dtype), device=model.device
+        )
+        self._decoder: Decoder = Decoder(
+            self.pretrained.model,
+            end_tokens=self.pretrained.end_tokens,
+            padding=self.pretrained.tokenizer.pad_token_id,
+        )
+        self._most_tokens = most_tokens(self.pretrained.model)
+        self._captured = can_be_captured(self.pretrained.model)
+        if self._captured:
+            self.pretrained.model.config._attn_implementation = GROUPED_ATTENTION
+
+    def answer(self, gathered: Sequence[Asked]) -> None:
+        """Complete what was asked; a fault is told to those whose batch it was, and to no one
+        else."""
+        waiting = [asked for asked in gathered if not asked.future.cancelled()]
+        able = [asked for asked in waiting if self._has_adapter(asked)]
+        for batch in in_batches(able, self._most_tokens):
+            try:
+                tell(batch, self._completions(batch))
+            except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
+                tell(batch, error)
+
+    def _completions(self, batch: Sequence[Asked]) -> list[Completion]:
+        adapters = self._decoder.adapters
+        return self._decoder.complete(
+            [asked.prompt for asked in batch],
+            [asked.sampling for asked in batch],
+            choices=[adapters.index(asked.adapter) for asked in batch] if adapters else None,
+            captured=self._captured,
+        )
+
+    def _has_adapter(self, asked: Asked) -> bool:
+        """Whether the adapter is on the model, and was laid on if need be. A model that nobody
+        wants an adapter for need not be of a kind that takes one."""
+        if asked.adapter is None:
+            return True
+        from podium.workers.local.lora import EVERY_LINEAR_LAYER, AdapterStack
+
+        try:
+            if self._decoder.adapters is None:
+                model = self.pretrained.model
+                self._decoder.adapters = AdapterStack(
+                    model, targets=EVERY_LINEAR_LAYER, dtype=model.dtype
+                )
+            if asked.adapter not in self._decoder.adapters.names:
+                self._decoder.adapters.add(asked.adapter, Path(asked.adapter))
+        except Exception as error:  # noqa: BLE001 - every fault goes to those who wait
+            tell([asked], error)
+            return False
+        return True
+
+
+def most_tokens(model: Any) -> int:
+    """How many tokens' keys and values there is room for."""
+    from podium.workers.local.captured import bytes_a_token, room_beside
+
+    is_on_a_card = model.device.type == "cuda"
+    room = room_beside(model) // 2 if is_on_a_card else PROCESSOR_BYTES
+    return min(MOST_TOKENS, room // bytes_a_token(model))
+
+
+shared_batching_model: Final = Shared(BatchingModel)
+"""The one model of this process that is named and loaded so."""

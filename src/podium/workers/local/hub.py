@@ -1,0 +1,176 @@
+"""Weights from a model hub: one file over HTTPS, resumed where a broken download stopped.
+
+Any server that speaks the hub's `resolve` addresses will do: `HF_ENDPOINT` names another one,
+and `HF_TOKEN` opens models that ask for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from podium._util.addresses import proxy_for, shown, without_credentials
+from podium._util.files import Progress, place, sha256_of, writing
+from podium.core.errors import ConfigError, StoreError
+from podium.workers.local.sources import HubFile
+
+DEFAULT_ENDPOINT: Final = "https://huggingface.co"
+CHUNK_BYTES: Final = 1 << 20
+RANGE_REFUSED: Final = 416
+TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=30, sock_read=60)
+
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """What the hub says about a file before sending it. The checksum is empty where it is not
+    said, the tag where the file cannot be told from a later one of the same name."""
+
+    bytes: int | None
+    sha256: str
+    tag: str
+
+
+async def fetch(source: HubFile, target: Path, progress: Progress) -> str:
+    """Bring the file to `target` and return its checksum.
+
+    What had come when a download broke off is kept beside the target under the file's tag, and
+    the next fetch goes on from there.
+    """
+    endpoint = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/") or DEFAULT_ENDPOINT
+    url = f"{endpoint}/{source.repository}/resolve/{source.revision}/{source.file}"
+    async with _session(endpoint) as session:
+        with _network(source, endpoint, target):
+            description = await _describe(session, url, source)
+        part = target.with_name(f"{target.name}.{description.tag or 'untagged'}.part")
+        if not description.tag:
+            _drop(part)
+        missing = (description.bytes or 0) - _length(part)
+        with writing(target.parent, missing), _network(source, endpoint, target):
+            await _download(session, url, part, description, progress)
+    if description.bytes not in (None, _length(part)):
+        length = _length(part)
+        _drop(part)
+        raise StoreError(
+            f"{source.name} came with {length:,} bytes and the hub names {description.bytes:,}; "
+            f"the file was dropped, pull it again"
+        )
+    checksum = await asyncio.to_thread(sha256_of, part)
+    if description.sha256 and checksum != description.sha256:
+        _drop(part)
+        raise StoreError(
+            f"{source.name} came damaged: its sha256 is {checksum} and the hub names "
+            f"{description.sha256}; the file was dropped, pull it again"
+        )
+    place(part, target)
+    return checksum
+
+
+@asynccontextmanager
+async def _session(endpoint: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client with the user's token, through the user's proxy."""
+    try:
+        proxy = proxy_for(endpoint)
+    except ValueError as error:
+        raise ConfigError(
+            f"HF_ENDPOINT is {shown(endpoint)!r}; give an address such as {DEFAULT_ENDPOINT}"
+        ) from error
+    token = os.environ.get("HF_TOKEN", "").strip()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with aiohttp.ClientSession(headers=headers, timeout=TIMEOUT, proxy=proxy) as session:
+        yield session
+
+
+@contextmanager
+def _network(source: HubFile, endpoint: str, target: Path) -> Iterator[None]:
+    """Say what to do when the hub cannot be reached or breaks off."""
+    try:
+        yield
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise ConfigError(
+            f"cannot fetch {source.name} from {shown(endpoint)}: {_reason(error)}; "
+            f"check the network and pull it again to go on from where it stopped, or place the "
+            f"file at {target}"
+        ) from None  # the cause would show signed addresses and a proxy's password
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without the address: that of the storage is signed."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"HTTP {error.status} {error.message}".strip()
+    if isinstance(error, aiohttp.InvalidURL):
+        return "the address of the hub or of the proxy is not valid"
+    return without_credentials(str(error)) or type(error).__name__
+
+
+async def _describe(session: aiohttp.ClientSession, url: str, source: HubFile) -> _Description:
+    """Ask for the file's size and checksum, which the hub gives before it redirects to storage."""
+    async with session.head(
+        url, allow_redirects=True, headers={"Accept-Encoding": "identity"}
+    ) as response:
+        _check(response, source)
+        said: dict[str, str] = {}
+        for answer in (response, *reversed(response.history)):
+            said.update((name.lower(), value) for name, value in answer.headers.items())
+    tag = said.get("x-linked-etag", said.get("etag", "")).removeprefix("W/").strip('"')
+    size = said.get("x-linked-size", response.headers.get("Content-Length", ""))
+    return _Description(
+        bytes=int(size) if size.isdigit() else None,
+        sha256=tag if _SHA256.fullmatch(tag) else "",
+        tag=re.sub(r"[^\w-]", "", tag)[:64],
+    )
+
+
+async def _download(
+    session: aiohttp.ClientSession,
+    url: str,
+    part: Path,
+    description: _Description,
+    progress: Progress,
+) -> None:
+    """Bring the rest of the file; start over where the server will not continue."""
+    done = _length(part)
+    if done and done == description.bytes:
+        return
+    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={done}-"} if done else {})
+    async with session.get(url, headers=headers) as response:
+        if response.status == RANGE_REFUSED:
+            _drop(part)  # it is no beginning of this file
+        response.raise_for_status()
+        done = done if response.status == 206 else 0
+        with part.open("ab" if done else "wb") as file:
+            progress(done, description.bytes)
+            async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+                await asyncio.to_thread(file.write, chunk)
+                done += len(chunk)
+                progress(done, description.bytes)
+
+
+def _check(response: aiohttp.ClientResponse, source: HubFile) -> None:
+    if response.status in (401, 403):
+        raise ConfigError(
+            f"the hub does not hand out {source.name}: it is private, asks you to accept "
+            f"its licence, or does not exist; set HF_TOKEN to a token that may read it"
+        )
+    if response.status == 404:
+        raise ConfigError(
+            f"the hub has no {source.name}; check the owner, the repository and the file"
+        )
+    response.raise_for_status()
+
+
+def _length(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _drop(part: Path) -> None:
+    part.unlink(missing_ok=True)

@@ -1,0 +1,236 @@
+"""Loaded models: one llama.cpp process for each base model, shared by all workers that use it.
+
+`shared_model(settings)` hands out the one `SharedModel` of this process for those settings. Its
+process starts with the first `serving`, loads every adapter that a user has named by then, and ends
+when the last user releases the model or is garbage, or when this process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import weakref
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from podium.core.errors import RequestRefused, Unavailable
+from podium.workers.local.batching import Shared
+
+CHILD: Final = Path(__file__).with_name("llama_child.py")
+CLOSE_SECONDS: Final = 5.0
+
+SHORT_WAITS: Final = {"GOMP_SPINCOUNT": "1000"}
+"""Threads that wait for each other soon go to sleep. As they spin by default, another program on
+the same cores makes each token twenty times slower; this costs nothing on an idle machine."""
+
+SMALL_MODEL_BYTES: Final = 200_000_000
+"""Below this size one thread generates, where nobody says how many: its threads would wait for each
+other more often than they compute, and with another program on the same cores each token would
+still take four times as long as with one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """A base model and how it is loaded. -1 leaves the choice to llama.cpp; of threads, to
+    `_threads`.
+
+    `context` is the number of tokens that all of the `slots`, the requests which run at once,
+    hold together. `template` is how a conversation becomes one text: a Jinja template, or the
+    name of one of llama.cpp's own; the model's when empty.
+    """
+
+    path: str
+    context: int = 8192
+    slots: int = 4
+    threads: int = -1
+    gpu_layers: int = -1
+    template: str = ""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class ModelServer:
+    """A running process: where it listens, the key it asks for, and the adapters it holds.
+
+    An adapter's place in `adapters` is its id in a request. The process ends with this object.
+    """
+
+    address: str
+    key: str = field(repr=False)
+    adapters: tuple[str, ...]
+    process: subprocess.Popen[str] = field(repr=False)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.process.poll() is None
+
+
+class SharedModel:
+    """One base model. Safe to use from several event loops and threads."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        self.settings = settings
+        self._adapters: list[str] = []
+        self._holders = 0
+        self._server: ModelServer | None = None
+        self._counting = threading.Lock()
+        self._loading = threading.Lock()
+
+    def hold(self, adapter: str = "") -> None:
+        """Count one more user of this model, and have its adapter loaded along with it."""
+        with self._counting:
+            self._holders += 1
+            if adapter and adapter not in self._adapters:
+                self._adapters.append(adapter)
+
+    async def release(self) -> None:
+        """Count one user less; the last one to leave unloads the model."""
+        with self._counting:
+            self._holders -= 1
+            is_last = not self._holders
+        if is_last:
+            await self.close()
+
+    async def serving(self, adapter: str = "") -> ModelServer:
+        """The process that serves this model and the adapter, loaded first if need be.
+
+        Whoever holds the result keeps that process alive, even after a later adapter made
+        another one necessary. Cancelled while the model loads, this ends the process at once.
+        """
+        server = self._ready(adapter)
+        if server is not None:
+            return server
+        child = _Child()
+        try:
+            return await asyncio.to_thread(self._load, adapter, child)
+        except asyncio.CancelledError:
+            child.abandon()
+            raise
+
+    async def close(self) -> None:
+        """Unload the model now. It is loaded again when it is next used."""
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(_end, server.process)
+
+    def _ready(self, adapter: str) -> ModelServer | None:
+        server = self._server
+        if server is None or not server.alive:
+            return None
+        return server if not adapter or adapter in server.adapters else None
+
+    def _load(self, adapter: str, child: _Child) -> ModelServer:
+        with self._loading:
+            if (server := self._ready(adapter)) is None:
+                server = self._server = _start(self.settings, tuple(self._adapters), child)
+            return server
+
+
+class _Child:
+    """The process that loads a model for one caller, who may stop waiting for it.
+
+    A thread that reads cannot be cancelled, but what it reads ends when the process is killed.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._abandoned = False
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start the process, unless nobody waits for it any more."""
+        with self._changing:
+            self._check()
+            self._process = subprocess.Popen(  # noqa: S603 - a program of our own
+                [sys.executable, "-P", str(CHILD)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                env=SHORT_WAITS | os.environ,
+            )
+            return self._process
+
+    def keep(self) -> None:
+        """The model is loaded: from now on the process is everyone's."""
+        with self._changing:
+            self._check()
+            self._process = None
+
+    def abandon(self) -> None:
+        """Nobody waits any more: end the process if it is still loading."""
+        with self._changing:
+            self._abandoned = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _check(self) -> None:
+        if self._abandoned:
+            raise Unavailable("the call that was loading the model was cancelled; call again")
+
+
+shared_model: Final = Shared(SharedModel)
+"""The one model of this process with those settings."""
+
+
+def _start(settings: ModelSettings, adapters: tuple[str, ...], child: _Child) -> ModelServer:
+    """Start the process and wait until it listens."""
+    key = secrets.token_urlsafe(24)
+    process = child.start()
+    try:
+        told = asdict(settings) | _threads(settings) | {"adapters": adapters, "key": key}
+        answer = _ask(process, told)
+        child.keep()
+    except BaseException:
+        _end(process)
+        raise
+    server = ModelServer(answer, key, adapters, process)
+    weakref.finalize(server, _end, process)
+    return server
+
+
+def _threads(settings: ModelSettings) -> dict[str, int]:
+    """How many threads generate, and how many read prompts, which is worth all cores."""
+    path = Path(settings.path)
+    if settings.threads == -1 and path.is_file() and path.stat().st_size < SMALL_MODEL_BYTES:
+        return {"threads": 1, "reading_threads": os.cpu_count() or 1}
+    return {"threads": settings.threads, "reading_threads": settings.threads}
+
+
+def _ask(process: subprocess.Popen[str], settings: dict[str, object]) -> str:
+    """Hand the settings to the process and read the address that it answers with."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(settings) + "\n")
+        process.stdin.flush()
+    line = process.stdout.readline()
+    if not line:
+        raise Unavailable(
+            f"llama.cpp ended with exit code {process.wait()} while loading {settings['path']}; "
+            f"is there enough memory?"
+        )
+    answer: dict[str, str] = json.loads(line)
+    if "error" in answer:
+        raise RequestRefused(f"llama.cpp cannot load {settings['path']}: {answer['error']}")
+    return answer["address"]
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the process: it leaves when its input closes, and is killed if it does not."""
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+    try:
+        process.wait(CLOSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

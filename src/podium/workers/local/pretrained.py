@@ -1,0 +1,244 @@
+"""A transformers model and its tokenizer, from wherever the weights are.
+
+`podium.local.sources` has the names: a directory, a GGUF file, or a repository on the hub. Needs
+torch and transformers.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import gguf
+import torch
+from jinja2 import TemplateError
+from tokenizers import pre_tokenizers
+from transformers import AutoModelForCausalLM, AutoTokenizer, modeling_gguf_pytorch_utils
+from transformers.utils import logging
+
+from podium.core.errors import ConfigError
+from podium.workers.local import weights
+from podium.workers.local.sources import is_repository, weights_file
+
+CHATML_MARK: Final = "<|im_start|>"
+CHATML_END: Final = "<|im_end|>"
+CHATML: Final = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] }}"
+    "{{ '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""ChatML and nothing else: some models' own templates put a system prompt before a conversation
+that has none, which small models take for a part of what is asked."""
+
+
+DIGIT_BY_DIGIT: Final = ("smollm",)
+"""What GGUF calls the ways of splitting words that take every digit by itself."""
+
+_LOADING: Final = threading.Lock()
+"""One model is loaded at a time, for `_read_once` is for all threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """A model, its tokenizer, the tokens that end a turn, and which of them a reply is taught to
+    end with."""
+
+    model: Any
+    tokenizer: Any
+    end_tokens: tuple[int, ...]
+    turn_end: int
+    _tokenizing: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    """Tokenizers are not for two threads at once."""
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens the model reads and writes at most, where it says so."""
+        limit: int | None = getattr(self.model.config, "max_position_embeddings", None)
+        return limit
+
+    def encode(self, messages: list[dict[str, str]], prefill: str = "") -> list[int]:
+        """The conversation as tokens, up to where the assistant's turn begins, or has begun."""
+        try:
+            with self._tokenizing:
+                text = self.tokenizer.apply_chat_template(
+                    messages, tokenize=False, add_generation_prompt=True
+                )
+                encoded = self.tokenizer(text + prefill, add_special_tokens=False)
+        except TemplateError as error:
+            problem = f"the model's chat template refuses this conversation: {error}"
+            raise ConfigError(problem) from error
+        tokens: list[int] = encoded["input_ids"]
+        return tokens
+
+    def encode_text(self, text: str) -> list[int]:
+        """A text as tokens, with nothing around it."""
+        with self._tokenizing:
+            tokens: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return tokens
+
+    def encode_reply(self, text: str) -> list[int]:
+        """A whole reply as tokens, with the one that ends it."""
+        return [*self.encode_text(text), self.turn_end]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The words of a completion."""
+        with self._tokenizing:
+            text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
+
+
+def load(name: str, *, dtype: torch.dtype = torch.float32, device: str = "") -> Pretrained:
+    """The model of that name, in memory."""
+    place = _place(device)
+    folder, file = _located(name)
+    options: dict[str, Any] = {"gguf_file": file} if file else {}
+    options["local_files_only"] = os.environ.get(weights.OFFLINE_VARIABLE, "") not in ("", "0")
+    with _read_once():
+        try:
+            with nothing_drawn():
+                tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+                model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
+        except Exception as error:  # whatever transformers makes of what it finds there
+            raise ConfigError(f"the model {name!r} cannot be loaded: {error}") from error
+        if file:
+            model = _as_plain_weights(model)
+            _split_digits_as(Path(folder) / file, tokenizer)
+    model.to(place).eval()
+    return _with_turns(name, model, tokenizer)
+
+
+@contextmanager
+def nothing_drawn() -> Iterator[None]:
+    """The terminal is not transformers': a plan may be drawn there."""
+    was_drawing = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    gguf_bar, modeling_gguf_pytorch_utils.tqdm = modeling_gguf_pytorch_utils.tqdm, _no_bar
+    try:
+        yield
+    finally:
+        modeling_gguf_pytorch_utils.tqdm = gguf_bar
+        if was_drawing:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _read_once() -> Iterator[None]:
+    """For as long as this lasts, a GGUF file is read once and the names of its tensors are put
+    together once: transformers does the one three times over and the other for every layer, which
+    is most of the time that loading takes."""
+    with _LOADING:
+        read, name = gguf.GGUFReader, gguf.get_tensor_name_map
+        gguf.GGUFReader, gguf.get_tensor_name_map = cache(read), cache(name)
+        try:
+            yield
+        finally:
+            gguf.GGUFReader, gguf.get_tensor_name_map = read, name
+
+
+def _no_bar(items: Iterable[Any], **_: Any) -> Iterable[Any]:
+    """Stands for the one bar of transformers that its own switch does not reach."""
+    return items
+
+
+def _with_turns(name: str, model: Any, tokenizer: Any) -> Pretrained:
+    """The model, once it is known how a conversation is written and where a turn ends."""
+    if not tokenizer.chat_template:
+        raise ConfigError(
+            f"the model {name!r} has no chat template, so it was not made to converse; use one "
+            f"that was, often called instruct"
+        )
+    turn_end = tokenizer.eos_token_id
+    known = tokenizer.get_vocab()
+    if CHATML_MARK in tokenizer.chat_template and CHATML_END in known:
+        tokenizer.chat_template = CHATML
+        turn_end = known[CHATML_END]
+    if turn_end is None:
+        raise ConfigError(f"the tokenizer of {name!r} has no token that ends a turn (eos_token)")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(turn_end)
+    configured = model.generation_config.eos_token_id
+    ends = {turn_end, tokenizer.eos_token_id}
+    ends.update(configured if isinstance(configured, list) else [configured])
+    return Pretrained(model, tokenizer, tuple(sorted(ends - {None})), turn_end)
+
+
+def data_type(name: str) -> torch.dtype:
+    """The type of that name; `auto` is half as wide where there is a graphics card."""
+    if name == "auto":
+        return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    found = getattr(torch, name, None)
+    if not (isinstance(found, torch.dtype) and found.is_floating_point):
+        raise ConfigError(f"dtype is {name!r}; use auto, bfloat16, float16 or float32")
+    return found
+
+
+def _own_card() -> str:
+    """The graphics card of this process, where torch's launchers have given each its own: what
+    torch itself takes for the current one is another in every thread."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+
+
+def _place(device: str) -> torch.device:
+    """The device of that name; where none is named, the graphics card if there is one."""
+    has_card = torch.cuda.is_available()
+    try:
+        place = torch.device(device or (_own_card() if has_card else "cpu"))
+    except RuntimeError as error:
+        raise ConfigError(f"device is {device!r}; use cpu, cuda, or cuda:0 and so on") from error
+    if place.type == "cuda" and not has_card:
+        raise ConfigError(
+            f"device is {device!r}, and torch finds no graphics card here; leave it out, or "
+            f"install a build of torch for the card"
+        )
+    return place
+
+
+def _located(name: str) -> tuple[str, str]:
+    """The directory or hub name, and the file in it where the weights are GGUF."""
+    file = weights_file(name)
+    if file is None:
+        return name if is_repository(name) else str(_path(name)), ""
+    found = weights.find(file)
+    if not found.path.is_file():
+        raise ConfigError(f"the model {name!r} is not at {found.path}; {found.remedy}")
+    return str(found.path.parent), found.path.name
+
+
+def _path(name: str) -> Path:
+    return Path(name.removeprefix("file:")).expanduser()
+
+
+def _as_plain_weights(model: Any) -> Any:
+    """The model as if it had never been quantised: transformers has the weights in full already,
+    but would not train what it remembers as GGUF.
+
+    Only parameters become narrower than 32 bits. The frequencies by which positions are told
+    apart are kept in full: rounded, a token some hundreds of places away would be misplaced.
+    """
+    config = model.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    plain = AutoModelForCausalLM.from_config(config, dtype=model.dtype)
+    plain.load_state_dict(model.state_dict())
+    return plain
+
+
+def _split_digits_as(file: Path, tokenizer: Any) -> None:
+    """Split numbers into digits where the model's own tokenizer does: transformers loses that
+    when it reads a GGUF file, and llama.cpp does not."""
+    field = gguf.GGUFReader(str(file)).get_field("tokenizer.ggml.pre")
+    if field is not None and field.contents() in DIGIT_BY_DIGIT:
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            ]
+        )

@@ -1,0 +1,89 @@
+"""Singular values of a model's matrices, scaled: few numbers that change what a model makes of a
+text, and leave the energy of every matrix as it is.
+
+    W' = U diag((1 + d) s) V^T  x  sum(s) / sum((1 + d) s)
+
+Needs torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from podium.core.errors import ConfigError
+from podium.workers.local.hidden_states import Scaling
+
+
+class Parts(NamedTuple):
+    """A matrix as it is, and taken apart."""
+
+    whole: torch.Tensor
+    left: torch.Tensor
+    values: torch.Tensor
+    right: torch.Tensor
+
+    def scaled(self, growth: torch.Tensor) -> torch.Tensor:
+        """The matrix with its singular values scaled, as strong as before all in all."""
+        values = (1 + growth) * self.values
+        if not values.sum() > 0:
+            raise ConfigError("scales leave nothing of a matrix; they must be well above -1")
+        energy = self.values.sum() / values.sum()
+        return (self.left * (values * energy)) @ self.right
+
+
+class Scales:
+    """What is on the matrices of one model."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._parts: dict[str, Parts] = {}
+        self._laid_on: Scaling | None = None
+
+    @torch.no_grad()
+    def lay_on(self, scaling: Scaling | None) -> None:
+        """Scale these matrices and no others; with None, the model is as it was."""
+        if scaling is self._laid_on:
+            return
+        for name in self._laid_on.matrices if self._laid_on is not None else ():
+            matrix(self._model, name).copy_(self._parts[name].whole)
+        self._laid_on = None
+        if scaling is None:
+            return
+        scaled = {
+            name: self._apart(name).scaled(self._growth(name, scale))
+            for name, scale in zip(scaling.matrices, scaling.scales, strict=True)
+        }
+        for name, changed in scaled.items():
+            matrix(self._model, name).copy_(changed)
+        self._laid_on = scaling
+
+    def _apart(self, name: str) -> Parts:
+        if name not in self._parts:
+            whole = matrix(self._model, name).detach().clone()
+            self._parts[name] = Parts(whole, *torch.linalg.svd(whole.float(), full_matrices=False))
+        return self._parts[name]
+
+    def _growth(self, name: str, scale: Any) -> torch.Tensor:
+        values = self._apart(name).values
+        growth = torch.as_tensor(scale, dtype=values.dtype, device=values.device)
+        if growth.shape != values.shape:
+            raise ConfigError(
+                f"{name} has {len(values)} singular values, and there are {growth.numel()} scales"
+            )
+        return growth
+
+
+def matrix(model: Any, name: str) -> Any:
+    """The matrix of that name, as in `model.layers.0.mlp.up_proj.weight`."""
+    try:
+        found = model.get_parameter(name)
+    except AttributeError:
+        found = None
+    if found is None or found.dim() != 2:
+        some = [key for key, parameter in model.named_parameters() if parameter.dim() == 2]
+        raise ConfigError(
+            f"the model has no matrix {name!r}; it has {', '.join(some[:3])}, … and {some[-1]}"
+        )
+    return found

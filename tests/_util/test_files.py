@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from podium._util.files import full, read_json, whole_directory, writing
+from podium.core.errors import ConfigError, StoreError
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_a_directory_is_not_there_until_all_of_it_is(tmp_path: Path) -> None:
+    target = tmp_path / "new"
+    with whole_directory(target) as draft:
+        (draft / "one").write_text("1", "utf-8")
+        assert not target.exists()
+    assert names(tmp_path) == ["new"]
+    assert names(target) == ["one"]
+
+
+def test_a_directory_takes_the_place_of_another(tmp_path: Path) -> None:
+    target = tmp_path / "new"
+    target.mkdir()
+    (target / "old").write_text("", "utf-8")
+    with whole_directory(target) as draft:
+        (draft / "one").write_text("1", "utf-8")
+        assert names(target) == ["old"]
+    assert names(target) == ["one"]
+    assert names(tmp_path) == ["new"]
+
+
+@pytest.mark.parametrize("fault", [OSError("no room"), KeyboardInterrupt()])
+def test_what_was_there_stays_when_the_new_one_cannot_be_written(
+    tmp_path: Path, fault: BaseException
+) -> None:
+    target = tmp_path / "new"
+    target.mkdir()
+    (target / "old").write_text("", "utf-8")
+
+    def write_half() -> None:
+        with whole_directory(target) as draft:
+            (draft / "half").write_text("", "utf-8")
+            raise fault
+
+    with pytest.raises(type(fault)):
+        write_half()
+    assert names(target) == ["old"]
+    assert names(tmp_path) == ["new"]
+
+
+def test_what_a_killed_process_left_behind_is_no_hindrance(tmp_path: Path) -> None:
+    left = tmp_path / ".new.part"
+    left.mkdir()
+    (left / "half").write_text("", "utf-8")
+    with whole_directory(tmp_path / "new") as draft:
+        assert names(draft) == []
+    assert names(tmp_path) == ["new"]
+
+
+# ---- a place where nothing can be written
+
+
+@pytest.mark.parametrize("below", ["models", "cache/evaluations"])
+def test_podium_home_is_advised_only_for_what_it_moves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, below: str
+) -> None:
+    monkeypatch.setenv("PODIUM_HOME", str(tmp_path / "home"))
+    place = tmp_path / "home" / below
+    said = "3,000 bytes are needed there; free some, or {} a directory on a larger disk"
+    assert str(full(place, 3000)).endswith(said.format("set PODIUM_HOME to"))
+    assert str(full(tmp_path / "elsewhere", 3000)).endswith(said.format("name"))
+    assert str(full(place, 3000, option="--output")).endswith(said.format("set --output to"))
+
+
+def test_a_disk_that_fills_up_is_told_without_bytes_that_nobody_counted(tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as raised, writing(tmp_path, 0):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert str(raised.value) == (
+        f"no room in {tmp_path}; free some, or name a directory on a larger disk"
+    )
+
+
+def test_a_directory_that_is_not_writable_is_told_with_the_option_that_names_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(StoreError, match=r"make it writable, or set --cache to a directory that is"),
+        writing(tmp_path / "file" / "below", 0, option="--cache"),
+    ):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (None, "No such file"),
+        (b"{", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 100_000, "nested deeper than can be read"),
+    ],
+    ids=["missing", "cut off", "no text", "deep"],
+)
+def test_a_file_that_is_no_json_is_told_with_what_to_do(
+    tmp_path: Path, written: bytes | None, reason: str
+) -> None:
+    path = tmp_path / "some.json"
+    if written is not None:
+        path.write_bytes(written)
+    with pytest.raises(ConfigError, match=rf"some\.json: {reason}.*; make it anew$"):
+        read_json(path, "make it anew")

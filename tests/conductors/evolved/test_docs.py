@@ -1,0 +1,71 @@
+"""What the page on evolved conductors shows is so."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from podium.conductors.evolved.description import Description
+from podium.config.schema import ConductorTable
+from podium.workers.local.hidden_states import LONGEST_TEXT
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "evolved.md").read_text("utf-8")
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.S | re.M)
+    return str(found)
+
+
+def test_the_documented_table_is_one() -> None:
+    text = re.sub(r"^# (\w+ = )", r"\1", block("toml"), flags=re.M)
+    table = ConductorTable.model_validate(tomllib.loads(text)["conductor"])
+    assert (table.kind, table.rounds, table.pool_changed) == ("evolved", 5, "narrow")
+
+
+def test_the_documented_sizes_are_right() -> None:
+    five = Description(workers=tuple("abcde"), base="smollm2-135m-instruct", width=576)
+    assert f"are {five.size:,} numbers" in PAGE
+    assert f"more than {LONGEST_TEXT:,} tokens" in PAGE
+
+
+def test_the_documented_command_measures_reading(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("numpy", "torch", "transformers", "gguf"):
+        pytest.importorskip(package)
+    from support.tiny_model import tiny_model
+
+    (program,) = re.findall(r"^python - <<'EOF'\n(.*?)^EOF$", PAGE, re.S | re.M)
+    exec(program.replace("smollm2-135m-instruct", str(tiny_model(tmp_path, "qwen2"))), {})
+    told = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["50 words", "850 words"]
+    for words in told:
+        assert f"for {words.removesuffix(' words')}" in PAGE
+
+
+def test_the_documented_trainings_are_those_that_are_measured() -> None:
+    """Every directory that the table names is made by a command of this page, or of the études'."""
+    made = set(re.findall(r"--output (trained/\S+)", PAGE))
+    (command,) = re.findall(r"^podium eval evolved-table (.*?)^```$", PAGE, re.S | re.M)
+    measured = re.findall(r"(?<!--training )(trained/\S+)", command)
+    assert measured == ["trained/etudes-evolved", *sorted(made, key=measured.index)]
+    of_the_conductor = re.findall(r"--training trained/(\S+)", command)
+    pool = tomllib.loads((ROOT / "pools" / "etudes-transformers.toml").read_text("utf-8"))
+    assert pool["conductor"]["options"]["adapter"].split("/")[-2] == of_the_conductor[-1]
+
+
+def test_the_documented_program_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("numpy", "torch", "transformers", "gguf"):
+        pytest.importorskip(package)
+    from support.evolved import coordinator
+
+    monkeypatch.chdir(tmp_path)
+    coordinator().save(tmp_path / "trained" / "etudes-evolved" / "coordinator")
+    names: dict[str, object] = {}
+    exec(block("python"), names)
+    assert names["conductor"].name == f"evolved({coordinator().fingerprint})"  # type: ignore[attr-defined]

@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from podium.core.errors import ConfigError
+
+np = pytest.importorskip("numpy")
+
+from podium.conductors.routing import Known, learning
+from podium.conductors.routing.arrays import Array, unit
+from podium.conductors.routing.encoders import HashedEncoder
+from podium.conductors.routing.evidence import Evidence
+from podium.conductors.routing.evolution import Evolution, evolved
+from podium.conductors.routing.learning import (
+    Hold,
+    Taught,
+    Teaching,
+    area,
+    certainty,
+    fitted_head,
+    taught,
+)
+from podium.conductors.routing.quality_bias import Dial, earned
+from podium.conductors.routing.router import expected_by
+
+WORKERS = (Known("small", "s", 1.0), Known("large", "l", 10.0))
+SUBJECTS = {"sum": (0.9, 0.9), "play": (0.1, 0.9), "riddle": (0.1, 0.2)}
+"""How often each worker is right on a subject."""
+
+
+def evidence(count: int = 240, seed: int = 0) -> Evidence:
+    """Questions whose first word tells who can answer them."""
+    rng = np.random.default_rng(seed)
+    subjects = [list(SUBJECTS)[number % 3] for number in range(count)]
+    questions = tuple(f"{each} about number {place}" for place, each in enumerate(subjects))
+    chances = np.array([SUBJECTS[each] for each in subjects])
+    rewards = (rng.random(chances.shape) < chances).astype(np.float32)
+    return Evidence(questions, WORKERS, rewards)
+
+
+def learned(found: Evidence) -> Array:
+    """What is expected of the workers on each subject, on the average over new questions."""
+    teaching = Teaching(evolution=None, holds=(Hold(0.1, heeding=False),))
+    router = taught(found, HashedEncoder.fitted(found.questions), teaching).router
+    expected = router.expected(router.encoder.encode(evidence(300).questions))
+    averages: Array = np.stack([expected[place::3].mean(axis=0) for place in range(3)])
+    return averages
+
+
+def test_the_head_expects_what_was_earned() -> None:
+    assert learned(evidence()) == pytest.approx(np.array(list(SUBJECTS.values())), abs=0.2)
+
+
+def test_the_head_is_where_the_divergence_from_the_soft_targets_is_least() -> None:
+    rng = np.random.default_rng(0)
+    vectors, rewards = unit(rng.normal(size=(60, 5))), rng.random((60, 3))
+    temperature, strength, plain = 0.5, 2.0, 0.1 * rng.normal(size=(5, 3))
+
+    def loss(head: Array) -> float:
+        raw = (expected_by(head, vectors) - 0.5) / temperature
+        said = np.hstack([np.zeros((60, 1)), raw])
+        said = said - np.log(np.exp(said).sum(axis=1, keepdims=True))
+        wanted = np.hstack([np.zeros((60, 1)), (rewards - 0.5) / temperature])
+        target = np.exp(wanted) / np.exp(wanted).sum(axis=1, keepdims=True)
+        held = strength / 2 * np.square((head[:-1] - plain) / temperature).sum()
+        return float(held - (target * said).sum())
+
+    head = fitted_head(vectors, rewards, temperature, strength, plain).astype(np.float64)
+    for _ in range(20):
+        assert loss(head) < loss(head + 0.05 * rng.normal(size=head.shape))
+
+
+def test_questions_that_not_every_worker_was_asked_count_for_those_who_were() -> None:
+    whole = evidence()
+    rewards = whole.rewards.copy()
+    rewards[::2, 0] = np.nan
+    partly = Evidence(whole.questions, WORKERS, rewards)
+    assert learned(partly) == pytest.approx(learned(whole), abs=0.15)
+
+
+def test_nothing_to_tell_questions_apart_by_leaves_every_question_to_the_best() -> None:
+    rng = np.random.default_rng(1)
+    questions = tuple(f"question {number}" for number in range(200))
+    rewards = (rng.random((200, 2)) < (0.4, 0.7)).astype(np.float32)
+    router = taught(
+        Evidence(questions, WORKERS, rewards),
+        HashedEncoder.fitted(questions),
+        Teaching(evolution=None),
+    ).router
+    unseen = [f"question {number}" for number in range(200, 400)]
+    expected = router.expected(router.encoder.encode(unseen))
+    assert (expected.argmax(axis=1) == 1).mean() > 0.95
+
+
+def test_the_dial_is_monotone_in_cost_and_above_the_line_on_questions_of_its_own() -> None:
+    found, unseen = evidence(), evidence(600, seed=1)
+    router = taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None)).router
+    expected = router.expected(router.encoder.encode(unseen.questions))
+    everyone = np.arange(600)
+    costs, rewards = [], []
+    for dial in (0, 0.2, 0.4, 0.6, 0.8, 1):
+        chosen = [router.dial.choose(row, router.costs, dial, range(2)) for row in expected]
+        costs.append(float(router.costs[chosen].mean()))
+        rewards.append(float(unseen.rewards[everyone, chosen].mean()))
+    small, large = unseen.rewards.mean(axis=0)
+    assert costs == sorted(costs)
+    assert costs[0] == 1.0 < costs[2] < costs[-1]
+    for cost, reward in zip(costs, rewards, strict=True):
+        assert reward >= small + (large - small) * (cost - 1) / 9 - 1e-6
+
+
+def test_a_dial_ends_where_routing_earned_most() -> None:
+    # Of the last two questions the head expects the dear worker to be better, and it is not.
+    expected = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.4], [0.3, 0.4]])
+    rewards = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    costs = np.array([0.0, 1.0])
+    dial = Dial.learned(expected, rewards, costs)
+    assert dial.prices[-1] > 0
+    assert earned(expected, rewards, costs, dial.prices[-1]) == 1.0
+
+
+def test_evolution_finds_what_soft_targets_leave() -> None:
+    found = evidence()
+    vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
+    start = np.zeros((vectors.shape[1] + 1, 2), dtype=np.float32)
+    start[-1] = (0.5, 0.45)
+    dial = Dial.learned(expected_by(start, vectors), found.rewards, found.costs)
+    *_, last = evolved(
+        start, vectors, found.rewards, found.costs, dial, Evolution(generations=20, spread=100.0)
+    )
+    before, after = (
+        area(expected_by(head, vectors), found.rewards, found.costs) for head in (start, last)
+    )
+    assert after > before + 0.05
+
+
+def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
+    found = evidence(60)
+    vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
+    head = fitted_head(vectors, found.rewards, 0.5, 3.0, np.zeros((vectors.shape[1], 2)))
+    dial = Dial.learned(expected_by(head, vectors), found.rewards, found.costs)
+    runs = [
+        list(evolved(head, vectors, found.rewards, found.costs, dial, Evolution(generations=2)))
+        for _ in range(2)
+    ]
+    assert np.array_equal(runs[0][0], head)
+    assert not np.array_equal(runs[0][2], head)
+    assert np.array_equal(runs[0][2], runs[1][2])
+
+
+def test_a_gain_that_chance_would_bring_about_leaves_the_head_as_it_was() -> None:
+    evolving = [noise(seed) for seed in range(12)]
+    assert sum(each.generations > 0 for each in evolving) <= 1
+
+
+def noise(seed: int) -> Taught:
+    """What is learned where nothing tells who is right."""
+    rng = np.random.default_rng(seed)
+    questions = tuple(f"question {number} of {rng.integers(40)}" for number in range(150))
+    rewards = (rng.random((150, 2)) < 0.5).astype(np.float32)
+    teaching = Teaching(evolution=Evolution(generations=15), seed=seed)
+    evidence = Evidence(questions, WORKERS, rewards)
+    return taught(evidence, HashedEncoder.fitted(questions), teaching)
+
+
+class Signs:
+    """Reads the two numbers of a question, the first of them in a low voice."""
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        read = np.array([[float(each) for each in text.split()] for text in texts])
+        found: Array = read * (0.1, 1.0)
+        return found
+
+    def document(self) -> dict[str, Any]:
+        return {}
+
+
+def stands_still(evidence: Evidence, encoder: Any, parts: Any) -> tuple[Any, Array]:
+    """Questions are read by the encoder alone."""
+    return encoder, encoder.encode(evidence.questions)
+
+
+def test_after_evolution_the_dial_and_the_confidence_are_of_heads_that_had_not_met_a_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(learning, "_reading", stands_still)
+    found = steep(400)
+    teaching = Teaching(
+        holds=(Hold(1e3, heeding=False),), evolution=Evolution(generations=10, spread=3.0)
+    )
+    done = taught(found, Signs(), teaching)
+    assert done.generations > 0
+    heads: list[Array] = []
+
+    def kept(*taken: Any, **more: Any) -> Any:
+        yield from evolved(*taken, **more)
+        heads.append(taken[1])
+
+    monkeypatch.setattr(learning, "evolved", kept)
+    taught(found, Signs(), teaching)
+    # One look at how long, one head of everything, and one without each part.
+    assert [len(rows) for rows in heads] == [240, 400, 320, 320, 320, 320, 320]
+
+
+def steep(count: int) -> Evidence:
+    """How good the second worker is depends on the first number and hardly on the other, which a
+    head that is held back sees the other way round."""
+    rng = np.random.default_rng(0)
+    numbers = rng.uniform(-1, 1, (count, 2))
+    questions = tuple(f"{one:.6f} {other:.6f}" for one, other in numbers)
+    second = 0.5 + 0.4 * np.sign(numbers[:, 0]) + 0.1 * numbers[:, 1]
+    rewards = np.stack([np.full(count, 0.5), second], axis=1).astype(np.float32)
+    return Evidence(questions, WORKERS, rewards)
+
+
+EASY, HARD = (0.9, 0.95), (0.05, 0.5)
+
+
+def sorted_out(count: int, asked_all: int) -> tuple[Evidence, Array]:
+    """Easy questions were put to `small` and hard ones to `large`, but for the first ones, which
+    everybody was asked; and what everybody would have earned."""
+    rng = np.random.default_rng(0)
+    chances = np.array([EASY if number % 2 else HARD for number in range(count)])
+    questions = tuple(
+        f"{'sum' if number % 2 else 'proof'} about {number}" for number in range(count)
+    )
+    rewards = (rng.random(chances.shape) < chances).astype(np.float32)
+    logged = rewards.copy()
+    logged[asked_all::2, 0] = np.nan
+    logged[asked_all + 1 :: 2, 1] = np.nan
+    return Evidence(questions, WORKERS, logged), rewards
+
+
+def test_a_log_in_which_nobody_was_asked_what_others_were_is_refused() -> None:
+    found, _ = sorted_out(600, 8)
+    told = "every worker was asked 8 of the 600 questions, and 10 such.*--from-evaluation"
+    with pytest.raises(ConfigError, match=told):
+        taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None))
+
+
+def test_what_is_told_of_a_router_holds_though_not_everybody_was_asked_everything() -> None:
+    found, truth = sorted_out(600, 100)
+    done = taught(found, HashedEncoder.fitted(found.questions), Teaching(evolution=None))
+    router = done.router
+    expected = router.expected(router.encoder.encode(found.questions))
+    chosen = [router.dial.choose(row, router.costs, 1.0, range(2)) for row in expected]
+    assert truth[np.arange(600), chosen].mean() >= truth.mean(axis=0).max() - 0.03
+    assert done.areas[done.hold] == pytest.approx(area(expected, truth, router.costs), abs=0.1)
+
+
+def test_confidence_is_the_share_that_was_right() -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.uniform(0.3, 0.7, size=(4000, 1))
+    chances = 1 / (1 + np.exp(-8 * (expected - 0.6)))
+    curve = certainty(expected, (rng.random((4000, 1)) < chances).astype(np.float64))
+    assert curve.slope == pytest.approx(8, rel=0.2)
+    assert curve(0.6) == pytest.approx(0.5, abs=0.04)
+
+
+def test_confidence_is_what_was_earned_where_less_was_earned_the_more_was_expected() -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.uniform(0.68, 0.88, size=(13, 3))
+    rewards = (rng.random((13, 3)) < 0.7 - 4 * (expected - 0.78)).astype(np.float64)
+    curve = certainty(expected, rewards)
+    assert np.corrcoef(expected.ravel(), rewards.ravel())[0, 1] < 0
+    assert curve.slope > 0
+    assert [curve(each) for each in (0.68, 0.88)] == pytest.approx([rewards.mean()] * 2, abs=0.01)
+
+
+def test_confidence_holds_where_nothing_or_everything_was_right_though_nothing_is_told() -> None:
+    expected = np.full((20, 2), 0.3)
+    assert certainty(expected, np.zeros((20, 2)))(0.3) < 0.01
+    assert certainty(expected, np.ones((20, 2)))(0.3) > 0.99
+
+
+def test_confidence_is_found_though_what_is_expected_lies_far_apart() -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.normal(0.5, 5.0, size=(171, 3))
+    chances = 1 / (1 + np.exp(-0.5 * (expected - 0.6)))
+    curve = certainty(expected, (rng.random((171, 3)) < chances).astype(np.float64))
+    assert curve.slope == pytest.approx(0.5, rel=0.2)
+    assert curve.middle == pytest.approx(0.6, abs=0.5)
+
+
+def test_too_few_questions_are_refused() -> None:
+    few = evidence(9)
+    with pytest.raises(ConfigError, match="questions to learn from are 9, and 10 are the least"):
+        taught(few, HashedEncoder.fitted(few.questions), Teaching())

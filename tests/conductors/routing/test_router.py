@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.core.errors import ConfigError, UsageError
+from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
+
+np = pytest.importorskip("numpy")
+
+from podium.conductors.routing import LearnedRouter
+from podium.conductors.routing.arrays import Array, packed, unpacked
+from podium.conductors.routing.encoders import HashedEncoder, ScoringEncoder
+from podium.conductors.routing.neighbours import NearScores
+from podium.conductors.routing.quality_bias import MARKS, Dial
+from podium.conductors.routing.words import Counted, WordScores
+from support.routing import PLAYS, SUMS, pool_of, small_router
+
+POOL = pool_of("cheap", "dear")
+CHEAP = {"name": "cheap", "model": "cheap-model", "cost": 1.0}
+DEAR = {"name": "dear", "model": "dear-model", "cost": 10.0}
+
+
+def test_at_the_end_of_the_dial_the_best_answers_and_at_its_beginning_the_cheapest() -> None:
+    router = small_router()
+    assert {router.decide(question, POOL, 1.0).worker for question in (*SUMS, *PLAYS)} == {"dear"}
+    assert {router.decide(question, POOL, 0.0).worker for question in (*SUMS, *PLAYS)} == {"cheap"}
+
+
+def test_half_way_money_goes_where_it_buys_most() -> None:
+    router = small_router()
+    assert [router.decide(question, POOL, 0.5).worker for question in SUMS] == ["cheap"] * 4
+    assert [router.decide(question, POOL, 0.5).worker for question in PLAYS] == ["dear"] * 4
+
+
+def test_a_decision_says_what_is_expected_of_each_and_how_sure_it_is() -> None:
+    router = small_router()
+    easy, hard = (router.decide(question, POOL, 0.0) for question in (SUMS[0], PLAYS[0]))
+    assert easy.scores == pytest.approx({"cheap": 0.9, "dear": 0.95}, abs=0.02)
+    assert hard.confidence < 0.5 < easy.confidence
+
+
+def test_what_is_expected_is_told_as_a_reward_and_still_tells_workers_apart() -> None:
+    """A line goes on beyond 1, where all would look alike."""
+    router = small_router()
+    everywhere = np.zeros_like(router.head)
+    everywhere[-1] = 1.0
+    decision = replace(router, head=router.head + everywhere).decide(SUMS[0], POOL, 1.0)
+    assert decision.scores == {"cheap": 1.0, "dear": 1.0}
+    assert decision.worker == "dear"
+    assert 0.5 < decision.confidence < 1
+    doubtful = replace(router, head=router.head - 2 * everywhere).decide(SUMS[0], POOL, 1.0)
+    assert (doubtful.scores, doubtful.worker) == ({"cheap": 0.0, "dear": 0.0}, "dear")
+    assert 0 < doubtful.confidence < 0.5
+
+
+def test_the_dial_chooses_among_those_whose_own_chance_is_high_enough() -> None:
+    """At a quarter of the dial the router would have `cheap` tell who wrote a play, with little
+    chance to be right; where it has to be sure, `dear` is."""
+    router = replace(small_router(), dial=Dial((1.0,) * len(MARKS)))
+    free = router.decide(PLAYS[0], POOL, 0.25)
+    assert (free.worker, free.confidence < 0.5) == ("cheap", True)
+    sure = router.decide(PLAYS[0], POOL, 0.25, 0.5)
+    assert (sure.worker, sure.confidence >= 0.5) == ("dear", True)
+    assert sure.scores == free.scores
+    assert router.decide(SUMS[0], POOL, 0.25, 0.5).worker == "cheap"
+    assert router.decide(PLAYS[0], POOL, 0.0, 0.5).worker == "cheap"
+
+
+def test_where_nobody_is_trusted_the_decision_is_who_comes_nearest() -> None:
+    decision = small_router().decide(PLAYS[0], POOL, 0.05, 0.99)
+    assert decision.worker == "dear"
+    assert 0.5 < decision.confidence < 0.99
+
+
+def test_a_decision_reads_the_question_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    router, read = small_router(), []
+    encode = HashedEncoder.encode
+
+    def counted(encoder: HashedEncoder, questions: Sequence[str]) -> Array:
+        read.append(tuple(questions))
+        return encode(encoder, questions)
+
+    monkeypatch.setattr(HashedEncoder, "encode", counted)
+    for confidence in (0.0, 0.5, 1.0):
+        router.decide(PLAYS[0], POOL, 0.5, confidence)
+    assert read == [(PLAYS[0],)] * 3
+
+
+def test_the_order_of_the_pool_does_not_matter() -> None:
+    turned = pool_of("dear", "cheap")
+    small_router().check(turned)
+    assert small_router().decide(PLAYS[0], turned, 1.0).worker == "dear"
+
+
+def test_a_worker_that_is_excluded_is_not_chosen() -> None:
+    assert small_router().decide(PLAYS[0], POOL.without({"dear"}), 1.0).worker == "cheap"
+
+
+@pytest.mark.parametrize(
+    ("pool", "told"),
+    [
+        (pool_of("cheap", "dear", "other"), "other is new"),
+        (pool_of("cheap"), "dear is gone"),
+        (
+            Pool((*pool_of("cheap").workers, WorkerProfile(name="grand", model="dear-model"))),
+            "dear is now called grand",
+        ),
+        (
+            Pool((*pool_of("cheap").workers, WorkerProfile(name="dear", model="newer"))),
+            "dear was the model dear-model and is newer",
+        ),
+    ],
+)
+def test_a_pool_that_changed_is_refused_by_what_changed(pool: Pool, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"{told}; train it again"):
+        small_router().check(pool)
+
+
+def test_a_conductor_in_the_pool_is_no_change() -> None:
+    nested = WorkerProfile(name="podium", provider=CONDUCTOR_PROVIDER)
+    small_router().check(Pool((*POOL.workers, nested)))
+
+
+def test_a_worker_of_another_model_is_not_routed_to() -> None:
+    renewed = Pool((*pool_of("cheap").workers, WorkerProfile(name="dear", model="newer")))
+    assert small_router().decide(PLAYS[0], renewed, 1.0).worker == "cheap"
+
+
+def test_a_pool_of_strangers_is_refused() -> None:
+    with pytest.raises(UsageError, match="trained with cheap, dear, and the pool has other"):
+        small_router().decide(SUMS[0], pool_of("other"), 1.0)
+
+
+def test_a_router_that_was_saved_decides_alike(tmp_path: Path) -> None:
+    router = small_router()
+    router.save(tmp_path / "deep" / "router.json")
+    again = LearnedRouter.load(tmp_path / "deep" / "router.json")
+    assert again.workers == router.workers
+    for question in (*SUMS, *PLAYS):
+        assert again.decide(question, POOL, 0.5) == router.decide(question, POOL, 0.5)
+
+
+def test_a_file_that_is_not_there_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="make it by `podium train router`"):
+        LearnedRouter.load(tmp_path / "router.json")
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"format": "other"}, "nothing that `podium train router` wrote"),
+        ({"version": 1}, "version 1 cannot be read, only 2, .*`podium train router RECIPE`"),
+        ({"workers": [{"name": "cheap"}]}, "expected workers, a dial and a certainty"),
+        ({"workers": []}, "it has no workers, or two of the same name"),
+        ({"dial": {"prices": [1.0]}}, "expected 21 prices, not 1"),
+        ({"dial": {"prices": [float("nan")] * 21}}, "expected prices from 0 up"),
+        ({"head": None}, "expected an array .*`podium train router RECIPE`"),
+        ({"head": packed(np.zeros((3, 2)))}, r"'head' in the shape \(9, 2\), not \(3, 2\)"),
+        ({"head": packed(np.full((9, 2), np.nan))}, "what is no number"),
+        ({"workers": [dict(CHEAP, cost=float("nan")), DEAR]}, "expected a cost, not nan"),
+        ({"workers": [dict(CHEAP, cost=-1.0), DEAR]}, "expected a cost, not -1.0"),
+        (
+            {"workers": [CHEAP, dict(DEAR, name="cheap")]},
+            "it has no workers, or two of the same name",
+        ),
+        ({"certainty": {"slope": float("inf"), "middle": 0.5}}, "expected a slope, not inf"),
+        ({"encoder": {"name": "os:system"}}, "none that Podium knows; .*`podium train router"),
+        ({"workers": [dict(CHEAP, cost=10**400), DEAR]}, r"expected a cost, not 10{39}; train"),
+        ({"dial": {"prices": [10**400] * 21}}, r"expected prices from 0 up, not 10{39}; train"),
+    ],
+)
+def test_a_file_that_is_damaged_is_named_with_the_reason(
+    tmp_path: Path, changed: dict[str, Any], told: str
+) -> None:
+    path = tmp_path / "router.json"
+    path.write_text(json.dumps({**small_router().document(), **changed}))
+    with pytest.raises(ConfigError, match=f"{path}: .*{told}"):
+        LearnedRouter.load(path)
+
+
+def by_opinions() -> dict[str, Any]:
+    """A router of two opinions as it is written down."""
+    small = small_router()
+    texts = (*SUMS, *PLAYS) * 4
+    rewards = np.array(([[1.0, 1.0]] * 4 + [[0.0, 1.0]] * 4) * 4)
+    near = NearScores.fitted(small.encoder.encode(texts), rewards)
+    encoder = ScoringEncoder(small.encoder, near, WordScores.fitted(Counted.of(texts), rewards))
+    written: dict[str, Any] = replace(small, encoder=encoder, head=np.zeros((5, 2))).document()
+    return written
+
+
+def spoilt(document: dict[str, Any], place: str, change: Callable[[Any], Any]) -> None:
+    """Change what stands in the document at a place such as `encoder.near.level`."""
+    *path, last = place.split(".")
+    for name in path:
+        document = document[name]
+    document[last] = change(document[last])
+
+
+def with_a_hole(written: dict[str, Any]) -> dict[str, Any]:
+    numbers = np.zeros(written["shape"])
+    numbers.flat[0] = np.nan
+    return packed(numbers)
+
+
+def test_a_router_of_two_opinions_that_is_whole_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "router.json"
+    path.write_text(json.dumps(by_opinions()))
+    assert LearnedRouter.load(path).decide(SUMS[0], POOL, 1.0).confidence > 0
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "head",
+        "encoder.encoder.weights",
+        "encoder.encoder.basis",
+        "encoder.near.centres",
+        "encoder.near.table",
+        "encoder.near.level",
+        "encoder.words.rarity",
+        "encoder.words.table",
+    ],
+)
+def test_what_is_no_number_is_refused_wherever_it_stands(tmp_path: Path, place: str) -> None:
+    """One such number, and every question went to the first worker as if that were sure."""
+    path, document = tmp_path / "router.json", by_opinions()
+    spoilt(document, place, with_a_hole)
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=f"{path}: an array of .* has what is no number"):
+        LearnedRouter.load(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "other", "told"),
+    [
+        ("encoder.near", [], "expected an object in 'near', not list"),
+        ("encoder.words", "none", "expected an object in 'words', not str"),
+        ("encoder.encoder", {"name": "scoring"}, "opinions are made over opinions"),
+        ("encoder.near.sharpness", np.nan, "expected a sharpness, not nan"),
+        ("encoder.near.sharpness", 10**400, r"expected a sharpness, not 10{39};"),
+        ("encoder.near.sharpness", 1e308, "makes what is no number of a question"),
+        ("encoder.near.centres", packed(np.zeros(())), r"'centres' .*, not \(\);"),
+        ("encoder.near.level", packed(np.zeros(0)), r"'level' .* \(1 or more\), not \(0,\);"),
+        ("encoder.near.level", packed(np.zeros(3)), r"'table' .*, 3\), not .*, 2\);"),
+        ("encoder.words.unmet", np.nan, "how rare words are that were not met, not nan"),
+        ("encoder.words.buckets", packed(np.zeros(())), r"'buckets' .*, not \(\);"),
+        ("encoder.words.rarity", packed(np.zeros(1)), r"'rarity' .*, not \(1,\);"),
+        ("encoder.encoder.weights", packed(np.zeros(1)), r"'weights' .* \(2048\), not \(1,\);"),
+        (
+            "encoder.encoder.basis",
+            packed(np.zeros((3, 2048, 8))),
+            r"'basis' .* \(2048, 1 or more\), not ",
+        ),
+        ("encoder.encoder.basis", packed(np.zeros((2048, 7))), "cannot read a question"),
+    ],
+)
+def test_opinions_that_are_damaged_are_refused_with_the_files_name(
+    tmp_path: Path, place: str, other: object, told: str
+) -> None:
+    path, document = tmp_path / "router.json", by_opinions()
+    spoilt(document, place, lambda _: other)
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=f"{path}: .*{told}.*`podium train router"):
+        LearnedRouter.load(path)
+
+
+@pytest.mark.parametrize(
+    "other", [lambda found: found[::-1], lambda found: found * 0, lambda found: found - 1e6]
+)
+def test_buckets_that_are_not_in_their_order_are_refused(
+    tmp_path: Path, other: Callable[[Array], Array]
+) -> None:
+    """Words were then looked up at the places of others."""
+    path, document = tmp_path / "router.json", by_opinions()
+    spoilt(document, "encoder.words.buckets", lambda kept: packed(other(unpacked(kept))))
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError, match=f"{path}: expected the buckets of words in their order"):
+        LearnedRouter.load(path)
+
+
+def test_a_file_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "router.json"
+    path.write_text("[" * 200_000)
+    with pytest.raises(ConfigError, match=f"{path}: nested deeper than can be read"):
+        LearnedRouter.load(path)
+
+
+def test_what_a_worker_costs_can_be_nothing() -> None:
+    router = small_router()
+    free = replace(router, workers=tuple(replace(known, cost=0.0) for known in router.workers))
+    assert free.decide(PLAYS[0], POOL, 0.0).worker == "dear"
+
+
+def test_a_worker_whose_model_the_log_did_not_say_is_known_by_its_name() -> None:
+    router = small_router()
+    unsaid = replace(router, workers=tuple(replace(known, model="") for known in router.workers))
+    unsaid.check(POOL)
+    assert all(unsaid.knows(worker) for worker in POOL)
+    assert unsaid.decide(PLAYS[0], POOL, 1.0).worker == "dear"
+    with pytest.raises(ConfigError, match="other is new"):
+        unsaid.check(pool_of("cheap", "dear", "other"))

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from podium.conductors.prompt_parts import all_or_nothing, examples
+from podium.core.workflow import Shape, Step, Workflow
+
+
+def test_there_are_four_examples_each_of_the_shape_it_states() -> None:
+    assert [example.shape for example in examples()] == [
+        Shape.ONE_SHOT,
+        Shape.CHAIN,
+        Shape.JOIN,
+        Shape.TREE,
+    ]
+    for example in examples():
+        example.workflow.check(example.pool.names)
+        assert example.workflow.shape is example.shape
+
+
+def test_with_binary_access_who_reads_something_reads_everything_before() -> None:
+    steps = (Step("a", "one"), Step("b", "two"), Step("c", "three", (1,)), Step("d", "four", "all"))
+    access = [step.access for step in all_or_nothing(Workflow(steps)).steps]
+    assert access == [(), (), "all", "all"]

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from podium.conductors import Mini, MiniConductor, ModelConductor, Plan, Situation
+from podium.core.pool import Limits, Pool, WorkerProfile
+from podium.core.request import Image
+from podium.core.run import Round
+from podium.core.run_records import Routed
+from podium.core.usage import Price
+from podium.core.worker import Caller
+from podium.core.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
+from support.rounds import answered
+from support.scripted_router import ScriptedRouter
+
+STRONG = WorkerProfile(name="strong", price=Price(input=5, output=25))
+SMALL = WorkerProfile(
+    name="small", price=Price(input=0.1, output=0.4), limits=Limits(context_window=2048)
+)
+SEEING = WorkerProfile(
+    name="seeing", price=Price(input=1, output=5), capabilities=frozenset({"vision"})
+)
+POOL = Pool((STRONG, SMALL, SEEING))
+SCORES = {"strong": 0.7, "small": 0.9, "seeing": 0.2}
+PLANNED = Workflow((Step("small", "draft"), Step("strong", "polish", access=(0,))))
+QUESTION = Situation(question="Why?", pool=POOL)
+
+
+class Planner:
+    name = "planner"
+
+    async def plan(self, situation: Situation, call: Caller) -> Plan:
+        return Plan(PLANNED, "as I wrote it", ("one thing was tolerated",))
+
+
+def conductor(router: ScriptedRouter, confidence: float = 0.5) -> MiniConductor:
+    return MiniConductor(Mini(router, confidence=confidence, dial=0.6), Planner())
+
+
+async def test_the_worker_of_the_routers_choice_gets_the_question_as_it_is(nobody: Caller) -> None:
+    plan = await conductor(ScriptedRouter(SCORES)).plan(QUESTION, nobody)
+    assert plan.workflow == Workflow((Step("small", "Why?"),))
+    assert plan.warnings == ()
+    assert plan.routed == Routed(
+        worker="small", confidence=0.9, scores=SCORES, dial=0.6, router="0123456789ab", needed=0.5
+    )
+
+
+async def test_the_dial_of_the_question_takes_the_place_of_the_usual_one(nobody: Caller) -> None:
+    router = ScriptedRouter(SCORES)
+    for dial in (None, 0.0, 1.0):
+        await conductor(router).plan(replace(QUESTION, dial=dial), nobody)
+    assert [dial for _, _, dial in router.asked] == [0.6, 0.0, 1.0]
+
+
+async def test_only_workers_that_can_take_the_question_are_chosen_among(nobody: Caller) -> None:
+    router = ScriptedRouter(SCORES)
+    long = replace(QUESTION, question="long " * 2000)
+    seen = replace(QUESTION, images=(Image("image/png", data="aGk="),))
+    leading = conductor(router, confidence=0.1)
+    chosen = [await leading.plan(situation, nobody) for situation in (long, seen)]
+    assert [names for _, names, _ in router.asked] == [("strong", "seeing"), ("seeing",)]
+    assert [plan.routed.worker for plan in chosen if plan.routed] == ["strong", "seeing"]
+
+
+async def test_a_confidence_that_is_no_number_is_not_sure(nobody: Caller) -> None:
+    router = ScriptedRouter(dict.fromkeys(SCORES, float("nan")))
+    plan = await conductor(router).plan(QUESTION, nobody)
+    assert plan.workflow == PLANNED
+    assert plan.routed is not None
+    assert plan.routed.passed_on
+
+
+async def test_what_the_router_is_not_sure_of_goes_to_the_conductor(nobody: Caller) -> None:
+    router = ScriptedRouter(SCORES)
+    plan = await conductor(router, confidence=0.91).plan(QUESTION, nobody)
+    assert (plan.workflow, plan.text) == (PLANNED, "as I wrote it")
+    assert plan.warnings == ("one thing was tolerated",)
+    assert plan.routed is not None
+    assert plan.routed.passed_on
+    plan = await conductor(router, confidence=0.9).plan(QUESTION, nobody)
+    assert plan.routed is not None
+    assert not plan.routed.passed_on
+
+
+async def test_the_dial_never_passes_on_at_less_what_it_would_not_at_more(nobody: Caller) -> None:
+    for confidence, passed_on in ((0.8, [False] * 4), (0.95, [False, True, True, True])):
+        leading = conductor(ScriptedRouter(SCORES), confidence)
+        found = []
+        for dial in (0.0, 0.2, 0.5, 1.0):
+            plan = await leading.plan(replace(QUESTION, dial=dial), nobody)
+            assert plan.routed is not None
+            found.append(plan.routed.passed_on)
+        assert found == passed_on
+
+
+@pytest.mark.parametrize(
+    ("dial", "confidence", "chosen"),
+    [
+        (0.2, 0.1, "strong"),
+        (0.2, 0.8, "small"),  # the dial prefers strong, of which the router is not sure enough
+        (0.0, 0.8, "strong"),
+    ],
+)
+async def test_whom_the_dial_prefers_is_asked_only_where_the_router_is_sure_of_that_one(
+    nobody: Caller, dial: float, confidence: float, chosen: str
+) -> None:
+    leading = conductor(ScriptedRouter(SCORES), confidence)
+    plan = await leading.plan(replace(QUESTION, dial=dial), nobody)
+    assert plan.workflow == Workflow((Step(chosen, "Why?"),))
+
+
+async def test_an_answer_of_the_routers_choice_is_accepted(nobody: Caller) -> None:
+    router = ScriptedRouter(SCORES)
+    first = await conductor(router).plan(QUESTION, nobody)
+    assert first.workflow is not None
+    round_ = replace(answered(first.workflow), routed=first.routed)
+    second = await conductor(router).plan(replace(QUESTION, rounds=(round_,)), nobody)
+    assert second.workflow is None
+    assert len(router.asked) == 1
+
+
+async def test_the_conductor_decides_on_what_was_passed_on_to_it(nobody: Caller) -> None:
+    router = ScriptedRouter(SCORES)
+    leading = conductor(router, confidence=0.95)
+    first = await leading.plan(QUESTION, nobody)
+    assert first.workflow is not None
+    round_ = replace(answered(first.workflow), routed=first.routed)
+    second = await leading.plan(replace(QUESTION, rounds=(round_,)), nobody)
+    assert second.workflow == PLANNED
+    assert len(router.asked) == 1
+
+
+async def test_where_the_routers_choice_gave_no_answer_the_conductor_plans(nobody: Caller) -> None:
+    router = ScriptedRouter(SCORES)
+    first = await conductor(router).plan(QUESTION, nobody)
+    failed = Round(0, first.workflow, routed=first.routed)
+    again = await conductor(router).plan(replace(QUESTION, rounds=(failed,)), nobody)
+    assert again.workflow == PLANNED
+
+
+async def test_a_worker_that_the_router_does_not_know_is_never_its_choice(nobody: Caller) -> None:
+    router = ScriptedRouter({**SCORES, "small": 1.0}, stranger="small")
+    mini = Mini(router, warnings=("the pool has changed",))
+    plan = await MiniConductor(mini, Planner()).plan(QUESTION, nobody)
+    assert plan.routed is not None
+    assert plan.routed.worker == "strong"
+    assert "small" not in plan.routed.scores
+    assert plan.warnings == ("the pool has changed",)
+
+
+async def test_where_the_router_knows_nobody_the_cheapest_is_asked_and_that_is_said(
+    nobody: Caller,
+) -> None:
+    router = ScriptedRouter(SCORES, stranger="small")
+    alone = Situation(question="Why?", pool=Pool((SMALL,)))
+    plan = await conductor(router).plan(alone, nobody)
+    assert plan.workflow == Workflow((Step("small", "Why?"),))
+    assert plan.routed is None
+    assert "trained with none of those that can take this question (small)" in plan.warnings[0]
+
+
+async def test_decisions_are_made_off_the_event_loop(nobody: Caller) -> None:
+    router = ScriptedRouter(SCORES)
+    await conductor(router).plan(QUESTION, nobody)
+    assert threading.current_thread().name not in router.threads
+    assert len(router.threads) == 1
+
+
+def test_who_plans_and_with_which_prompts_is_the_configured_conductors() -> None:
+    planner = ScriptedWorker("planner", "")
+    model = ModelConductor(planner)
+    leading = MiniConductor(Mini(ScriptedRouter(SCORES)), model)
+    assert leading.worker is planner
+    assert leading.prompt_hash == model.prompt_hash
+    assert leading.name == "mini(model(planner))"
+    plain = MiniConductor(Mini(ScriptedRouter(SCORES)), Planner())
+    assert (plain.worker, plain.prompt_hash) == (None, "")
+
+
+def test_the_fingerprint_changes_with_all_that_shapes_a_decision() -> None:
+    router = ScriptedRouter(SCORES)
+    minis = [
+        Mini(router),
+        Mini(router, confidence=0.1),
+        Mini(router, dial=0.6),
+        Mini(replace(router, fingerprint="ba9876543210")),
+    ]
+    assert len({mini.fingerprint for mini in minis}) == len(minis)
+
+
+@pytest.mark.parametrize(
+    ("passed_on", "words"),
+    [
+        (
+            True,
+            "chose nobody at dial 0.25, so the conductor planned; it was surest of small, with "
+            "confidence 0.90 where 0.95 is needed",
+        ),
+        (False, "chose small with confidence 0.90 at dial 0.25"),
+    ],
+)
+def test_a_decision_is_told_in_a_sentence_with_all_that_it_rests_on(
+    passed_on: bool, words: str
+) -> None:
+    routed = Routed(
+        worker="small",
+        confidence=0.9,
+        scores=SCORES,
+        dial=0.25,
+        router="0123456789ab",
+        needed=0.95,
+        passed_on=passed_on,
+    )
+    assert words in routed.sentence
+    for part in ("small", "0.90", "dial 0.25", "0123456789ab", "small 0.90, strong 0.70, seeing"):
+        assert part in routed.sentence
+
+
+async def test_a_first_decision_is_made_before_there_is_a_question() -> None:
+    router = ScriptedRouter(SCORES, stranger="seeing")
+    await Mini(router).warm_up(POOL)
+    await Mini(replace(router, stranger="small")).warm_up(Pool((SMALL,)))
+    assert [names for _, names, _ in router.asked] == [("strong", "small")]

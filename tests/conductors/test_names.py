@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.conductors import (
+    Conductor,
+    FixedConductor,
+    Mini,
+    ModelConductor,
+    RouterConductor,
+    RulesConductor,
+    for_tier,
+)
+from podium.conductors.names import (
+    configured_in,
+    model_in,
+    of_coordinator,
+    of_model,
+    of_tier,
+    unfit_to_lead,
+)
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Run, Tier
+from podium.core.workflow import Step, Workflow
+from podium.workers import ScriptedWorker
+from support.scripted_router import ScriptedRouter
+
+WORKFLOW = Workflow((Step("a", "it"),))
+MINI = Mini(ScriptedRouter({"a": 1.0}))
+TIERS: tuple[Tier, ...] = ("mini", "podium", "ultra")
+EVOLVED = of_coordinator("12ab")
+
+
+def led_by(conductor: str) -> Run:
+    return Run(
+        id="run_1",
+        question="q?",
+        status="running",
+        pool=Pool((WorkerProfile(name="a"),)),
+        conductor=conductor,
+        created_at="2026-11-15T00:00:00.000+00:00",
+    )
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("mini", [None, MINI])
+def test_who_leads_a_tier_is_called_as_is_said_here(tier: Tier, mini: Mini | None) -> None:
+    leading = for_tier(tier, FixedConductor(WORKFLOW, name="model(a(b))"), mini)
+    assert leading.name == of_tier(tier, "model(a(b))", routed=mini is not None)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("configured", [EVOLVED, "model(a(b))", "rules", "two\nlines"])
+def test_the_configured_conductor_is_found_in_the_name_of_whoever_leads(
+    tier: Tier, configured: str
+) -> None:
+    assert configured_in(of_tier(tier, configured, routed=True)) == configured
+
+
+def test_a_router_alone_has_no_other_in_its_name() -> None:
+    assert configured_in(of_tier("mini", EVOLVED)) == "router"
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_who_is_asked_to_plan_is_found_in_the_name(tier: Tier) -> None:
+    assert model_in(of_tier(tier, of_model("a(b)"), routed=True)) == "a(b)"
+    assert model_in(of_tier(tier, EVOLVED, routed=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("conductor", "name"),
+    [
+        (ModelConductor(ScriptedWorker("a", "")), "model(a)"),
+        (RulesConductor(), "rules"),
+        (RouterConductor(), "router"),
+        (FixedConductor(WORKFLOW), "fixed"),
+    ],
+)
+def test_conductors_are_called_by_their_kind(conductor: Conductor, name: str) -> None:
+    assert conductor.name == name
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("other", [of_coordinator("34cd"), "model(a)", "rules", "router", "own"])
+def test_a_coordinator_and_others_do_not_go_on_with_each_others_runs(
+    tier: Tier, other: str
+) -> None:
+    for led, leads in ((EVOLVED, other), (other, EVOLVED)):
+        run = led_by(of_tier(tier, led, routed=True))
+        unfit = unfit_to_lead(run, of_tier(tier, leads, routed=True))
+        assert unfit is not None
+        assert unfit.startswith(f"run_1 was led by {led}, and here {leads} leads; ")
+        assert "podium runs resume run_1 --conductor NAME" in unfit
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(
+    ("led", "leads"), [(EVOLVED, EVOLVED), ("model(a)", "rules"), ("rules", "model(b)")]
+)
+def test_who_led_a_run_goes_on_with_it_and_so_may_all_that_are_no_coordinators(
+    tier: Tier, led: str, leads: str
+) -> None:
+    run = led_by(of_tier(tier, led, routed=True))
+    assert unfit_to_lead(run, of_tier(tier, leads, routed=True)) is None
+
+
+def test_a_router_alone_and_a_given_workflow_go_on_where_a_coordinator_is_configured() -> None:
+    assert unfit_to_lead(led_by("router"), of_tier("mini", EVOLVED)) is None
+    assert unfit_to_lead(led_by("fixed"), EVOLVED) is None
+
+
+def test_what_a_router_alone_led_does_not_go_on_by_one_that_has_a_coordinator_behind_it() -> None:
+    assert unfit_to_lead(led_by("router"), of_tier("mini", EVOLVED, routed=True)) is not None

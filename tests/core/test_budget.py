@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from podium.core.budget import Budget, Hold, Ledger, Spent, capped, estimated_input_tokens
+from podium.core.errors import BudgetExhausted, ConfigError
+from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
+from podium.core.request import Image, Message, Request, Tool, ToolCall, ToolResult, user
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
+
+ASK = Request((user("a question of about ten tokens"),), max_tokens=1000)
+DEAR = WorkerProfile(name="dear", price=Price(input=0.0, output=1000.0))
+
+
+def taken(ledger: Ledger, profile: WorkerProfile = DEAR, request: Request = ASK) -> Hold:
+    hold = ledger.hold(profile, request)
+    assert hold is not None
+    return hold
+
+
+def test_the_call_after_the_last_one_is_refused() -> None:
+    ledger = Ledger(Budget(calls=2))
+    taken(ledger)
+    taken(ledger)
+    with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
+        ledger.hold(DEAR, ASK)
+
+
+def test_the_use_of_a_tool_counts_as_a_call_and_costs_nothing_else() -> None:
+    ledger = Ledger(Budget(calls=2))
+    taken(ledger)
+    ledger.count()
+    assert (ledger.spent.calls, ledger.spent.tokens, ledger.spent.usd) == (2, 0, 0.0)
+    with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
+        ledger.count()
+
+
+def test_output_is_cut_down_to_the_money_that_is_left() -> None:
+    hold = taken(Ledger(Budget(usd=0.5)))
+    assert hold.max_tokens == 500
+    assert capped(ASK, DEAR, hold).max_tokens == 500
+
+
+def test_output_is_cut_down_to_the_tokens_that_are_left() -> None:
+    ledger = Ledger(Budget(tokens=200))
+    hold = taken(ledger)
+    assert hold.tokens <= 200
+    assert hold.max_tokens is not None
+    assert hold.max_tokens < 200
+
+
+def test_a_hold_is_at_most_a_share_of_what_is_left() -> None:
+    ledger = Ledger(Budget(usd=0.5))
+    first = ledger.hold(DEAR, ASK, share=5)
+    second = ledger.hold(DEAR, ASK, share=5)
+    assert first is not None
+    assert second is not None
+    assert (first.max_tokens, second.max_tokens) == (100, 80)
+    ledger.settle(first, UNKNOWN_USAGE, None)
+    assert ledger.spent.usd == pytest.approx(0.1)
+
+
+def test_a_share_is_never_too_small_to_be_worth_a_call() -> None:
+    hold = Ledger(Budget(usd=0.02)).hold(DEAR, ASK, share=5)
+    assert hold is not None
+    assert hold.max_tokens == 16
+
+
+def test_a_hold_that_was_not_used_gives_its_call_back() -> None:
+    ledger = Ledger(Budget(calls=1, usd=1.0))
+    ledger.release(taken(ledger))
+    assert taken(ledger).max_tokens == 1000
+
+
+def test_output_never_passes_the_workers_own_limit_or_its_window() -> None:
+    small = WorkerProfile(name="small", limits=Limits(max_output_tokens=500, context_window=300))
+    hold = taken(Ledger(Budget()), small)
+    sent = capped(ASK, small, hold)
+    assert sent.max_tokens is not None
+    assert 270 < sent.max_tokens < 300
+    roomy = replace(small, limits=Limits(max_output_tokens=500))
+    assert capped(ASK, roomy, hold).max_tokens == 500
+    assert capped(replace(ASK, max_tokens=5), roomy, hold).max_tokens == 5
+
+
+def test_tools_results_and_pictures_count_as_input() -> None:
+    plain = estimated_input_tokens(ASK)
+    long = "x" * 3000
+    picture = Image(url="https://x/y")
+    shown = ToolResult("1", "", images=(picture,))
+    for part in (ToolResult("1", long), ToolCall("1", "f", long), picture, shown):
+        request = Request((*ASK.messages, Message("user", (part,))))
+        assert estimated_input_tokens(request) >= plain + 1000
+    tool = Tool("f", long, {"type": "object"})
+    assert estimated_input_tokens(Request(ASK.messages, tools=(tool,))) >= plain + 1000
+
+
+def test_half_a_surrogate_pair_can_be_counted() -> None:
+    assert estimated_input_tokens(Request((user("\ud800"),))) == 2
+
+
+def test_a_call_that_must_wait_for_others_to_settle_is_told_so() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    first = taken(ledger)
+    assert ledger.hold(DEAR, ASK) is None
+    ledger.settle(first, Usage(10, 100, 0, 0, 0), 0.1)
+    assert taken(ledger).max_tokens == 900
+
+
+def test_money_that_is_really_spent_is_refused_not_waited_for() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    ledger.settle(taken(ledger), Usage(10, 1000, 0, 0, 0), 1.0)
+    with pytest.raises(BudgetExhausted, match=r"usd is capped at \$1"):
+        ledger.hold(DEAR, ASK)
+
+
+def test_unknown_usage_is_charged_at_the_full_hold() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    ledger.settle(taken(ledger), UNKNOWN_USAGE, None)
+    assert ledger.spent.usd == pytest.approx(1.0)
+
+
+async def test_settling_wakes_those_who_wait() -> None:
+    ledger = Ledger(Budget(usd=1.0))
+    first = taken(ledger)
+    waiting = asyncio.create_task(ledger.change())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    ledger.settle(first, NO_USAGE, 0.0)
+    await asyncio.wait_for(waiting, 1)
+
+
+def test_the_deadline_counts_what_was_spent_before_a_resume() -> None:
+    now = 100.0
+    ledger = Ledger(Budget(seconds=10), Spent(seconds=4), clock=lambda: now)
+    assert ledger.seconds_left == 6
+    now = 107.0
+    with pytest.raises(BudgetExhausted, match="seconds is capped at 10"):
+        ledger.hold(DEAR, ASK)
+
+
+def test_a_cap_on_money_needs_prices() -> None:
+    pool = Pool((DEAR, WorkerProfile(name="mystery")))
+    with pytest.raises(ConfigError, match="no price is known for mystery"):
+        Budget(usd=1.0).check(pool)
+    Budget(usd=1.0, allow_unpriced=True).check(pool)
+    with pytest.raises(ConfigError, match="no price is known for mystery"):
+        Ledger(Budget(usd=1.0)).hold(pool["mystery"], ASK)
+
+
+def test_a_conductor_in_the_pool_needs_no_price_of_its_own() -> None:
+    nested = WorkerProfile(name="conductor", provider=CONDUCTOR_PROVIDER)
+    Budget(usd=1.0).check(Pool((DEAR, nested)))
+
+
+@pytest.mark.parametrize("cap", [-1.0, float("nan"), float("inf")])
+def test_a_cap_that_caps_nothing_is_refused(cap: float) -> None:
+    with pytest.raises(ConfigError, match=r"budget\.usd is"):
+        Budget(usd=cap)
+
+
+def test_a_narrowed_budget_has_the_lower_of_each_cap() -> None:
+    budget = Budget(calls=5, usd=1.0, depth=2)
+    assert budget.narrowed({"calls": 9, "usd": 0.5, "tokens": 100, "depth": 0}) == Budget(
+        calls=5, usd=0.5, tokens=100, depth=0
+    )
+    assert budget.narrowed({"calls": None, "tokens": None}) is budget

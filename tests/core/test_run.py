@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from podium.core.errors import StoreError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Image, Message, Terms, Text, Thinking, Tool, ToolCall, ToolResult
+from podium.core.run import Round, Run, StepRecord, dump, load, spent_by
+from podium.core.run_records import Attempt
+from podium.core.usage import UNKNOWN_USAGE, Usage
+from podium.core.workflow import Step, Workflow
+
+CALL = Attempt("a", Usage(10, 5, 0, 0, 0), 0.25, 0.0, 8.0)
+PLANNING = Attempt("boss", Usage(100, 20, 0, 0, 0), 1.0, 0.0, 4.0)
+
+
+def step(index: int, *attempts: Attempt, nested: tuple[Run, ...] = ()) -> StepRecord:
+    return StepRecord(
+        0,
+        index,
+        "a",
+        "do it",
+        (),
+        "done",
+        "reply",
+        None,
+        0.0,
+        9.0,
+        attempts,
+        "prompt",
+        "a",
+        nested=nested,
+    )
+
+
+def run(*steps: StepRecord, planning: tuple[Attempt, ...] = ()) -> Run:
+    plan = Workflow(tuple(Step("a", "do it") for _ in steps))
+    return Run(
+        id="run_1",
+        question="why?",
+        status="answered",
+        pool=Pool((WorkerProfile(name="a"),)),
+        conductor="test",
+        created_at="2026-01-01T00:00:00+00:00",
+        rounds=(Round(0, plan, steps, planning),),
+        answer="reply",
+    )
+
+
+def test_totals_are_the_sum_over_every_call_nested_ones_and_planning_included() -> None:
+    inner = run(step(0, CALL), planning=(PLANNING,))
+    outer = run(step(0, CALL, CALL), step(1, nested=(inner,)), planning=(PLANNING,))
+    assert outer.usage == Usage(230, 55, 0, 0, 0)
+    assert outer.orchestration == Usage(200, 40, 0, 0, 0)
+    assert outer.cost_usd == pytest.approx(2.75)
+    assert spent_by(outer).calls == 5
+
+
+def test_one_call_of_unknown_usage_makes_the_totals_unknown() -> None:
+    unknown = Attempt("a", UNKNOWN_USAGE, None, 0.0, 1.0, "broken off")
+    result = run(step(0, unknown, CALL))
+    assert result.usage.total_tokens is None
+    assert result.cost_usd is None
+
+
+def test_a_run_survives_json_with_every_kind_of_part() -> None:
+    history = (
+        Message("user", (Text("look"), Image("image/png", "QUJD"), Image(url="https://x/y"))),
+        Message("assistant", (Thinking("hm", "sig", "m"), ToolCall("1", "f", "{}"))),
+        Message("tool", (ToolResult("1", "42", True),)),
+    )
+    original = replace(
+        run(step(0, CALL, nested=(run(step(0, CALL)),)), waiting(*history)),
+        history=history,
+        images=(Image("image/png", "QUJD"),),
+        terms=Terms(stop=("END",), tools=(Tool("f", "does f", {"type": "object"}),), seed=7),
+        owner="key_1",
+    )
+    assert load(json.loads(json.dumps(dump(original)))) == original
+
+
+def test_a_run_of_the_first_version_is_read_with_defaults_for_what_it_lacks() -> None:
+    document = dump(run(step(0, CALL))) | {"version": 1}
+    for name in ("terms", "images", "owner"):
+        del document[name]
+    for name in ("turns", "thinking"):
+        del document["rounds"][0]["steps"][0][name]
+    assert load(document) == run(step(0, CALL))
+
+
+def waiting(*turns: Message, nested: tuple[Run, ...] = ()) -> StepRecord:
+    return replace(step(0, CALL, nested=nested), status="waiting", turns=turns)
+
+
+def test_a_waiting_run_names_every_call_that_is_not_answered_also_those_of_nested_runs() -> None:
+    first, second, third = (ToolCall(name, "f", "{}") for name in "123")
+    inner = replace(run(waiting(Message("assistant", (third,)))), status="waiting")
+    outer = run(
+        waiting(Message("assistant", (first, second)), Message("tool", (ToolResult("1", "x"),))),
+        replace(waiting(nested=(inner,)), index=1),
+    )
+    assert replace(outer, status="waiting").waiting_for == (second, third)
+    assert (outer.waiting_for, outer.left_waiting) == ((), (second, third))
+
+
+def test_calls_of_earlier_turns_are_not_waited_for() -> None:
+    turns = (
+        Message("assistant", (ToolCall("1", "f", "{}"),)),
+        Message("tool", (ToolResult("1", "42"),)),
+    )
+    assert run(waiting(*turns)).left_waiting == ()
+
+
+def test_the_final_finish_is_why_the_answer_ended() -> None:
+    answered = run(replace(step(0, CALL), finish="refused"))
+    assert answered.final_finish == "refused"
+    assert replace(answered, status="waiting").final_finish == "tool"
+    assert run(replace(step(0, CALL), status="cancelled")).final_finish == "length"
+    assert run(replace(step(0, CALL), status="failed")).final_finish == "length"
+    assert replace(answered, rounds=(), answer=None).final_finish == "stop"
+
+
+def test_an_answer_that_is_not_its_steps_reply_word_for_word_ended_as_the_reply_did() -> None:
+    done = replace(step(0, CALL), reply="To [e-mail 1].", stop_sequence="END")
+    restored = replace(run(done), answer="To ada@example.com.")
+    assert (restored.final_finish, restored.final_stop_sequence) == ("stop", "END")
+    cut = replace(restored, rounds=run(replace(done, finish="length")).rounds)
+    assert cut.final_finish == "length"
+
+
+def test_an_answer_that_broke_off_while_it_was_told_was_cut_off() -> None:
+    told = replace(step(1), status="failed", reply="half")
+    broken = replace(run(step(0, CALL), told), status="partial", answer="half")
+    assert (broken.final_finish, broken.final_stop_sequence) == ("length", "")
+
+
+def test_a_run_of_a_newer_podium_is_refused_with_the_remedy() -> None:
+    with pytest.raises(StoreError, match="version 99.*upgrade Podium"):
+        load(dump(run(step(0, CALL))) | {"version": 99})
+
+
+def test_a_damaged_run_is_refused_as_such() -> None:
+    document = dump(run(step(0, CALL)))
+    document["rounds"][0]["workflow"]["steps"][0]["access"] = [7]
+    with pytest.raises(StoreError, match="cannot be read: step 0 may not read step 7"):
+        load(document)
+    with pytest.raises(StoreError, match="cannot be read"):
+        load({"version": 1})

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from podium.core.errors import InvalidWorkflow, UnknownWorker
+from podium.core.workflow import Access, Shape, Step, Workflow
+
+
+def workflow(*access: Access) -> Workflow:
+    return Workflow(tuple(Step("a", f"subtask {i}", entry) for i, entry in enumerate(access)))
+
+
+def test_all_reads_every_earlier_step() -> None:
+    plan = workflow((), (), "all")
+    assert plan.reads(0) == ()
+    assert plan.reads(2) == (0, 1)
+
+
+def test_all_at_the_first_step_reads_nothing() -> None:
+    assert workflow("all").reads(0) == ()
+
+
+@pytest.mark.parametrize(
+    ("access", "shape"),
+    [
+        ([()], Shape.ONE_SHOT),
+        ([(), (0,)], Shape.CHAIN),
+        ([(), "all", "all"], Shape.CHAIN),
+        ([(), (), (0, 1)], Shape.JOIN),
+        ([(), (), "all"], Shape.JOIN),
+        ([(), (), "all", "all"], Shape.TREE),
+        ([(), (), (0,), (1, 2)], Shape.TREE),
+        ([(), (0,), (0,), (1, 2)], Shape.MIXED),
+        ([(), ()], Shape.MIXED),
+        ([(), (), (1,)], Shape.MIXED),
+    ],
+)
+def test_the_shape_is_told_from_the_reads_that_matter(access: list[Access], shape: Shape) -> None:
+    assert workflow(*access).shape is shape
+
+
+def test_levels_and_width_say_what_can_run_at_once() -> None:
+    plan = workflow((), (), (0,), (1, 2))
+    assert plan.levels == ((0, 1), (2,), (3,))
+    assert plan.width == 2
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ((), "no steps"),
+        ((Step("a", "  "),), "step 0 has an empty subtask"),
+        ((Step("a", "x", (0,)),), "step 0 may not read step 0"),
+        ((Step("a", "x"), Step("a", "y", (2,)), Step("a", "z")), "step 1 may not read step 2"),
+        ((Step("a", "x"), Step("a", "y", (-1,))), "step 1 may not read step -1"),
+        ((Step("a", "x"), Step("a", "y", (0, 0))), "name each once"),
+    ],
+)
+def test_what_no_engine_could_carry_out_is_refused(steps: tuple[Step, ...], reason: str) -> None:
+    with pytest.raises(InvalidWorkflow, match=reason):
+        Workflow(steps)
+
+
+def test_a_plan_for_an_unknown_worker_names_the_known_ones() -> None:
+    with pytest.raises(UnknownWorker, match="no worker named 'a'.*it has b, c"):
+        workflow(()).check(("b", "c"))
+
+
+def test_a_plan_that_is_too_long_says_how_long_it_may_be() -> None:
+    with pytest.raises(InvalidWorkflow, match="has 3 steps and at most 2"):
+        workflow((), (), ()).check(("a",), max_steps=2)

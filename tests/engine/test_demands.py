@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from podium.core.errors import PlanError, UsageError
+from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
+from podium.core.request import NO_TERMS, Image, Terms, Tool
+from podium.core.usage import Price
+from podium.core.workflow import Step, Workflow
+from podium.engine.requirements import check_pool, check_terms, final_needs, fitted, needs_of_one
+
+LOOK = Tool("look", "", {"type": "object"})
+PICTURE = (Image(url="https://example.org/a.png"),)
+JSON = Terms(schema={"type": "object"})
+
+
+def worker(
+    name: str,
+    *can: Capability,
+    fallback: str | None = None,
+    dollars: float = 1.0,
+    provider: str = "",
+) -> WorkerProfile:
+    return WorkerProfile(
+        name=name,
+        capabilities=frozenset(can),
+        fallback=fallback,
+        price=Price(input=1, output=dollars),
+        provider=provider,
+    )
+
+
+def chain(*names: str) -> Workflow:
+    return Workflow(tuple(Step(name, "x", tuple(range(i))) for i, name in enumerate(names)))
+
+
+@pytest.mark.parametrize(
+    ("terms", "needs"),
+    [
+        (NO_TERMS, ()),
+        (Terms(max_tokens=9, stop=("END",), effort="high"), ()),
+        (JSON, ("json",)),
+        (Terms(temperature=0.0), ("sampling",)),
+        (Terms(top_p=0.5), ("sampling",)),
+        (Terms(seed=0), ("sampling",)),
+        (Terms(temperature=1.0, top_p=1.0), ()),
+        (Terms(tools=(LOOK,)), ()),
+        (Terms(tools=(LOOK,), tool_choice="none"), ()),
+        (Terms(tools=(LOOK,), tool_choice="required"), ("tools",)),
+        (Terms(tools=(LOOK,), tool_choice="look"), ("tools",)),
+    ],
+)
+def test_what_the_final_worker_must_be_able_to_do(
+    terms: Terms, needs: Collection[Capability]
+) -> None:
+    assert final_needs(terms) == set(needs)
+
+
+def test_whoever_answers_alone_must_also_see_and_call() -> None:
+    assert needs_of_one(Terms(tools=(LOOK,)), PICTURE) == {"tools", "vision"}
+
+
+def test_a_plan_that_can_do_what_is_needed_stays_as_it_is() -> None:
+    pool = Pool((worker("a", "vision", "tools"), worker("b", "json")))
+    terms = Terms(schema={}, tools=(LOOK,))
+    assert fitted(chain("a", "b"), pool, terms, PICTURE) == (chain("a", "b"), ())
+
+
+def test_the_named_substitute_takes_over_before_anybody_else() -> None:
+    pool = Pool(
+        (
+            worker("a", fallback="b"),
+            worker("b", fallback="c"),
+            worker("c", "json"),
+            worker("d", "json", dollars=9),
+        )
+    )
+    workflow, said = fitted(chain("a"), pool, JSON, ())
+    assert workflow == chain("c")
+    assert said == ("a cannot write JSON to a schema, so c answers in its place",)
+
+
+def test_without_a_substitute_the_best_worker_that_can_takes_over() -> None:
+    pool = Pool((worker("a"), worker("b", "json", dollars=1), worker("c", "json", dollars=5)))
+    assert fitted(chain("b", "a"), pool, JSON, ())[0] == chain("b", "c")
+
+
+def test_images_that_nobody_would_see_are_given_to_the_final_step() -> None:
+    pool = Pool((worker("a", "json"), worker("b", "vision"), worker("c", "vision", "json")))
+    workflow, said = fitted(chain("a", "a"), pool, JSON, PICTURE)
+    assert workflow == chain("a", "c")
+    assert said == ("a cannot see images, so c answers in its place",)
+
+
+def test_tools_that_nobody_could_call_are_given_to_the_final_step() -> None:
+    pool = Pool((worker("a"), worker("b", "tools")))
+    assert fitted(chain("a"), pool, Terms(tools=(LOOK,)), ())[0] == chain("b")
+    assert fitted(chain("b", "a"), pool, Terms(tools=(LOOK,)), ())[1] == ()
+
+
+def test_a_plan_that_no_one_worker_can_save_is_refused() -> None:
+    pool = Pool((worker("a", "json"), worker("b", "vision")))
+    check_pool(pool, JSON, PICTURE)
+    with pytest.raises(PlanError, match="a gives the answer but cannot see images"):
+        fitted(chain("a"), pool, JSON, PICTURE)
+
+
+def test_a_conductor_can_do_what_those_can_whom_it_leads() -> None:
+    lead = worker("lead", provider=CONDUCTOR_PROVIDER)
+    pool = Pool((lead, worker("a", "json", "vision")))
+    assert fitted(chain("lead"), pool, JSON, PICTURE)[1] == ()
+
+
+def test_a_pool_without_anybody_who_can_is_refused_with_what_is_missing() -> None:
+    with pytest.raises(UsageError, match="no worker of the pool can see images.*it has a"):
+        check_pool(Pool((worker("a"),)), NO_TERMS, PICTURE)
+    with pytest.raises(UsageError, match="can call tools"):
+        check_pool(Pool((worker("a"),)), Terms(tools=(LOOK,)), ())
+    check_pool(Pool((worker("a"),)), Terms(tools=(LOOK,), tool_choice="none"), ())
+
+
+@pytest.mark.parametrize(
+    ("terms", "problem"),
+    [
+        (Terms(tools=(LOOK, LOOK)), "two tools are named 'look'"),
+        (Terms(tools=(Tool("", "", {}),)), "named '', which is no name"),
+        (Terms(tools=(Tool("auto", "", {}),)), "named 'auto', which is no name"),
+        (Terms(tools=(LOOK,), tool_choice="fly"), "tool_choice is 'fly'.*there is look"),
+        (Terms(tool_choice="required"), "tool_choice is 'required', but there are no tools"),
+        (Terms(max_tokens=0), "max_tokens is 0"),
+    ],
+)
+def test_terms_that_contradict_themselves_are_refused(terms: Terms, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        check_terms(terms)

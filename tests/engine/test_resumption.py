@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.core.errors import UsageError
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Message, Terms, Tool, ToolCall, ToolResult, assistant
+from podium.core.run import Round, Run, RunStatus, StepRecord
+from podium.core.workflow import Step, Workflow
+from podium.engine.resume import (
+    goes_on_with_results,
+    known_calls,
+    repeats,
+    with_answers,
+    with_results,
+)
+
+ONE, TWO = ToolCall("1", "look", "{}"), ToolCall("2", "count", "{}")
+
+
+def step(index: int, *turns: Message, nested: tuple[Run, ...] = ()) -> StepRecord:
+    return StepRecord(0, index, "a", "x", (), "waiting", "", None, 0, 1, turns=turns, nested=nested)
+
+
+def waiting(*steps: StepRecord) -> Run:
+    return Run(
+        id="run_1",
+        question="why?",
+        status="waiting",
+        pool=Pool((WorkerProfile(name="a"),)),
+        conductor="test",
+        created_at="2026-01-01T00:00:00+00:00",
+        rounds=(Round(0, Workflow(tuple(Step("a", "x") for _ in steps)), steps),),
+    )
+
+
+def calling(*calls: ToolCall) -> Message:
+    return Message("assistant", calls)
+
+
+def test_each_result_goes_to_the_step_that_called_and_to_no_other() -> None:
+    run = with_results(
+        waiting(step(0, calling(ONE)), step(1, calling(TWO))),
+        (ToolResult("2", "two"), ToolResult("1", "one")),
+    )
+    assert [s.turns[-1].parts for s in run.steps] == [
+        (ToolResult("1", "one"),),
+        (ToolResult("2", "two"),),
+    ]
+    assert run.left_waiting == ()
+
+
+def test_the_results_of_one_turn_are_one_message_in_the_order_of_its_calls() -> None:
+    turns = (calling(ONE, TWO), Message("tool", (ToolResult("2", "two"),)))
+    (_, told) = with_answers(turns, {"1": ToolResult("1", "one")})
+    assert told == Message("tool", (ToolResult("1", "one"), ToolResult("2", "two")))
+
+
+def test_a_result_finds_its_step_in_a_nested_run() -> None:
+    outer = waiting(step(0, nested=(waiting(step(0, calling(ONE))),)))
+    run = with_results(outer, (ToolResult("1", "one"),))
+    assert run.steps[0].nested[0].steps[0].turns[-1].parts == (ToolResult("1", "one"),)
+    assert run.left_waiting == ()
+
+
+@pytest.mark.parametrize("nests", [False, True])
+def test_the_same_results_again_change_nothing_and_others_are_refused(nests: bool) -> None:
+    run = waiting(step(0, calling(ONE, TWO)))
+    run = waiting(step(0, nested=(run,))) if nests else run
+    results = (ToolResult("1", "one"), ToolResult("2", "two", is_error=True))
+    assert not repeats(run, results)
+    given = replace(with_results(run, results), status="interrupted")
+    assert repeats(given, results)
+    assert with_results(given, results) == given
+    for changed in (ToolResult("2", "two"), ToolResult("2", "three", is_error=True)):
+        assert not repeats(given, (changed,))
+        with pytest.raises(UsageError, match="result for the call '2' already, and another one"):
+            with_results(given, (changed,))
+
+
+def test_under_guardrails_a_result_for_the_same_call_is_the_same_again() -> None:
+    """What is on record is what they left of it."""
+    run = replace(waiting(step(0, calling(ONE))), guardrails=("redaction",))
+    given = replace(with_results(run, (ToolResult("1", "[e-mail 1]"),)), status="interrupted")
+    again = (ToolResult("1", "ada@example.org"),)
+    assert repeats(given, again)
+    assert with_results(given, again) == given
+    assert not repeats(given, (ToolResult("2", "ada@example.org"),))
+
+
+def test_results_sent_again_do_not_stand_for_those_of_later_calls() -> None:
+    given = with_results(waiting(step(0, calling(ONE))), (ToolResult("1", "one"),))
+    run = waiting(step(0, *given.steps[0].turns, calling(TWO)))
+    with pytest.raises(UsageError, match="waits for the results of 2"):
+        with_results(run, (ToolResult("1", "one"),))
+
+
+@pytest.mark.parametrize(
+    ("status", "goes_on"),
+    [("waiting", True), ("interrupted", True), ("failed", True), ("answered", False)],
+)
+def test_results_can_be_sent_for_a_run_that_was_cut_off_with_them(
+    status: RunStatus, goes_on: bool
+) -> None:
+    terms = Terms(tools=(Tool("look", "", {}),))
+    run = replace(waiting(step(0, calling(ONE))), terms=terms)
+    given = with_results(run, (ToolResult("1", "one"),))
+    assert goes_on_with_results(replace(given, status=status)) is goes_on
+    own = replace(given, terms=Terms())
+    assert goes_on_with_results(replace(own, status=status)) is (status == "waiting")
+
+
+@pytest.mark.parametrize(
+    ("results", "problem"),
+    [
+        ((ToolResult("9", "x"),), "result for the call '9', but run_1 waits for 1, 2"),
+        ((ToolResult("1", "x"), ToolResult("1", "y")), "two results for the call '1'"),
+        ((ToolResult("1", "x"),), r"run_1 waits for the results of 2 \(count\); give them all"),
+        ((), r"run_1 waits for the results of 1 \(look\), 2 \(count\)"),
+    ],
+)
+def test_unknown_doubled_and_missing_results_are_refused_by_their_ids(
+    results: tuple[ToolResult, ...], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        with_results(waiting(step(0, calling(ONE, TWO))), results)
+
+
+def test_an_interrupted_run_may_go_on_while_some_of_its_steps_wait() -> None:
+    run = replace(waiting(step(0, calling(ONE))), status="interrupted")
+    assert with_results(run, ()) == run
+
+
+def test_a_run_that_waits_for_nothing_takes_no_results() -> None:
+    with pytest.raises(UsageError, match="'1', but run_1 waits for none"):
+        with_results(waiting(step(0, assistant("said"))), (ToolResult("1", "x"),))
+
+
+def test_the_calls_of_the_conversation_before_and_of_nested_runs_are_known() -> None:
+    inner = replace(waiting(step(0, calling(TWO))), history=(calling(ToolCall("0", "old", "{}")),))
+    assert known_calls(waiting(step(0, calling(ONE), nested=(inner,)))) == {"0", "1", "2"}

@@ -1,0 +1,169 @@
+"""Whatever is planned, and whoever calls tools when: nothing is paid for twice, and what a tool
+says is heard by the step that called it and by no other."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.conductors import FixedConductor
+from podium.core.errors import Unavailable
+from podium.core.request import Message, Reply, Request, Terms, Tool, ToolCall, ToolResult
+from podium.core.run import Run, StepRecord, dump, load
+from podium.core.usage import Usage
+from podium.core.workflow import Workflow
+from podium.engine import RetryPolicy, Switchboard
+from podium.engine.runner import ConductorWorker, Options, Runner
+from support.stage import Actor
+from support.workflows import workflows
+
+CLIENTS = Tool("clients", "the client carries it out", {"type": "object"})
+OWN = Tool("own", "Podium carries it out", {"type": "object"})
+OPTIONS = Options(terms=Terms(tools=(CLIENTS,)))
+
+Habit = tuple[tuple[str, ...], ...]
+"""The names of the tools that a step calls, turn by turn."""
+
+
+class Box:
+    tools = (OWN,)
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        await asyncio.sleep(0)
+        return ToolResult(call.id, result_of(call.id))
+
+
+def result_of(call_id: str) -> str:
+    return f"RESULT<{call_id}>"
+
+
+@dataclass
+class Troupe:
+    """Workers that call tools as each step's habit is, and fail now and then."""
+
+    habits: Mapping[str, Habit]
+    failures: set[int]
+    asked: int = 0
+    answered: int = 0
+    requests: list[Request] = field(default_factory=list)
+
+    def act(self, request: Request) -> Reply | Exception:
+        self.asked += 1
+        self.requests.append(request)
+        if self.asked in self.failures:
+            return Unavailable("busy")
+        self.answered += 1
+        step, done = owner(request), turns_of(request)
+        habit = self.habits.get(step.partition("/")[2], ())
+        if done >= len(habit):
+            return Reply(f"REPLY<{step}>", Usage(1, 1, 0, 0, 0))
+        calls = tuple(
+            ToolCall(f"{step}/{done}/{place}/{self.asked}", name, "{}")
+            for place, name in enumerate(habit[done])
+        )
+        return Reply("", Usage(1, 1, 0, 0, 0), "tool", calls)
+
+    def runner(self, plan: Workflow, inner: Workflow) -> Runner:
+        async def no_sleep(seconds: float) -> None:
+            await asyncio.sleep(0)
+
+        actors = [Actor(name, self.act, can=("tools",)) for name in "abc"]
+        return Runner(
+            FixedConductor(plan),
+            [*actors, ConductorWorker()],
+            board=Switchboard(RetryPolicy(attempts=99), sleep=no_sleep),
+            nested_conductor=FixedConductor(inner),
+            toolbox=Box(),
+        )
+
+
+def prompt_of(request: Request) -> str:
+    return next(m.text for m in reversed(request.messages) if "Your subtask: " in m.text)
+
+
+def owner(request: Request) -> str:
+    """The step that is asked: the question of its run, and its subtask."""
+    prompt = prompt_of(request)
+    question = re.findall(r"<question[^>]*>\n(.*)\n", prompt)[0]
+    return f"{question}/{re.findall(r'Your subtask: (.*)', prompt)[0]}"
+
+
+def turns_of(request: Request) -> int:
+    return sum(any(isinstance(p, ToolCall) for p in m.parts) for m in request.messages)
+
+
+async def performed(runner: Runner) -> tuple[Run, int]:
+    """The run, carried to its end, and how often it had to wait."""
+    run = await runner.run("why", options=OPTIONS)
+    waits = 0
+    while run.status == "waiting":
+        waits += 1
+        results = tuple(ToolResult(call.id, result_of(call.id)) for call in run.waiting_for)
+        run = await runner.resume(load(dump(run)), results=results[::-1])
+    return run, waits
+
+
+HABITS: st.SearchStrategy[Habit] = st.lists(
+    st.lists(st.sampled_from(["clients", "own"]), min_size=1, max_size=3).map(tuple), max_size=3
+).map(tuple)
+STEPS = [f"{kind}-{index}" for kind in ("subtask", "inner") for index in range(5)]
+
+
+@given(
+    plan=workflows(["a", "b", "c", "conductor"], longest=5),
+    inner=workflows("abc", longest=3, name="inner"),
+    habits=st.dictionaries(st.sampled_from(STEPS), HABITS),
+    failures=st.sets(st.integers(1, 40), max_size=6),
+)
+@settings(max_examples=150, deadline=None)
+def test_every_call_is_paid_once_and_no_result_reaches_another_step(
+    plan: Workflow, inner: Workflow, habits: Mapping[str, Habit], failures: set[int]
+) -> None:
+    troupe = Troupe(habits, failures)
+    run, waits = asyncio.run(performed(troupe.runner(plan, inner)))
+    assert (run.status, run.error) == ("answered", None)
+    assert len(list(run.calls)) == troupe.asked
+    assert run.usage.input_tokens == troupe.answered
+    asked = [step for step in _steps(run) if not step.nested]
+    for step in asked:
+        assert [tuple(turn) for turn in _called(step.turns)] == [*habits.get(step.subtask, ())]
+    assert troupe.answered == sum(len(_called(step.turns)) + 1 for step in asked)
+    own = sum(turn.count("own") for step in _steps(run) for turn in _called(step.turns))
+    assert run.spent.calls == troupe.asked + own
+    assert waits <= sum(len(habit) for habit in habits.values()) * 6
+    for request in troupe.requests:
+        _check_nothing_leaked(request)
+
+
+def _check_nothing_leaked(request: Request) -> None:
+    step = owner(request)
+    called: set[str] = set()
+    for message in request.messages:
+        assert "RESULT<" not in message.text
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                called.add(part.id)
+            elif isinstance(part, ToolResult):
+                assert part.call_id in called
+                assert part.text == result_of(part.call_id)
+    assert all(call_id.startswith(f"{step}/") for call_id in called)
+
+
+def _steps(run: Run) -> Iterator[StepRecord]:
+    for step in run.steps:
+        yield step
+        for nested in step.nested:
+            yield from _steps(nested)
+
+
+def _called(turns: tuple[Message, ...]) -> list[list[str]]:
+    return [
+        [part.name for part in turn.parts if isinstance(part, ToolCall)]
+        for turn in turns
+        if turn.role == "assistant"
+    ]

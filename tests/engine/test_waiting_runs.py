@@ -1,0 +1,452 @@
+"""Runs that call tools of the client: they wait, and go on where they stood."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from podium.conductors import FixedConductor
+from podium.core.budget import Budget
+from podium.core.conductor import Conductor
+from podium.core.errors import RequestRefused, UsageError
+from podium.core.events import Event, RoundDone, RunDone, StepDelta, StepDone, StepNoted, ToolUsed
+from podium.core.pool import Capability
+from podium.core.request import (
+    Delta,
+    Image,
+    Message,
+    Reply,
+    Request,
+    Terms,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+    unanswered,
+)
+from podium.core.run import Run, dump, load
+from podium.core.usage import Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.engine import RetryPolicy, Switchboard, Toolbox
+from podium.engine.runner import ConductorWorker, Options, Runner
+from support.stage import Actor, Behaviour
+
+LOOK = Tool("look", "looks something up", {"type": "object"})
+TERMS = Terms(tools=(LOOK,))
+TWO_VIEWS = Workflow((Step("a", "one"), Step("b", "two"), Step("c", "both", (0, 1))))
+TOOLS: Final[tuple[Capability, ...]] = ("tools",)
+USED = Usage(1, 1, 0, 0, 0)
+
+
+def calling(*ids: str, text: str = "", name: str = "look") -> Reply:
+    calls = tuple(ToolCall(i, name, "{}") for i in ids)
+    return Reply(text, USED, "tool", calls, (Thinking("hm", "sealed", "a"),))
+
+
+def told(request: Request) -> list[str]:
+    """The results that the request hands back, in order."""
+    return [p.text for m in request.messages for p in m.parts if isinstance(p, ToolResult)]
+
+
+def user_of_tools(name: str, *turns: Reply | str) -> Actor:
+    """Gives these replies in turn."""
+    left = list(turns)
+    return Actor(name, lambda _: left.pop(0), can=TOOLS)
+
+
+def results(run: Run, text: str = "found") -> tuple[ToolResult, ...]:
+    return tuple(ToolResult(call.id, f"{text} for {call.id}") for call in run.waiting_for)
+
+
+def runner(
+    plan: Workflow | Conductor,
+    *workers: Worker,
+    toolbox: Toolbox | None = None,
+    nested: Conductor | None = None,
+) -> Runner:
+    async def no_sleep(seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    conductor = FixedConductor(plan) if isinstance(plan, Workflow) else plan
+    board = Switchboard(RetryPolicy(), sleep=no_sleep)
+    return Runner(conductor, workers, board=board, toolbox=toolbox, nested_conductor=nested)
+
+
+ALONE = Workflow((Step("a", "why?"),))
+OPTIONS = Options(terms=TERMS)
+
+
+async def test_a_tool_call_suspends_the_run_and_its_result_takes_up_that_very_step() -> None:
+    actor = user_of_tools("a", calling("1", text="Let me see."), "It is 42.")
+    stage = runner(ALONE, actor)
+    run = await stage.run("why?", options=OPTIONS)
+    assert (run.status, run.final_finish, run.error) == ("waiting", "tool", None)
+    assert run.answer == "Let me see."
+    assert [call.id for call in run.waiting_for] == ["1"]
+    again = await stage.resume(load(dump(run)), results=results(run))
+    assert (again.status, again.answer, again.final_finish) == ("answered", "It is 42.", "stop")
+    assert len(actor.asked) == len(list(again.calls)) == again.spent.calls == 2
+    asked, called, answered = actor.requests[1].messages
+    assert asked == actor.requests[0].messages[0]
+    assert called.parts[1:] == (Text("Let me see."), ToolCall("1", "look", "{}"))
+    assert answered == Message("tool", (ToolResult("1", "found for 1"),))
+    assert again.steps[0].turns == (called, answered)
+
+
+async def test_thinking_comes_before_the_calls_and_goes_only_to_the_model_that_made_it() -> None:
+    thinker = Actor("a", fallback="b", can=TOOLS)
+    thinker.behaviour = _then_refused(thinker)
+    other = user_of_tools("b", "done")
+    stage = runner(ALONE, thinker, other)
+    run = await stage.run("why?", options=OPTIONS)
+    again = await stage.resume(run, results=results(run))
+    assert isinstance(thinker.requests[1].messages[1].parts[0], Thinking)
+    assert again.steps[0].answered_by == "b"
+    assert told(other.requests[0]) == ["found for 1"]
+    parts = [part for message in other.requests[0].messages for part in message.parts]
+    assert not any(isinstance(part, Thinking) for part in parts)
+
+
+def _then_refused(actor: Actor) -> Behaviour:
+    return lambda _: calling("1") if len(actor.requests) == 1 else RequestRefused("no")
+
+
+async def test_other_steps_go_on_and_finished_steps_are_not_asked_again() -> None:
+    a, b = user_of_tools("a", calling("1"), "one"), user_of_tools("b", "two")
+    c = user_of_tools("c", "both")
+    stage = runner(TWO_VIEWS, a, b, c)
+    events: list[Event] = []
+    run = await stage.run("why?", options=OPTIONS, emit=events.append)
+    assert [(s.index, s.status) for s in run.steps] == [(0, "waiting"), (1, "done")]
+    assert run.answer is None
+    assert not any(isinstance(event, RoundDone) for event in events)
+    assert isinstance(events[-1], RunDone)
+    again = await stage.resume(run, results=results(run))
+    assert (again.status, again.answer) == ("answered", "both")
+    assert [len(actor.asked) for actor in (a, b, c)] == [2, 1, 1]
+
+
+async def test_parallel_calls_of_several_steps_are_answered_together_each_to_its_own() -> None:
+    a, b = user_of_tools("a", calling("1", "2"), "one"), user_of_tools("b", calling("3"), "two")
+    c = user_of_tools("c", "both")
+    stage = runner(TWO_VIEWS, a, b, c)
+    run = await stage.run("why?", options=OPTIONS)
+    assert [call.id for call in run.waiting_for] == ["1", "2", "3"]
+    again = await stage.resume(run, results=results(run))
+    assert again.answer == "both"
+    assert told(a.requests[1]) == ["found for 1", "found for 2"]
+    assert told(b.requests[1]) == ["found for 3"]
+    assert told(c.requests[0]) == []
+    assert "found" not in c.asked[0]
+
+
+async def test_several_turns_each_wait_and_go_on() -> None:
+    actor = user_of_tools("a", calling("1"), calling("2"), calling("3"), "done")
+    stage = runner(ALONE, actor)
+    run = await stage.run("why?", options=OPTIONS)
+    for turn in range(3):
+        assert run.status == "waiting"
+        assert len(run.steps[0].turns) == 2 * turn + 1
+        run = await stage.resume(run, results=results(run))
+    assert run.answer == "done"
+    assert run.spent.calls == run.usage.input_tokens == 4
+
+
+async def test_calls_that_share_an_id_are_told_apart() -> None:
+    a, b = user_of_tools("a", calling("1", "1"), "one"), user_of_tools("b", calling("1"), "two")
+    stage = runner(TWO_VIEWS, a, b, user_of_tools("c", "both"))
+    run = await stage.run("why?", options=OPTIONS)
+    ids = [call.id for call in run.waiting_for]
+    assert len(set(ids)) == 3
+    again = await stage.resume(run, results=results(run))
+    assert told(a.requests[1]) == [f"found for {i}" for i in ids[:2]]
+    assert again.status == "answered"
+
+
+async def test_a_call_in_a_nested_run_is_answered_there() -> None:
+    inner = Workflow((Step("a", "look"), Step("b", "say", (0,))))
+    outer = Workflow((Step("conductor", "find out"), Step("c", "tell", (0,))))
+    a = user_of_tools("a", calling("1"), "found it")
+    b, c = user_of_tools("b", "it is there"), user_of_tools("c", "there")
+    stage = runner(outer, a, b, c, ConductorWorker(), nested=FixedConductor(inner))
+    run = await stage.run("why?", options=OPTIONS)
+    assert run.status == run.steps[0].nested[0].status == "waiting"
+    again = await stage.resume(load(dump(run)), results=results(run))
+    assert (again.status, again.answer) == ("answered", "there")
+    assert [len(actor.asked) for actor in (a, b, c)] == [2, 1, 1]
+    assert len(again.steps[0].nested) == 1
+    assert len(list(again.calls)) == again.spent.calls == 4
+
+
+async def test_a_failed_step_stays_failed_when_the_run_goes_on_with_results() -> None:
+    a = user_of_tools("a", calling("1"), "one")
+    b = Actor("b", lambda _: RequestRefused("no"))
+    c = user_of_tools("c", "one view")
+    stage = runner(TWO_VIEWS, a, b, c)
+    run = await stage.run("why?", options=OPTIONS)
+    again = await stage.resume(run, results=results(run))
+    assert (again.answer, len(b.asked)) == ("one view", 1)
+    assert again.error == "step 1 (b) failed: no"
+
+
+async def test_the_budget_covers_all_turns() -> None:
+    actor = user_of_tools("a", calling("1"), calling("2"), "never")
+    stage = runner(ALONE, actor)
+    options = replace(OPTIONS, budget=Budget(calls=2))
+    run = await stage.run("why?", options=options)
+    run = await stage.resume(run, results=results(run))
+    assert (run.status, run.spent.calls) == ("waiting", 2)
+    run = await stage.resume(run, results=results(run))
+    assert (run.status, run.spent.calls, len(actor.asked)) == ("exhausted", 2, 2)
+    with_more = await stage.resume(run, budget=Budget(calls=3))
+    assert with_more.answer == "never"
+    assert told(actor.requests[2]) == ["found for 1", "found for 2"]
+
+
+async def test_a_resumed_run_that_is_interrupted_does_not_lose_its_results() -> None:
+    class Stuck(Actor):
+        async def reply(self, request: Request) -> Reply:
+            if told(request) and len(self.requests) < 2:
+                self.requests.append(request)
+                await asyncio.Event().wait()
+            return await super().reply(request)
+
+    actor = Stuck("a", can=TOOLS)
+    actor.behaviour = lambda request: "done" if told(request) else calling("1")
+    stage = runner(ALONE, actor)
+    run = await stage.run("why?", options=OPTIONS)
+    events: list[Event] = []
+    task = asyncio.create_task(stage.resume(run, results=results(run), emit=events.append))
+    while len(actor.requests) < 2:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert isinstance(events[-1], RunDone)
+    cut = events[-1].run
+    assert (cut.status, cut.waiting_for) == ("interrupted", ())
+    again = await stage.resume(cut)
+    assert again.answer == "done"
+    assert told(actor.requests[-1]) == ["found for 1"]
+
+
+async def test_a_run_interrupted_while_a_step_waits_goes_on_to_wait() -> None:
+    a, b, c = user_of_tools("a", calling("1"), "one"), Actor("b"), user_of_tools("c", "both")
+    stage = runner(TWO_VIEWS, a, b, c)
+    run = await stage.run("why?", options=OPTIONS)
+    (waiting, _) = run.steps
+    cut = replace(run, status="interrupted", rounds=(replace(run.rounds[0], steps=(waiting,)),))
+    again = await stage.resume(cut)
+    assert (again.status, len(a.asked), len(b.asked)) == ("waiting", 1, 2)
+    assert (await stage.resume(again, results=results(again))).answer == "both"
+
+
+async def test_results_must_be_those_that_the_run_waits_for() -> None:
+    stage = runner(ALONE, user_of_tools("a", calling("1"), "x"))
+    run = await stage.run("why?", options=OPTIONS)
+    with pytest.raises(UsageError, match="'other'"):
+        await stage.resume(run, results=(ToolResult("other", "x"),))
+    with pytest.raises(UsageError, match="waits for the results of 1"):
+        await stage.resume(run)
+
+
+async def test_a_worker_that_was_offered_no_tools_and_calls_one_has_failed() -> None:
+    run = await runner(ALONE, Actor("a", lambda _: calling("1"))).run("why?")
+    assert (run.status, run.error) == (
+        "failed",
+        "step 0 (a) failed: a called look, but was offered no tools",
+    )
+
+
+async def test_tools_go_to_every_worker_that_can_call_them_and_the_choice_to_the_last() -> None:
+    a, b, c = user_of_tools("a", "1"), Actor("b", lambda _: "2"), user_of_tools("c", "3")
+    terms = replace(TERMS, tool_choice="look")
+    await runner(TWO_VIEWS, a, b, c).run("why?", options=Options(terms=terms))
+    offered = [(w.requests[0].tools, w.requests[0].tool_choice) for w in (a, b, c)]
+    assert offered == [((LOOK,), ""), ((), ""), ((LOOK,), "look")]
+
+
+async def test_a_worker_that_had_to_call_a_tool_and_did_is_free_to_answer() -> None:
+    actor = user_of_tools("a", calling("1"), "done")
+    stage = runner(ALONE, actor)
+    options = Options(terms=replace(TERMS, tool_choice="required"))
+    run = await stage.run("why?", options=options)
+    await stage.resume(run, results=results(run))
+    assert [request.tool_choice for request in actor.requests] == ["required", "auto"]
+
+
+async def test_a_resumed_run_may_have_other_terms() -> None:
+    actor = user_of_tools("a", calling("1"), "done")
+    stage = runner(ALONE, actor)
+    run = await stage.run("why?", options=OPTIONS)
+    again = await stage.resume(run, results=results(run), terms=replace(TERMS, max_tokens=7))
+    assert actor.requests[1].max_tokens == again.terms.max_tokens == 7
+
+
+class Box:
+    """Tools of Podium's own, for tests."""
+
+    tools = (Tool("add", "adds", {"type": "object"}), Tool("fail", "fails", {"type": "object"}))
+
+    def __init__(self) -> None:
+        self.used: list[ToolCall] = []
+
+    async def call(self, call: ToolCall) -> ToolResult:
+        self.used.append(call)
+        await asyncio.sleep(0)
+        if call.name == "fail":
+            raise ValueError("no")
+        return ToolResult("", f"sum of {call.id}")
+
+
+async def test_podiums_own_tools_answer_inside_the_step_and_every_use_is_kept() -> None:
+    actor = user_of_tools("a", calling("1", "2", name="add"), calling("3", name="fail"), "6")
+    box = Box()
+    events: list[Event] = []
+    stage = runner(ALONE, actor, toolbox=box)
+    run = await stage.run("why?", options=Options(budget=Budget(calls=6)), emit=events.append)
+    assert (run.status, run.answer) == ("answered", "6")
+    assert told(actor.requests[2]) == ["sum of 1", "sum of 2", "ValueError: no"]
+    assert [m.role for m in run.steps[0].turns] == ["assistant", "tool", "assistant", "tool"]
+    assert unanswered(run.steps[0].turns) == ()
+    assert run.spent.calls == 6
+    assert len(list(run.calls)) == 3
+    uses = [event for event in events if isinstance(event, ToolUsed)]
+    assert [(use.call.id, use.result.is_error) for use in uses] == [
+        ("1", False),
+        ("2", False),
+        ("3", True),
+    ]
+    noted = [event.step for event in events if isinstance(event, StepNoted)]
+    assert [len(step.turns) for step in noted] == [2, 4]
+
+
+async def test_uses_of_tools_count_as_calls_of_the_budget() -> None:
+    actor = user_of_tools("a", calling("1", "2", name="add"), "never")
+    box = Box()
+    run = await runner(ALONE, actor, toolbox=box).run(
+        "why?", options=Options(budget=Budget(calls=2))
+    )
+    assert (run.status, len(box.used)) == ("exhausted", 0)
+
+
+async def test_a_turn_may_call_tools_of_both_kinds() -> None:
+    reply = Reply("", USED, "tool", (ToolCall("1", "add", "{}"), ToolCall("2", "look", "{}")))
+    actor = user_of_tools("a", reply, "done")
+    box = Box()
+    stage = runner(ALONE, actor, toolbox=box)
+    run = await stage.run("why?", options=OPTIONS)
+    assert [call.id for call in run.waiting_for] == ["2"]
+    again = await stage.resume(load(dump(run)), results=results(run))
+    assert again.answer == "done"
+    assert told(actor.requests[1]) == ["sum of 1", "found for 2"]
+    assert len(box.used) == 1
+
+
+async def test_a_tool_that_there_is_not_is_answered_as_an_error() -> None:
+    actor = user_of_tools("a", calling("1", name="fly"), "on foot, then")
+    run = await runner(ALONE, actor, toolbox=Box()).run("why?")
+    assert run.answer == "on foot, then"
+    assert told(actor.requests[1]) == ["there is no tool named 'fly'"]
+
+
+async def test_a_worker_that_uses_tools_without_end_has_failed() -> None:
+    count = iter(range(1000))
+    actor = Actor("a", lambda _: calling(f"{next(count)}", name="add"), can=TOOLS)
+    run = await runner(ALONE, actor, toolbox=Box()).run("why?")
+    assert run.error == "step 0 (a) failed: a used tools 101 times and came to no end"
+
+
+async def test_a_tool_of_the_client_may_not_be_named_like_one_of_podiums_own() -> None:
+    terms = Terms(tools=(Tool("add", "", {}),))
+    with pytest.raises(UsageError, match="'add' is one that Podium has itself"):
+        await runner(ALONE, user_of_tools("a"), toolbox=Box()).run(
+            "why?", options=Options(terms=terms)
+        )
+
+
+async def test_words_before_a_tool_of_podiums_own_belong_to_the_answer_as_they_were_told() -> None:
+    class Streaming(Actor):
+        async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+            reply = await self.reply(request)
+            for letter in reply.text:
+                yield Delta(letter)
+            yield reply
+
+    left = [calling("1", text="Adding.", name="add"), Reply("It is 6.", USED)]
+    actor = Streaming("a", lambda _: left.pop(0), can=TOOLS)
+    events: list[Event] = []
+    run = await runner(ALONE, actor, toolbox=Box()).run("why?", emit=events.append, stream=True)
+    pieces = [event.text for event in events if isinstance(event, StepDelta)]
+    assert run.answer == "".join(pieces) == "Adding.\n\nIt is 6."
+
+
+async def test_a_resumed_stream_tells_only_what_is_new() -> None:
+    actor = user_of_tools("a", calling("1", text="Looking."), "Found.")
+    stage = runner(ALONE, actor)
+    first: list[Event] = []
+    run = await stage.run("why?", options=OPTIONS, emit=first.append, stream=True)
+    then: list[Event] = []
+    run = await stage.resume(run, results=results(run), emit=then.append, stream=True)
+    told = [[e.text for e in events if isinstance(e, StepDelta)] for events in (first, then)]
+    assert told == [["Looking."], ["Found."]]
+    assert run.answer == "Found."
+
+
+async def test_rounds_go_on_after_a_wait() -> None:
+    actor = user_of_tools("a", calling("1"), "done")
+    stage = runner(ALONE, actor)
+    run = await stage.run("why?", options=replace(OPTIONS, rounds=2))
+    assert (run.status, len(run.rounds)) == ("waiting", 1)
+    run = await stage.resume(run, results=results(run))
+    assert (run.answer, [round_.accepted for round_ in run.rounds]) == ("done", [False, True])
+
+
+async def test_the_time_that_the_client_takes_is_not_the_runs() -> None:
+    stage = runner(ALONE, user_of_tools("a", calling("1"), "done"))
+    run = await stage.run("why?", options=replace(OPTIONS, budget=Budget(seconds=60)))
+    late = replace(run, created_at="2020-01-01T00:00:00.000+00:00")
+    assert (await stage.resume(late, results=results(run))).status == "answered"
+    spent = replace(run, spent=replace(run.spent, seconds=61.0))
+    assert (await stage.resume(spent, results=results(run))).status == "exhausted"
+
+
+async def test_a_waiting_step_is_told_as_such() -> None:
+    events: list[Event] = []
+    stage = runner(ALONE, user_of_tools("a", calling("1")))
+    await stage.run("why?", options=OPTIONS, emit=events.append)
+    (ended,) = [event.step for event in events if isinstance(event, StepDone)]
+    assert (ended.status, ended.finish, len(ended.waiting_for)) == ("waiting", "tool", 1)
+
+
+async def test_pictures_that_the_clients_tools_show_reach_the_step_and_are_kept() -> None:
+    picture = Image("image/png", "QUJD")
+    left: list[Reply | str] = [calling("1"), "a cat"]
+    actor = Actor("a", lambda _: left.pop(0), can=("tools", "vision"))
+    stage = runner(ALONE, actor)
+    run = await stage.run("why?", options=OPTIONS)
+    result = ToolResult("1", "", images=(picture,))
+    again = await stage.resume(load(dump(run)), results=(result,))
+    assert actor.requests[1].messages[-1] == Message("tool", (result,))
+    assert load(dump(again)).steps[0].turns[-1] == Message("tool", (result,))
+
+
+async def test_where_one_call_at_a_time_is_demanded_the_others_were_never_made() -> None:
+    actor = user_of_tools("a", calling("1", "2"), calling("2"), "done")
+    stage = runner(ALONE, actor)
+    options = replace(OPTIONS, terms=replace(TERMS, parallel_tools=False))
+    run = await stage.run("why?", options=options)
+    assert [call.id for call in run.waiting_for] == ["1"]
+    run = await stage.resume(run, results=results(run))
+    assert [call.id for call in run.waiting_for] == ["2"]
+    run = await stage.resume(run, results=results(run))
+    assert run.answer == "done"
+    assert not any(request.parallel_tools for request in actor.requests)
+    calls = [p for m in actor.requests[2].messages for p in m.parts if isinstance(p, ToolCall)]
+    assert [call.id for call in calls] == ["1", "2"]

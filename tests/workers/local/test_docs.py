@@ -1,0 +1,84 @@
+"""What docs/local-models.md and docs/adapters.md say, as a reader would try it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from podium.config import load
+from podium.workers import Endpoint, Http, connect, transformers
+from podium.workers.llamacpp import SETTINGS
+from podium.workers.local import batching as gathering
+from podium.workers.local.llama_server import ModelSettings
+from podium.workers.local.sources import ShippedAdapter, packaged_models, source
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "local-models.md").read_text("utf-8")
+ADAPTERS = (DOCS / "adapters.md").read_text("utf-8")
+
+
+def test_the_documented_worker_connects(tmp_path: Path) -> None:
+    block, _ = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.S | re.M)
+    file = tmp_path / "podium.toml"
+    file.write_text(block, "utf-8")
+    (worker,) = load(file).workers
+    endpoint = Endpoint(options=worker.options)
+    assert connect(worker.profile, endpoint, Http()).profile.name == "local"
+
+
+def test_the_documented_worker_in_batches_connects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transformers, "PACKAGES", ())  # connecting needs none of them
+    _, block = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.S | re.M)
+    file = tmp_path / "podium.toml"
+    file.write_text(block, "utf-8")
+    (worker,) = load(file).workers
+    assert worker.options == {"adapter": f"{tmp_path}/trained/adder"}
+    assert connect(worker.profile, Endpoint(options=worker.options), Http())
+
+
+def test_every_option_of_transformers_is_documented() -> None:
+    (table,) = re.findall(r"^\| option \|.*?\n\n", PAGE, re.S | re.M)
+    first_cells = [row.split("|")[1] for row in table.strip().splitlines()]
+    assert re.findall(r"`(\w+)`", " ".join(first_cells)) == list(transformers.SETTINGS)
+    assert gathering.QUIET_TURNS == 8
+    assert "the event loop has turned eight times and nobody has asked" in PAGE
+
+
+def test_the_documented_names_are_names_of_models() -> None:
+    (table,) = re.findall(r"^\| name \|.*?\n\n", PAGE, re.S | re.M)
+    names = re.findall(r"`([\w-]+-instruct|(?:hf|file):[^`]+)`", table)
+    assert len(names) == 4
+    assert names[0] == packaged_models()[0].name
+    assert all(source(name).name == name for name in names)
+
+
+def test_every_setting_is_documented_with_its_true_default() -> None:
+    (table,) = re.findall(r"^\| setting \|.*?\n\n", PAGE, re.S | re.M)
+    first_cells = [row.split("|")[1] for row in table.strip().splitlines()]
+    names = re.findall(r"`(\w+)`", " ".join(first_cells))
+    assert names == list(SETTINGS)
+    defaults = ModelSettings(path="")
+    assert f"together; {defaults.context} when left out" in table
+    assert f"at once; {defaults.slots} when left out" in table
+
+
+def test_the_documented_adapter_is_looked_for_beside_the_file_that_names_it(
+    tmp_path: Path,
+) -> None:
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", ADAPTERS, re.S | re.M)
+    file = tmp_path / "podium.toml"
+    file.write_text(block, "utf-8")
+    (worker,) = load(file).workers
+    assert worker.options["adapter"] == f"file:{tmp_path}/adapters/adder.gguf"
+    assert connect(worker.profile, Endpoint(options=worker.options), Http())
+
+
+def test_every_key_of_a_manifests_entry_is_documented() -> None:
+    (entry,) = re.findall(r"^.*A new one needs its entry first: .*$", ADAPTERS, re.M)
+    keys = {field.name for field in fields(ShippedAdapter)} - {"path"} | {"file"}
+    assert keys <= set(re.findall(r"`(\w+)`", entry))

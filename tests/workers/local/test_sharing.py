@@ -1,0 +1,37 @@
+"""One value for each key, for as long as somebody holds it."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+from podium.workers.local.batching import Shared
+
+
+class Loaded:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def test_whoever_names_it_alike_gets_the_same() -> None:
+    shared = Shared(Loaded)
+    with ThreadPoolExecutor(8) as threads:
+        held = list(threads.map(shared, ["a"] * 50))
+    assert len(set(map(id, held))) == 1
+    assert shared("b") is not held[0]
+
+
+def test_what_nobody_holds_is_made_anew() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> Loaded:
+        made.append(name)
+        return Loaded(name)
+
+    shared = Shared(make)
+    held = shared("a")
+    assert shared("a") is held
+    del held
+    gc.collect()
+    assert shared("a").name == "a"
+    assert made == ["a", "a"]

@@ -1,0 +1,55 @@
+"""What docs/providers.md says, as a reader would try it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.core.errors import Unavailable
+from podium.core.request import Delta, Request, user
+from podium.workers import KNOWN_ENDPOINTS
+from podium.workers.anthropic import AnthropicWorker
+from podium.workers.google import GoogleWorker
+from podium.workers.openai import OpenAIWorker, ResponsesWorker
+
+PAGE = (Path(__file__).parents[2] / "docs" / "providers.md").read_text("utf-8")
+ASKED = Request((user("hello"),))
+
+
+@pytest.fixture
+def names() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    for code in re.findall(r"^```python\n(.*?)^```$", PAGE, re.S | re.M):
+        exec(code, names)
+    return names
+
+
+async def test_the_documented_worker_replies_and_streams(names: dict[str, Any]) -> None:
+    shouter = names["Shouter"]()
+    assert (await shouter.reply(ASKED)).text == "HELLO"
+    first, whole = [piece async for piece in shouter.stream(ASKED)]
+    assert first == Delta("HELLO")
+    assert whole.text == "HELLO"
+
+
+async def test_the_documented_scripts_answer(names: dict[str, Any]) -> None:
+    assert (await names["solver"].reply(ASKED)).text == "42"
+    assert (await names["echo"].reply(ASKED)).text == "hello"
+    with pytest.raises(Unavailable):
+        await names["flaky"].reply(ASKED)
+
+
+def test_every_known_vendor_has_its_row_on_the_page() -> None:
+    for known in KNOWN_ENDPOINTS.values():
+        (row,) = re.findall(rf"^\| `{known.provider}` \| .* \| .* \| .* \|$", PAGE, re.M)
+        assert re.split("[/]+", known.base_url)[1] in row
+        for variable in (*known.key_variables, known.address_variable):
+            assert variable in row
+
+
+def test_every_setting_has_its_row_on_the_page() -> None:
+    for worker in (OpenAIWorker, ResponsesWorker, AnthropicWorker, GoogleWorker):
+        for setting, values in worker.settings.items():
+            rows = re.findall(rf"^\| `\w+`.* \| `{setting}` \| (.*) \|$", PAGE, re.M)
+            assert any(all(f"`{value}`" in row for value in values) for row in rows)
