@@ -22,7 +22,7 @@ from podium.core.run import Run
 from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine import Assignment, Execution, Scope, Switchboard
+from podium.engine import Assignment, CallPolicy, Execution, Scope
 from podium.engine.runner import Runner
 
 LENGTH: Final = 5
@@ -79,7 +79,7 @@ def engine(*, watched: bool) -> Chains:
     pool = Pool((worker.profile,))
     workflow = chain_workflow(worker.profile.name)
     budget = Budget()
-    board = Switchboard()
+    board = CallPolicy()
     board.bind()
     emit = _watcher() if watched else None
 

@@ -1,4 +1,4 @@
-"""The measurement behind `python -m benchmarks engine`: every contestant in turns, then the join."""
+"""The measurement behind `benchmarks engine`: every contestant in turns, then the join."""
 
 from __future__ import annotations
 

@@ -199,14 +199,14 @@ def untrained(names: Sequence[str], like: LearnedRouter | None = None) -> Learne
     import numpy as np
 
     from podium.conductors.routing import Known, LearnedRouter
-    from podium.conductors.routing.quality_bias import Dial
+    from podium.conductors.routing.quality_bias import QualityBias
 
     encoder = _with_all_centres(len(names)) if like is None else like.encoder
     width = encoder.encode(["?"]).shape[1]
     head = np.zeros((width + 1, len(names)), dtype=np.float32)
     workers = tuple(Known(name, name, 1.0 + place) for place, name in enumerate(names))
     costs = np.array([worker.cost for worker in workers])
-    return LearnedRouter(workers, encoder, head, Dial.learned(head, head, costs))
+    return LearnedRouter(workers, encoder, head, QualityBias.learned(head, head, costs))
 
 
 def _with_all_centres(workers: int) -> Encoder:

@@ -1,4 +1,4 @@
-"""The measurement behind `python -m benchmarks server`: Podium and the LiteLLM proxy over one upstream.
+"""The measurement behind `benchmarks server`: Podium and the LiteLLM proxy over one upstream.
 
 One process each. They take turns, in several rounds, so that what disturbs one disturbs all.
 """

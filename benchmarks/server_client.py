@@ -1,4 +1,4 @@
-"""The clients of `python -m benchmarks server`: many requests in flight, or the first token of a stream.
+"""The clients of `benchmarks server`: many requests in flight, or the first token of a stream.
 
 A client here does as little as possible, since it shares the machine with what it measures. Each
 response is looked at all the same: one that is not the upstream's answer ends the measurement.

@@ -1,4 +1,4 @@
-"""The processes that `python -m benchmarks server` measures: started, awaited, their CPU time read, ended.
+"""The processes that `benchmarks server` measures: started, awaited, their CPU time read, ended.
 
 Each gets a directory of its own for its configuration, its log and whatever it keeps.
 """

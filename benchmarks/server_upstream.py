@@ -1,4 +1,4 @@
-"""The upstream of `python -m benchmarks server`: a model that answers at once, always with the same words.
+"""The upstream of `benchmarks server`: a model that answers at once, always with the same words.
 
 It runs in a process of its own (`python -m benchmarks.server_upstream`) and speaks as much of
 Chat Completions as the contestants need, on the bare protocol, so that it is never what holds

@@ -18,7 +18,7 @@ from random import Random
 from podium import Step, Workflow
 from podium.conductors import plan
 from podium.conductors.prompt import Prompt
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.request import Message
 from podium.etudes.perfect import oracle_workers
 from podium.train.diagnostics import Rollout, StepDiagnostics, diagnose
@@ -30,7 +30,7 @@ RECIPE = Path(__file__).parent.parent / "recipes" / "etudes.toml"
 ROLLOUTS = 8
 
 
-def policy(messages: Sequence[Message], situation: Situation, rng: Random) -> str:
+def policy(messages: Sequence[Message], situation: PlanningContext, rng: Random) -> str:
     """A plan. A model would read the messages; this one needs to know no more than the pool."""
     worker = rng.choice(situation.pool.names)
     return plan.write(Workflow((Step(worker, situation.question),)), situation.pool)

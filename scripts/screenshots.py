@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Literal
 ROOT: Final = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tests"))  # the server that the tests visit is the one to picture
 
-from podium.conductors import Plan, Situation  # noqa: E402
+from podium.conductors import Plan, PlanningContext  # noqa: E402
 from podium.core.errors import Unavailable  # noqa: E402
 from podium.core.request import Request  # noqa: E402
 from podium.core.run import new_run_id, timestamp  # noqa: E402
@@ -107,7 +107,7 @@ class ByHand:
 
     name = "model"
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """The plan; once there is an answer, acceptance."""
         if situation.answer is not None:
             return Plan(None)

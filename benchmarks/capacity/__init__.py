@@ -1,4 +1,4 @@
-"""The measurement behind `python -m benchmarks capacity`: what one process, one machine and replicas over
+"""The measurement behind `benchmarks capacity`: what one process, one machine and replicas over
 one Postgres carry, what that costs the database, and what a run in flight takes of memory.
 
 `measure` is the whole of it, `stations` are the servers that are measured, `database` and

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import WorkerError
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.request import Request, user
@@ -74,7 +74,7 @@ class Improviser:
         self.worker = worker
         self._seed = seed
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """A workflow; after the first round, perhaps acceptance."""
         chance = _chance(self._seed, situation.question, len(situation.rounds))
         if situation.answer is not None and chance.random() < 0.5:
@@ -85,7 +85,7 @@ class Improviser:
         return Plan(_workflow(situation, chance))
 
 
-def _workflow(situation: Situation, chance: random.Random) -> Workflow:
+def _workflow(situation: PlanningContext, chance: random.Random) -> Workflow:
     conductors = [x.name for x in situation.pool if x.provider == CONDUCTOR_PROVIDER]
     usual = [x for x in situation.pool.names if x not in (LONE, *conductors)]
     count = chance.randint(1, min(MOST_STEPS, situation.max_steps))

@@ -1,4 +1,4 @@
-"""All parts of `python -m benchmarks chaos`: which are wanted, how much each does, and what they found."""
+"""All parts of `benchmarks chaos`: which are wanted, how much each does, and what they found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks chaos` found: a row for each part, as text, and as one line of JSON."""
+"""What `benchmarks chaos` found: a row for each part, as text, and as one line of JSON."""
 
 from __future__ import annotations
 

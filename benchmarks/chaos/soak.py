@@ -41,7 +41,7 @@ from podium.config import Settings, current_settings
 from podium.core.run import Tier, timestamp
 from podium.core.usage import Price
 from podium.server.operation.startup import application
-from podium.server.records.buffered_store import Keeper
+from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import RunStore, open_store
 from podium.workers.scripted import ScriptedWorker
 
@@ -98,10 +98,10 @@ class Soak:
     """The library and the application, open in this process. Made by `opened`."""
 
     def __init__(
-        self, library: AsyncPodium, journalled: AsyncPodium, app: FastAPI, directory: Path
+        self, library: AsyncPodium, journaling: AsyncPodium, app: FastAPI, directory: Path
     ) -> None:
         self._library = library
-        self._journalled = journalled
+        self._journalled = journaling
         self._app = app
         self._databases = [directory / name for name in DATABASES]
         self.done = 0
@@ -117,14 +117,14 @@ class Soak:
 
         app = application(find)
         await stack.enter_async_context(app.router.lifespan_context(app))
-        keeper = Keeper(await open_store(directory / "library.db"))
+        keeper = BufferedRunStore(await open_store(directory / "library.db"))
         stack.push_async_callback(keeper.close)
         conductor = FixedConductor(read_workflow(WORKFLOW, settings.pool))
-        library, journalled = [
+        library, journaling = [
             await stack.enter_async_context(AsyncPodium([_worker()], conductor, store=store))
             for store in (keeper, directory / "journal.db")
         ]
-        return cls(library, journalled, app, directory)
+        return cls(library, journaling, app, directory)
 
     async def slice(self, runs: int) -> Gauge:
         """So many more runs; then delete them, and see what is held."""

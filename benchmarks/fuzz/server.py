@@ -40,11 +40,11 @@ from podium.core.request import Reply, Request, ToolCall
 from podium.core.usage import Price, Usage
 from podium.core.workflow import Step, Workflow
 from podium.engine import RetryPolicy
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.app import create_app
 from podium.server.operation.startup import DIALECTS
-from podium.server.records.buffered_store import Keeper
+from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, opened
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
@@ -240,13 +240,13 @@ async def application(directory: Path) -> AsyncIterator[tuple[FastAPI, str]]:
     async def opening(stack: AsyncExitStack) -> Service:
         nonlocal token
         store = await SqlRunStore.open(directory / "podium.db")
-        keeper = Keeper(store)
+        keeper = BufferedRunStore(store)
         stack.push_async_callback(keeper.close)
         workers = _workers()
         pool = Pool(tuple(worker.profile for worker in workers))
         plan = write(Workflow((Step("plain", "Think."), Step("seer", "Answer.", (0,)))), pool)
         planner = ScriptedWorker("planner", plan, price=_PRICE, usage=_USED, keep_requests=1)
-        door = Gatekeeper(store.keys, pool)
+        door = KeyAuthenticator(store.keys, pool)
         stack.push_async_callback(door.close)
         made = make_key("a fuzzer", Rules())
         await store.keys.add(made.key)

@@ -17,9 +17,9 @@ from podium.conductors import (
     FixedConductor,
     ModelConductor,
     Plan,
+    PlanningContext,
     RouterConductor,
     RulesConductor,
-    Situation,
 )
 from podium.core.budget import Budget
 from podium.core.errors import PodiumError
@@ -30,7 +30,7 @@ from podium.core.request import (
     Message,
     Reply,
     Request,
-    Terms,
+    ResponseOptions,
     Tool,
     ToolCall,
     ToolResult,
@@ -40,7 +40,7 @@ from podium.core.usage import Price, Usage
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Toolbox
-from podium.engine.guardrails import Checked, Grounding, Guardrail, Redaction
+from podium.engine.guardrails import Grounding, Guardrail, GuardrailInput, Redaction
 from podium.engine.runner import ConductorWorker, Options
 from podium.store import RunStore, open_store
 from podium.workers import Faults, FaultyWorker, ScriptedWorker
@@ -50,7 +50,6 @@ __all__ = [
     "BreakerPolicy",
     "Budget",
     "Caller",
-    "Checked",
     "Conductor",
     "ConductorWorker",
     "Delta",
@@ -59,6 +58,7 @@ __all__ = [
     "FixedConductor",
     "Grounding",
     "Guardrail",
+    "GuardrailInput",
     "Hedge",
     "Image",
     "Limits",
@@ -66,6 +66,7 @@ __all__ = [
     "ModelConductor",
     "Options",
     "Plan",
+    "PlanningContext",
     "Podium",
     "PodiumError",
     "Pool",
@@ -73,6 +74,7 @@ __all__ = [
     "Redaction",
     "Reply",
     "Request",
+    "ResponseOptions",
     "RetryPolicy",
     "Round",
     "RouterConductor",
@@ -80,10 +82,8 @@ __all__ = [
     "Run",
     "RunStore",
     "ScriptedWorker",
-    "Situation",
     "Step",
     "StepRecord",
-    "Terms",
     "Tool",
     "ToolCall",
     "ToolResult",

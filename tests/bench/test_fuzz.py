@@ -24,8 +24,8 @@ from benchmarks.fuzz.server import campaign
 from podium.conductors.plan import ParsedPlan, parse
 from podium.core.errors import MalformedPlan
 from podium.core.workflow import Step, Workflow
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Asked
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import ApiRequest
 from podium.server.dialects.responses.input import conversation
 from podium.server.logs import LOGGER
 from podium.server.operation.startup import DIALECTS
@@ -225,7 +225,7 @@ def test_an_answer_that_no_client_should_have_to_read_is_found(said: Said, path:
 
 
 async def test_a_fault_of_the_servers_own_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raises(self: object, body: object) -> Asked:
+    def raises(self: object, body: object) -> ApiRequest:
         raise KeyError("messages")
 
     monkeypatch.setattr(type(DIALECTS[CHAT]), "read", raises)
@@ -236,7 +236,7 @@ async def test_a_fault_of_the_servers_own_is_found(monkeypatch: pytest.MonkeyPat
 async def test_an_error_that_only_the_log_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     read = type(DIALECTS[CHAT]).read
 
-    def tells(self: Any, body: Any) -> Asked:
+    def tells(self: Any, body: Any) -> ApiRequest:
         LOGGER.error("it went wrong")
         return read(self, body)
 
@@ -259,7 +259,7 @@ def test_requests_are_repeatable_and_bounded() -> None:
 
 
 def test_the_server_is_sent_every_kind_of_item_that_it_reads() -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         conversation([{"type": "another"}], "input", goes_on=False)
     read = str(refused.value).partition("expected one of ")[2].partition(";")[0].split(", ")
     sent = [item for body in BODIES["/v1/responses"] for item in body["input"]]

@@ -16,9 +16,9 @@ from podium import (
     AsyncPodium,
     Guardrail,
     Plan,
+    PlanningContext,
     Redaction,
     ScriptedWorker,
-    Situation,
     Step,
     Workflow,
 )
@@ -38,7 +38,7 @@ class TwoLevels:
 
     name = "two-levels"
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         if situation.rounds:
             return Plan(None)
         if situation.question == "go deeper":

@@ -10,7 +10,7 @@ from cli.support import Podium
 from podium.cli import session
 from podium.conductors.plan import schema
 from podium.config import Settings
-from podium.engine.structured_output import misfit
+from podium.core.structured_output import misfit
 from support.routed_pool import WORKERS, routed
 
 __all__ = ["routed"]

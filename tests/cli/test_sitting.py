@@ -13,9 +13,9 @@ import pytest
 
 from cli.support import RULES, MakePool, Podium
 from podium._util.files import exclusive
-from podium.cli import sitting
+from podium.cli import eval_session as sitting
+from podium.cli.eval_session import EvalSession
 from podium.cli.settings import Choice
-from podium.cli.sitting import Sitting
 from podium.etudes import ROLES
 from podium.evals import cluster
 from podium.evals.cluster import Opening
@@ -213,7 +213,7 @@ def test_a_recorded_suite_takes_nobody_elses_workers(
 def test_the_pool_is_called_by_its_file_where_one_was_chosen(
     suite: str, choice: Choice, oracle: bool, pool: str | None
 ) -> None:
-    sitting = Sitting(choice=choice, suite=suite, oracle=oracle, concurrency=None, cache=None)
+    sitting = EvalSession(choice=choice, suite=suite, oracle=oracle, concurrency=None, cache=None)
     assert sitting.pool == pool
 
 
@@ -233,6 +233,6 @@ def test_as_many_tasks_are_under_way_as_suits_who_is_asked(
     monkeypatch.setattr(sitting, "_has_a_card", lambda: has_card)
     workers = [SimpleNamespace(profile=SimpleNamespace(provider=name)) for name in providers]
     settings: Any = SimpleNamespace(workers=workers)
-    usual = Sitting(choice=Choice(), suite="s", oracle=False, concurrency=None, cache=None)
+    usual = EvalSession(choice=Choice(), suite="s", oracle=False, concurrency=None, cache=None)
     assert usual._at_once(settings) == at_once
     assert replace(usual, concurrency=3)._at_once(settings) == 3

@@ -20,10 +20,10 @@ from podium import (
     PodiumError,
     Reply,
     Request,
+    ResponseOptions,
     RulesConductor,
     ScriptedWorker,
     Step,
-    Terms,
     Tool,
     ToolCall,
     ToolResult,
@@ -95,7 +95,7 @@ async def test_ask_answers_with_the_given_workers_and_conductor() -> None:
 
 
 async def test_images_terms_and_owner_are_kept_on_the_run() -> None:
-    image, terms = Image(url="https://example.org/a.png"), Terms(max_tokens=9)
+    image, terms = Image(url="https://example.org/a.png"), ResponseOptions(max_tokens=9)
     seeing = ScriptedWorker(
         WorkerProfile(name="a", capabilities=frozenset({"vision"})), "a red square"
     )
@@ -122,7 +122,7 @@ def looking(name: str = "a") -> ScriptedWorker:
 async def test_a_run_that_waits_is_kept_and_goes_on_with_the_results(store: RunStore) -> None:
     worker = looking()
     async with AsyncPodium([worker], FixedConductor(ALONE), store=store) as podium:
-        run = await podium.ask("why?", terms=Terms(tools=(LOOK,)), owner="key_1")
+        run = await podium.ask("why?", terms=ResponseOptions(tools=(LOOK,)), owner="key_1")
         kept = await store.load(run.id)
         assert (kept, kept.status) == (run, "waiting")
         with pytest.raises(UsageError, match=r"waits for the results of 1 \(look\)"):
@@ -137,7 +137,7 @@ async def test_a_run_that_waits_is_kept_and_goes_on_with_the_results(store: RunS
 async def test_a_run_is_not_taken_up_twice_at_once() -> None:
     worker = looking()
     async with AsyncPodium([worker], FixedConductor(ALONE)) as podium:
-        run = await podium.ask("why?", terms=Terms(tools=(LOOK,)))
+        run = await podium.ask("why?", terms=ResponseOptions(tools=(LOOK,)))
         results = (ToolResult("1", "it"),)
         ended = await asyncio.gather(
             podium.resume(run, results=results),
@@ -165,7 +165,7 @@ async def test_of_two_podiums_over_one_store_one_takes_a_run_up(
         AsyncPodium([worker], FixedConductor(ALONE), store=store) as here,
         AsyncPodium([worker], FixedConductor(ALONE), store=other) as there,
     ):
-        run = await here.ask("why?", terms=Terms(tools=(LOOK,)))
+        run = await here.ask("why?", terms=ResponseOptions(tools=(LOOK,)))
         results = (ToolResult("1", "it"),)
         resuming = [
             asyncio.create_task(here.resume(run, results=results)),
@@ -182,7 +182,7 @@ async def test_of_two_podiums_over_one_store_one_takes_a_run_up(
 
 async def test_a_run_that_could_not_be_resumed_stays_as_it_was(store: RunStore) -> None:
     async with AsyncPodium([looking()], FixedConductor(ALONE), store=store) as podium:
-        run = await podium.ask("why?", terms=Terms(tools=(LOOK,)))
+        run = await podium.ask("why?", terms=ResponseOptions(tools=(LOOK,)))
         with pytest.raises(UsageError, match="'2'"):
             await podium.resume(run, results=(ToolResult("2", "it"),))
         assert await store.load(run.id) == run

@@ -227,8 +227,8 @@ def test_a_router_is_read_from_its_file_when_the_mini_tier_needs_it(routed: Path
     assert mini is not None
     assert (mini.confidence, mini.dial, mini.warnings) == (0.3, 0.8, ())
     assert assembly.mini() is mini
-    assert isinstance(assembly.leading("mini"), MiniConductor)
-    assert assembly.leading("ultra") is assembly.conductor
+    assert isinstance(assembly.conductor_for("mini"), MiniConductor)
+    assert assembly.conductor_for("ultra") is assembly.conductor
 
 
 def test_the_name_of_a_router_changes_with_its_file(routed: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_router_that_is_not_there_is_an_error_when_it_is_needed(tmp_path: Path
     pytest.importorskip("numpy")
     assembly = assemble(load(settings_file(tmp_path, ROUTED)), {}, Http())
     with pytest.raises(ConfigError, match=r"router.json: No such file .*podium train router"):
-        assembly.leading("mini")
+        assembly.conductor_for("mini")
 
 
 def test_without_the_extra_it_is_said_what_to_install(

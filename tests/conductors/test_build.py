@@ -6,9 +6,9 @@ from podium.conductors import (
     KINDS,
     FixedConductor,
     ModelConductor,
+    PlanningContext,
     RouterConductor,
     RulesConductor,
-    Situation,
     build,
 )
 from podium.core.errors import ConfigError
@@ -49,7 +49,7 @@ def test_a_model_is_built_with_the_prompt_that_was_asked_for() -> None:
 async def test_a_model_is_built_with_the_fallback_that_was_named(nobody: Caller) -> None:
     conductor = build("model", worker=Planner(), prompt="trained", fallback="b")
     pool = Pool((WorkerProfile(name="a"), WorkerProfile(name="b")))
-    plan = await conductor.plan(Situation(question="why? " * 200, pool=pool), nobody)
+    plan = await conductor.plan(PlanningContext(question="why? " * 200, pool=pool), nobody)
     assert plan.workflow is not None
     assert plan.workflow.steps[0].worker == "b"
 

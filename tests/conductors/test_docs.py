@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from podium.conductors import Conductor, Situation
+from podium.conductors import Conductor, PlanningContext
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, StepRecord
 from podium.core.worker import Caller
@@ -38,7 +38,7 @@ async def test_the_documented_conductor_plans_until_the_checker_is_content(
 ) -> None:
     conductor = example()
     pool = Pool((WorkerProfile(name="author"), WorkerProfile(name="checker")))
-    situation = Situation(question="Why?", pool=pool)
+    situation = PlanningContext(question="Why?", pool=pool)
     first = await conductor.plan(situation, nobody)
     assert first.workflow is not None
     assert [step.worker for step in first.workflow.steps] == ["author", "checker"]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from podium.conductors import Conductor, FixedConductor, Situation
+from podium.conductors import Conductor, FixedConductor, PlanningContext
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
@@ -13,12 +13,12 @@ WORKFLOW = Workflow((Step("a", "draft"), Step("b", "polish", access=(0,))))
 async def test_the_given_workflow_is_the_plan_whatever_the_question(nobody: Caller) -> None:
     conductor = FixedConductor(WORKFLOW)
     for question in ("What is 1 + 1?", "Implement a compiler"):
-        plan = await conductor.plan(Situation(question=question, pool=POOL), nobody)
+        plan = await conductor.plan(PlanningContext(question=question, pool=POOL), nobody)
         assert plan.workflow == WORKFLOW
 
 
 async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
-    situation = Situation(question="q", pool=POOL, rounds=(answered(WORKFLOW),))
+    situation = PlanningContext(question="q", pool=POOL, rounds=(answered(WORKFLOW),))
     plan = await FixedConductor(WORKFLOW).plan(situation, nobody)
     assert plan.workflow is None
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.conductors import Mini, MiniConductor, ModelConductor, Plan, Situation
+from podium.conductors import Mini, MiniConductor, ModelConductor, Plan, PlanningContext
 from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.request import Image
 from podium.core.run import Round
@@ -27,13 +27,13 @@ SEEING = WorkerProfile(
 POOL = Pool((STRONG, SMALL, SEEING))
 SCORES = {"strong": 0.7, "small": 0.9, "seeing": 0.2}
 PLANNED = Workflow((Step("small", "draft"), Step("strong", "polish", access=(0,))))
-QUESTION = Situation(question="Why?", pool=POOL)
+QUESTION = PlanningContext(question="Why?", pool=POOL)
 
 
 class Planner:
     name = "planner"
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         return Plan(PLANNED, "as I wrote it", ("one thing was tolerated",))
 
 
@@ -157,7 +157,7 @@ async def test_where_the_router_knows_nobody_the_cheapest_is_asked_and_that_is_s
     nobody: Caller,
 ) -> None:
     router = ScriptedRouter(SCORES, stranger="small")
-    alone = Situation(question="Why?", pool=Pool((SMALL,)))
+    alone = PlanningContext(question="Why?", pool=Pool((SMALL,)))
     plan = await conductor(router).plan(alone, nobody)
     assert plan.workflow == Workflow((Step("small", "Why?"),))
     assert plan.routed is None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.conductors import Conductor, Form, Length, ModelConductor, Situation, plan
+from podium.conductors import Conductor, Form, Length, ModelConductor, PlanningContext, plan
 from podium.conductors.model import form_for
 from podium.conductors.prompt import Prompt
 from podium.core.errors import BudgetExhausted, MalformedPlan, PodiumError, Unavailable, UsageError
@@ -24,7 +24,7 @@ POOL = Pool(
         WorkerProfile(name="c", description="fluent", price=Price(input=3, output=3)),
     )
 )
-SITUATION = Situation(question="Why is the sky blue?", pool=POOL)
+SITUATION = PlanningContext(question="Why is the sky blue?", pool=POOL)
 PLANNED = Workflow((Step("c", "Explain it"), Step("a", "Check it", access="all")))
 LATER = replace(SITUATION, rounds=(answered(PLANNED),))
 LISTS = 'model_id = [2, 0]\nsubtasks = ["Explain it", "Check it"]\naccess_list = [[], ["all"]]'
@@ -198,7 +198,7 @@ async def test_no_reply_is_begun_where_the_worker_cannot_continue_it() -> None:
 
 
 @pytest.mark.parametrize("situation", [SITUATION, LATER])
-async def test_a_local_model_is_held_to_the_lists_by_a_grammar(situation: Situation) -> None:
+async def test_a_local_model_is_held_to_the_lists_by_a_grammar(situation: PlanningContext) -> None:
     planner = Planner(LISTS, provider="llamacpp", capabilities=frozenset({"prefill", "json"}))
     found = await ModelConductor(planner).plan(situation, call)
     request = planner.requests[0]
@@ -219,7 +219,7 @@ async def test_a_very_small_model_only_chooses_who_answers_the_question() -> Non
 
 
 @pytest.mark.parametrize("situation", [SITUATION, LATER])
-async def test_a_trained_model_plans_step_by_step(situation: Situation) -> None:
+async def test_a_trained_model_plans_step_by_step(situation: PlanningContext) -> None:
     planner = Planner(STEP_BY_STEP, provider="llamacpp")
     found = await ModelConductor(planner, prompt="trained").plan(situation, call)
     request = planner.requests[0]

@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 
-from podium.conductors import Situation, plan
+from podium.conductors import PlanningContext, plan
 from podium.conductors.evolved.turns import TEXTS
 from podium.conductors.prompt import Form, Length, Prompt
 from podium.conductors.prompt_parts import examples, model_list, prompt_text
@@ -31,7 +31,7 @@ POOL = Pool(
 FULL = Prompt()
 TRAINED = Prompt("trained")
 QUESTION = "Why is the sky blue at noon and red at dusk?"
-SITUATION = Situation(question=QUESTION, pool=POOL)
+SITUATION = PlanningContext(question=QUESTION, pool=POOL)
 WORKFLOW = Workflow((Step("claude-sonnet-4", "Explain it"), Step("gpt-5", "Check", (0,))))
 
 
@@ -42,13 +42,13 @@ def done(index: int, reply: str) -> StepRecord:
     )
 
 
-def after(*replies: str, plan_text: str = "") -> Situation:
+def after(*replies: str, plan_text: str = "") -> PlanningContext:
     """The situation after one round in which the first steps gave these replies."""
     steps = tuple(done(index, reply) for index, reply in enumerate(replies))
     return replace(SITUATION, rounds=(Round(0, WORKFLOW, steps, plan_text=plan_text),))
 
 
-def asked(situation: Situation, prompt: Prompt = FULL) -> str:
+def asked(situation: PlanningContext, prompt: Prompt = FULL) -> str:
     return prompt.messages(situation)[1].text
 
 
@@ -81,7 +81,7 @@ def test_the_compact_prompt_is_a_conversation_to_go_on_with() -> None:
     ],
 )
 def test_the_compact_prompt_shows_a_check_only_where_there_can_be_one(
-    situation: Situation, turns: int
+    situation: PlanningContext, turns: int
 ) -> None:
     assert len(Prompt("compact").messages(situation)) == turns
     assert len(Prompt("compact", few_shot=False).messages(situation)) == 2

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from podium.conductors import RouterConductor, Situation
+from podium.conductors import PlanningContext, RouterConductor
 from podium.conductors.builtin import cheapest_capable
 from podium.core.errors import UnknownWorker
 from podium.core.pool import CONDUCTOR_PROVIDER, Limits, Pool, WorkerProfile
-from podium.core.request import Image, Message, Terms, Tool, ToolResult, user
+from podium.core.request import Image, Message, ResponseOptions, Tool, ToolResult, user
 from podium.core.usage import Price
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
@@ -30,13 +30,13 @@ async def test_the_question_goes_unaltered_to_one_worker_without_a_planning_call
     nobody: Caller,
 ) -> None:
     question = "  What is 2 + 2?\nAnswer briefly. "
-    plan = await RouterConductor().plan(Situation(question=question, pool=POOL), nobody)
+    plan = await RouterConductor().plan(PlanningContext(question=question, pool=POOL), nobody)
     assert plan.workflow == Workflow((Step("small", question),))
 
 
 async def test_a_choice_of_ones_own_decides(nobody: Caller) -> None:
     router = RouterConductor(lambda situation: situation.pool.best.name, name="strongest")
-    plan = await router.plan(Situation(question="q", pool=POOL), nobody)
+    plan = await router.plan(PlanningContext(question="q", pool=POOL), nobody)
     assert plan.workflow == Workflow((Step("strong", "q"),))
     assert router.name == "strongest"
 
@@ -44,22 +44,24 @@ async def test_a_choice_of_ones_own_decides(nobody: Caller) -> None:
 async def test_a_choice_outside_the_pool_is_refused_by_name(nobody: Caller) -> None:
     router = RouterConductor(lambda situation: "nobody")
     with pytest.raises(UnknownWorker, match="no worker named 'nobody'"):
-        await router.plan(Situation(question="q", pool=POOL), nobody)
+        await router.plan(PlanningContext(question="q", pool=POOL), nobody)
 
 
 async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
     rounds = (answered(Workflow((Step("small", "q"),))),)
-    plan = await RouterConductor().plan(Situation(question="q", pool=POOL, rounds=rounds), nobody)
+    plan = await RouterConductor().plan(
+        PlanningContext(question="q", pool=POOL, rounds=rounds), nobody
+    )
     assert plan.workflow is None
 
 
 def test_a_worker_whose_window_is_too_small_is_passed_over() -> None:
-    situation = Situation(question="word " * 2000, pool=POOL)
+    situation = PlanningContext(question="word " * 2000, pool=POOL)
     assert cheapest_capable(situation) == "seeing"
 
 
 def test_the_conversation_counts_towards_the_window() -> None:
-    situation = Situation(question="And now?", pool=POOL, history=(user("word " * 2000),))
+    situation = PlanningContext(question="And now?", pool=POOL, history=(user("word " * 2000),))
     assert cheapest_capable(situation) == "seeing"
 
 
@@ -67,23 +69,25 @@ def test_a_picture_in_the_conversation_needs_a_worker_that_sees() -> None:
     picture = Image(url="https://example.org/cat.png")
     for part in (picture, ToolResult("1", "", images=(picture,))):
         pictured = Message("user", (part,))
-        situation = Situation(question="What is this?", pool=POOL, history=(pictured,))
+        situation = PlanningContext(question="What is this?", pool=POOL, history=(pictured,))
         assert cheapest_capable(situation) == "seeing"
 
 
 def test_a_conductor_in_the_pool_is_passed_over() -> None:
     free = Price(input=0, output=0)
     nested = WorkerProfile(name="nested", provider=CONDUCTOR_PROVIDER, price=free)
-    assert cheapest_capable(Situation(question="q", pool=Pool((nested, STRONG)))) == "strong"
+    assert cheapest_capable(PlanningContext(question="q", pool=Pool((nested, STRONG)))) == "strong"
 
 
 def test_when_nobody_qualifies_the_cheapest_of_all_is_chosen() -> None:
-    situation = Situation(question="word " * 2000, pool=Pool((SMALL, STRONG)).without({"strong"}))
+    situation = PlanningContext(
+        question="word " * 2000, pool=Pool((SMALL, STRONG)).without({"strong"})
+    )
     assert cheapest_capable(situation) == "small"
 
 
 def test_an_image_in_the_question_goes_to_the_cheapest_that_can_see() -> None:
-    situation = Situation(question="q", pool=POOL, images=(Image(url="https://x/y"),))
+    situation = PlanningContext(question="q", pool=POOL, images=(Image(url="https://x/y"),))
     assert cheapest_capable(situation) == "seeing"
 
 
@@ -93,10 +97,10 @@ def test_what_is_demanded_of_the_answer_decides_before_the_price() -> None:
     )
     pool = Pool((*POOL.workers, able))
     tools = (Tool("look", "", {"type": "object"}),)
-    for terms in (Terms(schema={}), Terms(tools=tools)):
-        assert cheapest_capable(Situation(question="q", pool=pool, terms=terms)) == "able"
-    unused = Terms(tools=tools, tool_choice="none")
-    assert cheapest_capable(Situation(question="q", pool=pool, terms=unused)) == "small"
+    for terms in (ResponseOptions(schema={}), ResponseOptions(tools=tools)):
+        assert cheapest_capable(PlanningContext(question="q", pool=pool, terms=terms)) == "able"
+    unused = ResponseOptions(tools=tools, tool_choice="none")
+    assert cheapest_capable(PlanningContext(question="q", pool=pool, terms=unused)) == "small"
 
 
 def test_a_worker_that_can_but_whose_window_is_small_is_better_than_one_that_cannot() -> None:
@@ -104,5 +108,5 @@ def test_a_worker_that_can_but_whose_window_is_small_is_better_than_one_that_can
         name="a", limits=Limits(context_window=100), capabilities=frozenset({"json"})
     )
     pool = Pool((*POOL.workers, small))
-    situation = Situation(question="word " * 200, pool=pool, terms=Terms(schema={}))
+    situation = PlanningContext(question="word " * 200, pool=pool, terms=ResponseOptions(schema={}))
     assert cheapest_capable(situation) == "a"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.conductors import RulesConductor, Situation, verdict
+from podium.conductors import PlanningContext, RulesConductor, verdict
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.usage import Price
 from podium.core.worker import Caller
@@ -26,7 +26,7 @@ def priced(name: str, dollars: float) -> WorkerProfile:
 
 
 async def conducted(question: str, pool: Pool, nobody: Caller, *, max_steps: int = 5) -> Workflow:
-    situation = Situation(question=question, pool=pool, max_steps=max_steps)
+    situation = PlanningContext(question=question, pool=pool, max_steps=max_steps)
     plan = await RulesConductor().plan(situation, nobody)
     assert plan.workflow is not None
     plan.workflow.check(pool.names, max_steps)
@@ -136,5 +136,5 @@ async def test_subtasks_carry_the_question_where_workers_would_not_see_it(
 
 async def test_later_rounds_accept_the_answer(nobody: Caller) -> None:
     rounds = (answered(Workflow((Step("gpt-5", "q"),))),)
-    situation = Situation(question=SIEVE, pool=PROOF_OF_CONCEPT, rounds=rounds)
+    situation = PlanningContext(question=SIEVE, pool=PROOF_OF_CONCEPT, rounds=rounds)
     assert (await RulesConductor().plan(situation, nobody)).workflow is None

@@ -11,8 +11,8 @@ from podium.conductors import (
     Mini,
     ModelConductor,
     Plan,
+    PlanningContext,
     RulesConductor,
-    Situation,
     for_tier,
     may_plan_again,
 )
@@ -42,7 +42,7 @@ class Tireless:
     name = "tireless"
     prompt_hash = "0123456789abcdef"
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         return Plan(PLANNED)
 
 
@@ -51,7 +51,7 @@ async def test_mini_routes_every_question_to_the_cheapest_worker(
     question: str, nobody: Caller
 ) -> None:
     conductor = for_tier("mini", Tireless())
-    plan = await conductor.plan(Situation(question=question, pool=POOL), nobody)
+    plan = await conductor.plan(PlanningContext(question=question, pool=POOL), nobody)
     assert plan.workflow == Workflow((Step("quick", question),))
 
 
@@ -62,9 +62,9 @@ def test_ultra_is_the_configured_conductor_itself() -> None:
 
 async def test_podium_routes_the_simple_and_conducts_the_rest(nobody: Caller) -> None:
     conductor = for_tier("podium", Tireless())
-    simple = await conductor.plan(Situation(question=SIMPLE, pool=POOL), nobody)
+    simple = await conductor.plan(PlanningContext(question=SIMPLE, pool=POOL), nobody)
     assert simple.workflow == Workflow((Step("quick", SIMPLE),))
-    hard = await conductor.plan(Situation(question=HARD, pool=POOL), nobody)
+    hard = await conductor.plan(PlanningContext(question=HARD, pool=POOL), nobody)
     assert hard.workflow == PLANNED
 
 
@@ -75,7 +75,7 @@ async def test_podium_asks_a_trained_conductor_every_time(nobody: Caller) -> Non
     conductor = for_tier("podium", Trained())
     parts = "Double 21, then tell me the capital of Japan"
     for question in (SIMPLE, parts):
-        plan = await conductor.plan(Situation(question=question, pool=POOL), nobody)
+        plan = await conductor.plan(PlanningContext(question=question, pool=POOL), nobody)
         assert plan.workflow == PLANNED
 
 
@@ -94,7 +94,7 @@ async def test_a_learned_router_serves_mini_and_what_podium_takes_for_simple(
 ) -> None:
     router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
     conductor = for_tier(tier, Tireless(), Mini(router))
-    plan = await conductor.plan(Situation(question=question, pool=POOL), nobody)
+    plan = await conductor.plan(PlanningContext(question=question, pool=POOL), nobody)
     assert plan.workflow == (Workflow((Step("strong", question),)) if routed else PLANNED)
     assert len(router.asked) == routed
 
@@ -108,7 +108,7 @@ async def test_a_dial_that_podium_does_not_heed_is_a_warning_on_the_first_round(
 ) -> None:
     router = ScriptedRouter({"strong": 0.9, "quick": 0.1})
     conductor = for_tier("podium", Tireless(), Mini(router))
-    first = Situation(question=question, pool=POOL, dial=dial)
+    first = PlanningContext(question=question, pool=POOL, dial=dial)
     plan = await conductor.plan(first, nobody)
     assert any("the dial had no effect" in warning for warning in plan.warnings) is warned
     again = await conductor.plan(replace(first, rounds=(answered(PLANNED),)), nobody)
@@ -125,9 +125,11 @@ def test_a_conductor_is_trained_where_it_is_asked_as_in_training(
 async def test_every_round_of_a_run_goes_the_same_way(nobody: Caller) -> None:
     conductor = for_tier("podium", Tireless())
     rounds = (answered(PLANNED),)
-    simple = await conductor.plan(Situation(question=SIMPLE, pool=POOL, rounds=rounds), nobody)
+    simple = await conductor.plan(
+        PlanningContext(question=SIMPLE, pool=POOL, rounds=rounds), nobody
+    )
     assert simple.workflow is None
-    hard = await conductor.plan(Situation(question=HARD, pool=POOL, rounds=rounds), nobody)
+    hard = await conductor.plan(PlanningContext(question=HARD, pool=POOL, rounds=rounds), nobody)
     assert hard.workflow == PLANNED
 
 

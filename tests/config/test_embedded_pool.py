@@ -15,7 +15,7 @@ from podium.core.errors import ConfigError
 from podium.core.request import Request, user
 from podium.core.usage import FREE
 from podium.etudes import FAMILIES, ROLES, descriptions
-from podium.train.cast import MISLEADING_SYSTEM
+from podium.train.worker_set import MISLEADING_SYSTEM
 from podium.workers import Http
 from podium.workers.local import weights
 from support.local_weights import MODEL, smollm2

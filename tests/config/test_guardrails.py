@@ -12,7 +12,7 @@ from podium.config.files import load
 from podium.config.guardrails import GuardrailSettings, fingerprint
 from podium.config.schema import ConfigFile
 from podium.core.errors import ConfigError
-from podium.engine.guardrails import Checked, Grounding, Pass, Redaction
+from podium.engine.guardrails import Grounding, GuardrailInput, Pass, Redaction
 
 POOL = """
 [[worker]]
@@ -113,7 +113,7 @@ def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     hook = guardrail_of(own).hook
     assert callable(hook)
-    checked = Checked(place="answer", text="", run_id="", question="")
+    checked = GuardrailInput(place="answer", text="", run_id="", question="")
     assert hook(checked) == Pass()
     for wrong, why in (("my_podium_checks:other", "is no function"), ("not_there:x", "PYTHONPATH")):
         with pytest.raises(ConfigError, match=why):

@@ -58,12 +58,12 @@ class Kitchen(Table):
     hands: int = Field(default_factory=lambda: 2, description="how many there are")
 
 
-class House(Table):
+class Runtime(Table):
     kitchen: Kitchen = Kitchen()
 
 
 def test_a_default_that_is_made_is_shown_as_it_is_made() -> None:
-    text = reference(House)
+    text = reference(Runtime)
     assert "| `pots` | table |  | how many of each |" in text
     assert "| `hands` | whole number | `2` | how many there are |" in text
 

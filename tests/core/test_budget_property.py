@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import Unavailable
 from podium.core.pool import Limits
 from podium.core.request import Reply, Request, user
@@ -17,7 +17,7 @@ from podium.core.run import Run
 from podium.core.usage import Usage
 from podium.core.worker import Caller
 from podium.core.workflow import Access, Step, Workflow
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
 from support.stage import Actor
 
@@ -31,7 +31,7 @@ class Chaos:
         self.dice = dice
         self.boss = boss
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         for _ in range(self.dice.randrange(3)):
             await call(self.boss, Request((user("plan"),)))
         steps = []
@@ -72,7 +72,7 @@ def perform(seed: int, budget: Budget, rounds: int) -> tuple[Run, Counter]:
     runner = Runner(
         Chaos(dice, Actor("boss", counter)),
         workers,
-        board=Switchboard(RetryPolicy(attempts=3, jitter=dice.random), sleep=pause),
+        board=CallPolicy(RetryPolicy(attempts=3, jitter=dice.random), sleep=pause),
     )
     options = Options(rounds=rounds, budget=budget)
     return asyncio.run(runner.run("question", options=options)), counter

@@ -7,7 +7,16 @@ import pytest
 
 from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Image, Message, Terms, Text, Thinking, Tool, ToolCall, ToolResult
+from podium.core.request import (
+    Image,
+    Message,
+    ResponseOptions,
+    Text,
+    Thinking,
+    Tool,
+    ToolCall,
+    ToolResult,
+)
 from podium.core.run import Round, Run, StepRecord, dump, load, spent_by
 from podium.core.run_records import Attempt
 from podium.core.usage import UNKNOWN_USAGE, Usage
@@ -76,7 +85,9 @@ def test_a_run_survives_json_with_every_kind_of_part() -> None:
         run(step(0, CALL, nested=(run(step(0, CALL)),)), waiting(*history)),
         history=history,
         images=(Image("image/png", "QUJD"),),
-        terms=Terms(stop=("END",), tools=(Tool("f", "does f", {"type": "object"}),), seed=7),
+        terms=ResponseOptions(
+            stop=("END",), tools=(Tool("f", "does f", {"type": "object"}),), seed=7
+        ),
         owner="key_1",
     )
     assert load(json.loads(json.dumps(dump(original)))) == original

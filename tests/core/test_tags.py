@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from podium.engine.context import unused_mark
+from podium.core.tags import unused_mark
 
 TAGS = ("question", "reply")
 

@@ -24,7 +24,7 @@ from podium.core.pool import Limits
 from podium.core.request import Request, user
 from podium.core.usage import NO_USAGE
 from podium.core.workflow import Step, Workflow
-from podium.engine import BreakerPolicy, Calls, RetryPolicy, Switchboard
+from podium.engine import BreakerPolicy, CallPolicy, Calls, RetryPolicy
 from podium.engine.limits import Breakers
 from podium.engine.runner import Runner
 from support.stage import Actor
@@ -59,15 +59,15 @@ def fail(some: Breakers, times: int = 1, error: WorkerError | None = None) -> No
         some.failed("w", error or Unavailable("down"), tried=False)
 
 
-def switchboard(retry: RetryPolicy | None = None) -> tuple[Switchboard, Time]:
+def switchboard(retry: RetryPolicy | None = None) -> tuple[CallPolicy, Time]:
     time = Time()
     policy = retry or RetryPolicy(attempts=1)
-    board = Switchboard(policy, POLICY, clock=time, sleep=time.sleep)
+    board = CallPolicy(policy, POLICY, clock=time, sleep=time.sleep)
     board.bind()
     return board, time
 
 
-async def outcome(board: Switchboard, worker: Actor, **more: object) -> str:
+async def outcome(board: CallPolicy, worker: Actor, **more: object) -> str:
     calls = Calls(board, Ledger(Budget()), 0.0)
     try:
         return (await calls.make(worker, ASK, **more)).text  # type: ignore[arg-type]
@@ -311,7 +311,7 @@ async def test_where_nobody_takes_over_the_call_is_made_when_the_worker_has_cool
 
 
 async def test_without_a_policy_there_are_no_breakers() -> None:
-    board = Switchboard(RetryPolicy(attempts=1))
+    board = CallPolicy(RetryPolicy(attempts=1))
     board.bind()
     worker = Actor("w", lambda request: Unavailable("down"))
     for _ in range(30):

@@ -22,7 +22,7 @@ from podium.core.pool import Limits, WorkerProfile
 from podium.core.request import Delta, Reply, Request, user
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage
 from podium.core.worker import Worker
-from podium.engine import Calls, RetryPolicy, Switchboard
+from podium.engine import CallPolicy, Calls, RetryPolicy
 from podium.engine import calls as calls_module
 from podium.engine.limits import Gate
 from podium.workers import Faults, FaultyWorker, ScriptedWorker
@@ -30,7 +30,7 @@ from podium.workers import Faults, FaultyWorker, ScriptedWorker
 ASK = Request((user("hello"),))
 
 
-class Telling(Worker):
+class ReplyStream(Worker):
     """Does what it is told, one outcome a call; the last one again and again."""
 
     def __init__(self, *outcomes: str | Reply | Exception, **limits: float) -> None:
@@ -53,7 +53,7 @@ class Telling(Worker):
         return Reply(outcome, Usage(1_000_000, 1_000_000, 0, 0, 0))
 
 
-class Hanging(Telling):
+class Hanging(ReplyStream):
     async def reply(self, request: Request) -> Reply:
         await asyncio.Event().wait()
         raise AssertionError("never reached")
@@ -65,14 +65,14 @@ def make_calls(budget: Budget | None = None) -> tuple[Calls, list[float]]:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    board = Switchboard(RetryPolicy(jitter=lambda: 1.0), sleep=sleep)
+    board = CallPolicy(RetryPolicy(jitter=lambda: 1.0), sleep=sleep)
     board.bind()
     return Calls(board, Ledger(budget or Budget()), board.clock()), slept
 
 
 async def test_a_call_is_recorded_with_usage_cost_and_time() -> None:
     calls, _ = make_calls()
-    reply = await calls(Telling("hi"), ASK)
+    reply = await calls(ReplyStream("hi"), ASK)
     (attempt,) = calls.attempts
     assert reply.text == "hi"
     assert attempt.usage == reply.usage
@@ -83,7 +83,7 @@ async def test_a_call_is_recorded_with_usage_cost_and_time() -> None:
 
 async def test_a_failed_call_is_made_again_after_the_wait_and_both_are_recorded() -> None:
     calls, slept = make_calls()
-    reply = await calls(Telling(RateLimited("busy", retry_after=9.0), "hi"), ASK)
+    reply = await calls(ReplyStream(RateLimited("busy", retry_after=9.0), "hi"), ASK)
     assert reply.text == "hi"
     assert slept == [9.0]
     assert [attempt.error for attempt in calls.attempts] == ["busy", None]
@@ -92,9 +92,9 @@ async def test_a_failed_call_is_made_again_after_the_wait_and_both_are_recorded(
 async def test_a_refused_call_costs_nothing_and_a_broken_one_an_unknown_amount() -> None:
     calls, _ = make_calls()
     with pytest.raises(RequestRefused):
-        await calls(Telling(RequestRefused("too long")), ASK)
+        await calls(ReplyStream(RequestRefused("too long")), ASK)
     with pytest.raises(Unavailable):
-        await calls(Telling(Unavailable("cut off", billed=True)), ASK)
+        await calls(ReplyStream(Unavailable("cut off", billed=True)), ASK)
     refused, *broken = calls.attempts
     assert (refused.usage, refused.cost_usd) == (NO_USAGE, 0.0)
     assert [(a.usage, a.cost_usd) for a in broken] == [(UNKNOWN_USAGE, None)] * 4
@@ -124,7 +124,7 @@ async def test_cancellation_is_not_mistaken_for_a_time_out() -> None:
 
 
 async def test_many_deadlines_share_one_timer_and_the_right_call_times_out() -> None:
-    board = Switchboard(RetryPolicy(attempts=1))
+    board = CallPolicy(RetryPolicy(attempts=1))
     board.bind()
 
     async def outcome(seconds: float) -> str:
@@ -147,14 +147,14 @@ async def test_many_deadlines_share_one_timer_and_the_right_call_times_out() -> 
 async def test_whatever_a_workers_own_code_raises_is_its_fault_and_not_a_crash() -> None:
     calls, slept = make_calls()
     with pytest.raises(WorkerCrashed, match="w raised ZeroDivisionError: oops"):
-        await calls(Telling(ZeroDivisionError("oops")), ASK)
+        await calls(ReplyStream(ZeroDivisionError("oops")), ASK)
     with pytest.raises(RequestRefused, match="w: no weights"):
-        await calls(Telling(ConfigError("no weights")), ASK)
+        await calls(ReplyStream(ConfigError("no weights")), ASK)
     assert slept == []
 
 
 async def test_what_is_no_reply_is_refused() -> None:
-    class Odd(Telling):
+    class Odd(ReplyStream):
         async def reply(self, request: Request) -> Reply:
             return "just words"  # type: ignore[return-value]
 
@@ -166,11 +166,11 @@ async def test_what_is_no_reply_is_refused() -> None:
 async def test_a_reply_without_usage_is_refused_and_its_hold_settled() -> None:
     calls, _ = make_calls(Budget(tokens=100_000))
     with pytest.raises(BadReply, match="w returned NoneType, not a Reply with its Usage"):
-        await calls(Telling(Reply("hi", usage=None)), ASK)  # type: ignore[arg-type]
+        await calls(ReplyStream(Reply("hi", usage=None)), ASK)  # type: ignore[arg-type]
 
 
 async def test_a_worker_that_cancels_itself_has_crashed() -> None:
-    class Dying(Telling):
+    class Dying(ReplyStream):
         async def reply(self, request: Request) -> Reply:
             raise asyncio.CancelledError
 
@@ -185,14 +185,14 @@ async def test_a_call_through_a_gate_puts_the_estimate_right(
     corrected: list[tuple[int, int | None]] = []
     monkeypatch.setattr(Gate, "correct", lambda gate, guess, used: corrected.append((guess, used)))
     calls, _ = make_calls()
-    await calls(Telling(Reply("hi", Usage(3, 4, 0, 0, 0)), tokens_per_minute=1000), ASK)
+    await calls(ReplyStream(Reply("hi", Usage(3, 4, 0, 0, 0)), tokens_per_minute=1000), ASK)
     with pytest.raises(RequestRefused):
-        await calls(Telling(RequestRefused("no"), tokens_per_minute=1000), ASK)
+        await calls(ReplyStream(RequestRefused("no"), tokens_per_minute=1000), ASK)
     assert [used for _, used in corrected] == [7, 0]
 
 
 async def test_a_call_cancelled_at_the_gate_gives_its_hold_back() -> None:
-    board = Switchboard()
+    board = CallPolicy()
     board.bind()
     ledger = Ledger(Budget(calls=2))
     worker = Hanging("never", concurrency=1)
@@ -211,15 +211,15 @@ async def test_a_gigantic_reply_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(calls_module, "LONGEST_REPLY", 100)
     calls, _ = make_calls()
     with pytest.raises(BadReply, match="replied with 101 characters"):
-        await calls(Telling("x" * 101), ASK)
+        await calls(ReplyStream("x" * 101), ASK)
     with pytest.raises(BadReply, match="streamed more than 100"):
-        await calls.make(Telling("x" * 101), ASK, on_delta=lambda delta: None)
+        await calls.make(ReplyStream("x" * 101), ASK, on_delta=lambda delta: None)
 
 
 async def test_deltas_are_handed_on_and_the_stream_is_closed() -> None:
     closed = False
 
-    class Streaming(Telling):
+    class Streaming(ReplyStream):
         async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
             nonlocal closed
             try:
@@ -237,7 +237,7 @@ async def test_deltas_are_handed_on_and_the_stream_is_closed() -> None:
 
 
 async def test_a_stream_without_an_end_is_a_bad_reply() -> None:
-    class Endless(Telling):
+    class Endless(ReplyStream):
         async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
             yield Delta("a")
 
@@ -249,13 +249,13 @@ async def test_a_stream_without_an_end_is_a_bad_reply() -> None:
 async def test_the_budget_counts_every_try() -> None:
     calls, _ = make_calls(Budget(calls=2))
     with pytest.raises(BudgetExhausted, match="calls is capped at 2"):
-        await calls(Telling(Unavailable("down")), ASK)
+        await calls(ReplyStream(Unavailable("down")), ASK)
     assert len(calls.attempts) == 2
 
 
 async def test_output_is_limited_to_what_the_budget_can_pay() -> None:
     calls, _ = make_calls(Budget(usd=0.001))
-    worker = Telling("hi")
+    worker = ReplyStream("hi")
     await calls(worker, ASK)
     assert worker.requests[0].max_tokens is not None
     assert worker.requests[0].max_tokens * 2.0 / 1_000_000 <= 0.001
@@ -264,13 +264,13 @@ async def test_output_is_limited_to_what_the_budget_can_pay() -> None:
 async def test_calls_wait_for_each_others_holds_instead_of_failing() -> None:
     calls, _ = make_calls(Budget(tokens=5000))
     small = Reply("hi", Usage(5, 5, 0, 0, 0))
-    replies = await asyncio.gather(*(calls(Telling(small), ASK) for _ in range(20)))
+    replies = await asyncio.gather(*(calls(ReplyStream(small), ASK) for _ in range(20)))
     assert [reply.text for reply in replies] == ["hi"] * 20
 
 
 def test_gates_and_deadlines_start_afresh_on_another_event_loop() -> None:
-    board = Switchboard()
-    worker = Telling("hi", concurrency=1)
+    board = CallPolicy()
+    worker = ReplyStream("hi", concurrency=1)
 
     async def use() -> str:
         board.bind()
@@ -284,7 +284,7 @@ def test_gates_and_deadlines_start_afresh_on_another_event_loop() -> None:
 async def test_counts_that_cannot_be_are_neither_believed_nor_charged() -> None:
     calls, _ = make_calls(Budget(tokens=100_000))
     for wrong in (Usage(-40, -2, 0, 0, 0), Usage(10**15, 10**15, 0, 0, 0)):
-        reply = await calls(Telling(Reply("hi", wrong)), ASK)
+        reply = await calls(ReplyStream(Reply("hi", wrong)), ASK)
         assert reply.text == "hi"
         assert reply.usage.total_tokens is None
         assert calls.attempts[-1].usage == Usage(None, None, 0, 0, 0)
@@ -353,8 +353,8 @@ class Shared:
 async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
     problem: Exception | None,
 ) -> None:
-    account, worker = Shared(problem), Telling("yes")
-    board = Switchboard()
+    account, worker = Shared(problem), ReplyStream("yes")
+    board = CallPolicy()
     board.bind()
     calls = Calls(board, Ledger(Budget(), account=account), board.clock())
     assert await calls.beside(worker, ASK, None) is None
@@ -362,8 +362,8 @@ async def test_a_call_beside_another_is_not_made_where_its_hold_is_not_certain(
 
 
 async def test_no_call_is_made_while_nobody_can_tell_what_is_left() -> None:
-    account, worker = Shared(BudgetUnseen("the database is away")), Telling("yes")
-    board = Switchboard()
+    account, worker = Shared(BudgetUnseen("the database is away")), ReplyStream("yes")
+    board = CallPolicy()
     board.bind()
     calls = Calls(board, Ledger(Budget(), account=account), board.clock())
     with pytest.raises(BudgetUnseen, match="the database is away"):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podium.core.errors import BudgetExhausted, GuardrailBlocked, PodiumError, ReplanDemanded
-from podium.core.request import NO_TERMS, Terms
+from podium.core.request import NO_TERMS, ResponseOptions
 from podium.core.run import Round, RunStatus, StepRecord, StepStatus
 from podium.core.workflow import Step, Workflow
 from podium.engine.outcome import (
@@ -44,7 +44,7 @@ def test_what_was_told_of_a_step_that_failed_answers_before_another_that_is_done
 def test_only_a_final_step_answers_where_a_schema_is_demanded() -> None:
     ended = rounds(step(0, "done", "one"), step(1, "failed"))
     assert answering_step(ended, NO_TERMS) is ended[0].steps[0]
-    assert answering_step(ended, Terms(schema={"type": "object"})) is None
+    assert answering_step(ended, ResponseOptions(schema={"type": "object"})) is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from podium.core.run import Run
 from podium.core.run_records import Attempt
 from podium.core.usage import NO_USAGE, Price, Usage, believable
 from podium.core.workflow import Step, Workflow
-from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Switchboard
+from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
 from podium.engine.hedging import GAVE_WAY
 from podium.engine.runner import Options, Runner
 from podium.workers import Faults, FaultyWorker, ScriptedWorker
@@ -96,7 +96,7 @@ async def performed(
 ) -> list[Run]:
     """Many runs, so many of them at once."""
     time = Time()
-    board = Switchboard(RetryPolicy(), breaker, hedges, clock=time, sleep=time.sleep)
+    board = CallPolicy(RetryPolicy(), breaker, hedges, clock=time, sleep=time.sleep)
     runner = Runner(FixedConductor(DIAMOND), workers, board=board)
     options = Options(budget=Budget(usd=1.0))
     places = asyncio.Semaphore(IN_FLIGHT)

@@ -10,13 +10,13 @@ from podium.core.budget import Budget
 from podium.core.errors import ConfigError, Unavailable
 from podium.core.events import Event, StepDelta
 from podium.core.pool import Limits, WorkerProfile
-from podium.core.request import Delta, Reply, Request, Terms, Tool, ToolCall, ToolResult
+from podium.core.request import Delta, Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult
 from podium.core.run import Run
 from podium.core.run_records import Attempt
 from podium.core.usage import UNKNOWN_USAGE, Price, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine import BreakerPolicy, Hedge, RetryPolicy, Switchboard
+from podium.engine import BreakerPolicy, CallPolicy, Hedge, RetryPolicy
 from podium.engine.hedging import FEWEST, GAVE_WAY, Hedges
 from podium.engine.runner import Options, Runner
 
@@ -92,12 +92,12 @@ class Scene:
         hedge: Hedge = AFTER,
         stream: bool = False,
         budget: Budget | None = None,
-        terms: Terms | None = None,
+        terms: ResponseOptions | None = None,
         retry: RetryPolicy | None = None,
     ) -> None:
         self.patience = Patience()
         self.events: list[Event] = []
-        self.board = Switchboard(
+        self.board = CallPolicy(
             retry or RetryPolicy(attempts=1),
             BreakerPolicy(),
             {"first": hedge},
@@ -105,7 +105,7 @@ class Scene:
         )
         workflow = Workflow((Step("first", "do it"),))
         self.runner = Runner(FixedConductor(workflow), workers, board=self.board)
-        options = Options(budget=budget or Budget(), terms=terms or Terms())
+        options = Options(budget=budget or Budget(), terms=terms or ResponseOptions())
         self.run = asyncio.create_task(
             self.runner.run("q", options=options, emit=self.events.append, stream=stream)
         )
@@ -309,7 +309,7 @@ async def test_a_step_is_not_hedged_once_it_used_a_tool() -> None:
     first = Slow("first", fallback="other", tools=True, at_once=True)
     other = Slow("other", tools=True, at_once=True)
     first.outcome = Reply("", USAGE, "tool", (ToolCall("1", "look", "{}"),))
-    terms = Terms(tools=(Tool("look", "looks", {"type": "object"}),))
+    terms = ResponseOptions(tools=(Tool("look", "looks", {"type": "object"}),))
     scene = Scene(first, other, terms=terms)
     waiting = await scene.end()
     assert waiting.status == "waiting"
@@ -325,7 +325,7 @@ async def test_a_step_is_not_hedged_once_it_used_a_tool() -> None:
 
 async def test_a_second_that_cannot_do_what_is_demanded_is_not_asked() -> None:
     first, other = Slow("first", fallback="other", tools=True), Slow("other", at_once=True)
-    terms = Terms(tools=(Tool("look", "looks", {"type": "object"}),))
+    terms = ResponseOptions(tools=(Tool("look", "looks", {"type": "object"}),))
     scene = Scene(first, other, terms=terms)
     await scene.lose_patience()
     assert other.calls == 0

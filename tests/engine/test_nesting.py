@@ -8,7 +8,7 @@ from podium.conductors import FixedConductor
 from podium.core.budget import Budget
 from podium.core.errors import PromptTooLong, RequestRefused, WorkerError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Reply, Request, Terms
+from podium.core.request import Reply, Request, ResponseOptions
 from podium.core.run import Round, Run, RunStatus
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import ConductorWorker, Options, Runner
@@ -77,7 +77,7 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
 
     first, second = Actor("first"), Actor("second", once, can=("json",))
     stage = nesting(first, second)
-    number = Options(terms=Terms(schema={"type": "integer"}))
+    number = Options(terms=ResponseOptions(schema={"type": "integer"}))
     run = await stage.run("why?", options=number)
     assert run.status == "failed"
     again = await stage.resume(run)
@@ -88,7 +88,7 @@ async def test_what_is_done_of_a_nested_run_is_not_asked_again_when_the_run_is_r
 async def test_a_nested_run_whose_budget_was_spent_goes_on_with_a_larger_one() -> None:
     first, second = Actor("first"), Actor("second", lambda _: "1", can=("json",))
     stage = nesting(first, second)
-    number = Terms(schema={"type": "integer"})
+    number = ResponseOptions(schema={"type": "integer"})
     run = await stage.run("why?", options=Options(terms=number, budget=Budget(calls=1)))
     assert (run.status, len(first.asked), len(second.asked)) == ("exhausted", 1, 0)
     again = await stage.resume(run, budget=Budget(calls=9))

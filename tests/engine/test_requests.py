@@ -10,7 +10,7 @@ from podium.core.request import (
     Message,
     Reply,
     Request,
-    Terms,
+    ResponseOptions,
     Text,
     Thinking,
     Tool,
@@ -146,10 +146,10 @@ def test_a_turn_is_handed_back_with_thinking_first_and_calls_last() -> None:
 
 
 def test_tools_that_are_not_to_be_called_are_told_to_the_final_step_alone() -> None:
-    terms = Terms(tools=(LOOK,), tool_choice="none")
+    terms = ResponseOptions(tools=(LOOK,), tool_choice="none")
     assert tools_for(profile("tools"), terms, None, is_final=True) == (LOOK,)
     assert tools_for(profile("tools"), terms, None, is_final=False) == ()
-    assert tools_for(profile(), Terms(tools=(LOOK,)), None, is_final=True) == ()
+    assert tools_for(profile(), ResponseOptions(tools=(LOOK,)), None, is_final=True) == ()
 
 
 def test_what_a_tool_showed_goes_to_who_can_see() -> None:

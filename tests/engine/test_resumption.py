@@ -6,7 +6,7 @@ import pytest
 
 from podium.core.errors import UsageError
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Message, Terms, Tool, ToolCall, ToolResult, assistant
+from podium.core.request import Message, ResponseOptions, Tool, ToolCall, ToolResult, assistant
 from podium.core.run import Round, Run, RunStatus, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.engine.resume import (
@@ -104,11 +104,11 @@ def test_results_sent_again_do_not_stand_for_those_of_later_calls() -> None:
 def test_results_can_be_sent_for_a_run_that_was_cut_off_with_them(
     status: RunStatus, goes_on: bool
 ) -> None:
-    terms = Terms(tools=(Tool("look", "", {}),))
+    terms = ResponseOptions(tools=(Tool("look", "", {}),))
     run = replace(waiting(step(0, calling(ONE))), terms=terms)
     given = with_results(run, (ToolResult("1", "one"),))
     assert goes_on_with_results(replace(given, status=status)) is goes_on
-    own = replace(given, terms=Terms())
+    own = replace(given, terms=ResponseOptions())
     assert goes_on_with_results(replace(own, status=status)) is (status == "waiting")
 
 

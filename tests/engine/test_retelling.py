@@ -11,7 +11,7 @@ from podium.core.request import (
     Message,
     Reply,
     Request,
-    Terms,
+    ResponseOptions,
     Text,
     Thinking,
     Tool,
@@ -51,7 +51,7 @@ class Drawer:
         return ToolResult(call.id, "found it")
 
 
-def run_of(execution: Execution, *, history: tuple[Message, ...], terms: Terms) -> Run:
+def run_of(execution: Execution, *, history: tuple[Message, ...], terms: ResponseOptions) -> Run:
     assignment = execution.assignment
     return Run(
         id="run_test",
@@ -71,7 +71,7 @@ async def carried_out(
     *actors: Actor,
     workflow: Workflow = TWO,
     history: tuple[Message, ...] = (),
-    terms: Terms = Terms(),  # noqa: B008
+    terms: ResponseOptions = ResponseOptions(),  # noqa: B008
     images: tuple[Image, ...] = (),
     toolbox: Drawer | None = None,
 ) -> Run:
@@ -114,7 +114,7 @@ async def test_tools_and_what_was_said_with_them_are_retold() -> None:
 
 async def test_an_answer_that_had_to_be_asked_for_again_is_retold_with_the_complaint() -> None:
     said = iter(["no JSON", '{"n": 1}'])
-    terms = Terms(schema={"type": "object", "required": ["n"]})
+    terms = ResponseOptions(schema={"type": "object", "required": ["n"]})
     finisher = Actor("b", lambda request: next(said), can=EVERY)
     run = await carried_out(Actor("a"), finisher, terms=terms)
     assert retold(run, 1) == finisher.requests[-1]

@@ -8,7 +8,7 @@ import pytest
 
 from podium._util.process import this_process
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import (
     BudgetExhausted,
     ConfigError,
@@ -25,7 +25,7 @@ from podium.core.run import Run, dump, load
 from podium.core.usage import FREE, NO_USAGE, Price
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import NESTED, ConductorWorker, Options, Runner
 from support.stage import Actor
 
@@ -41,9 +41,9 @@ class Planner:
     def __init__(self, *plans: Workflow | Exception | None, asks: Actor | None = None) -> None:
         self.plans = list(plans)
         self.asks = asks
-        self.situations: list[Situation] = []
+        self.situations: list[PlanningContext] = []
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         self.situations.append(situation)
         if self.asks is not None:
             await call(self.asks, Request((user("plan, please"),)))
@@ -57,7 +57,7 @@ def runner(planner: Planner, *actors: Actor | ConductorWorker) -> Runner:
     async def no_sleep(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    return Runner(planner, actors, board=Switchboard(RetryPolicy(), sleep=no_sleep))
+    return Runner(planner, actors, board=CallPolicy(RetryPolicy(), sleep=no_sleep))
 
 
 async def test_a_run_plans_carries_out_and_answers() -> None:
@@ -493,7 +493,7 @@ async def test_a_conductor_that_breaks_fails_the_run_and_nothing_else(
 
 async def test_what_is_no_plan_fails_the_run() -> None:
     class Odd(Planner):
-        async def plan(self, situation: Situation, call: Caller) -> Plan:
+        async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
             return ONE  # type: ignore[return-value]
 
     run = await runner(Odd(ONE), Actor("a")).run("why?")

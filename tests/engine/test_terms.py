@@ -12,12 +12,12 @@ import pytest
 from podium.conductors import FixedConductor
 from podium.core.errors import UsageError
 from podium.core.events import Event, StepDelta
-from podium.core.request import Delta, Image, Reply, Request, Terms, Text
+from podium.core.request import Delta, Image, Reply, Request, ResponseOptions, Text
 from podium.core.run import dump, load
 from podium.core.usage import UNKNOWN_USAGE, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
 from support.stage import Actor
 
@@ -26,7 +26,7 @@ SCHEMA: dict[str, Any] = {
     "properties": {"n": {"type": "integer"}},
     "required": ["n"],
 }
-JSON = Options(terms=Terms(schema=SCHEMA))
+JSON = Options(terms=ResponseOptions(schema=SCHEMA))
 ALONE = Workflow((Step("a", "why?"),))
 CHAIN = Workflow((Step("a", "think"), Step("b", "say", (0,))))
 PICTURE = Image("image/png", "QUJD")
@@ -36,7 +36,7 @@ def runner(plan: Workflow, *workers: Worker) -> Runner:
     async def no_sleep(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    board = Switchboard(RetryPolicy(), sleep=no_sleep)
+    board = CallPolicy(RetryPolicy(), sleep=no_sleep)
     return Runner(FixedConductor(plan), workers, board=board)
 
 
@@ -52,7 +52,9 @@ def saying(name: str, *replies: str | Reply | Exception, fallback: str | None = 
 
 async def test_terms_go_to_the_final_step_and_effort_and_hints_to_every_one() -> None:
     a, b = saying("a", "thought"), saying("b", "said")
-    terms = Terms(max_tokens=9, temperature=0.5, top_p=0.9, seed=7, stop=("END",), effort="low")
+    terms = ResponseOptions(
+        max_tokens=9, temperature=0.5, top_p=0.9, seed=7, stop=("END",), effort="low"
+    )
     terms = replace(terms, cache_key="mine", cache_time="1h")
     run = await runner(CHAIN, a, b).run("why?", options=Options(terms=terms))
     assert run.answer == "said"
@@ -163,7 +165,7 @@ async def test_only_the_final_step_must_fit_the_schema() -> None:
 
 async def test_what_is_no_schema_is_refused_at_once() -> None:
     actor = saying("a", "x")
-    options = Options(terms=Terms(schema={"type": "person"}))
+    options = Options(terms=ResponseOptions(schema={"type": "person"}))
     with pytest.raises(UsageError, match="expected a JSON Schema"):
         await runner(ALONE, actor).run("why?", options=options)
     with pytest.raises(UsageError, match="expected a JSON Schema"):
@@ -229,13 +231,13 @@ async def test_hints_at_a_cache_reach_the_steps_of_nested_runs() -> None:
         [actor, ConductorWorker()],
         nested_conductor=FixedConductor(ALONE),
     )
-    await stage.run("why?", options=Options(terms=Terms(cache_key="mine")))
+    await stage.run("why?", options=Options(terms=ResponseOptions(cache_key="mine")))
     assert [request.cache_key for request in actor.requests] == ["mine", "mine"]
 
 
 async def test_the_stop_sequence_that_ended_the_answer_is_on_the_run() -> None:
     ended = Reply("a", UNKNOWN_USAGE, stop_sequence="END")
-    options = Options(terms=Terms(stop=("END",)))
+    options = Options(terms=ResponseOptions(stop=("END",)))
     run = await runner(ALONE, saying("a", ended)).run("why?", options=options)
     assert load(dump(run)).final_stop_sequence == "END"
     nesting = Runner(

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 
 from podium.conductors import FixedConductor
 from podium.core.errors import Unavailable
-from podium.core.request import Message, Reply, Request, Terms, Tool, ToolCall, ToolResult
+from podium.core.request import Message, Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult
 from podium.core.run import Run, StepRecord, dump, load
 from podium.core.usage import Usage
 from podium.core.workflow import Workflow
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
 from support.stage import Actor
 from support.workflows import workflows
 
 CLIENTS = Tool("clients", "the client carries it out", {"type": "object"})
 OWN = Tool("own", "Podium carries it out", {"type": "object"})
-OPTIONS = Options(terms=Terms(tools=(CLIENTS,)))
+OPTIONS = Options(terms=ResponseOptions(tools=(CLIENTS,)))
 
 Habit = tuple[tuple[str, ...], ...]
 """The names of the tools that a step calls, turn by turn."""
@@ -76,7 +76,7 @@ class Troupe:
         return Runner(
             FixedConductor(plan),
             [*actors, ConductorWorker()],
-            board=Switchboard(RetryPolicy(attempts=99), sleep=no_sleep),
+            board=CallPolicy(RetryPolicy(attempts=99), sleep=no_sleep),
             nested_conductor=FixedConductor(inner),
             toolbox=Box(),
         )

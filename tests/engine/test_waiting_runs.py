@@ -21,7 +21,7 @@ from podium.core.request import (
     Message,
     Reply,
     Request,
-    Terms,
+    ResponseOptions,
     Text,
     Thinking,
     Tool,
@@ -33,12 +33,12 @@ from podium.core.run import Run, dump, load
 from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine import RetryPolicy, Switchboard, Toolbox
+from podium.engine import CallPolicy, RetryPolicy, Toolbox
 from podium.engine.runner import ConductorWorker, Options, Runner
 from support.stage import Actor, Behaviour
 
 LOOK = Tool("look", "looks something up", {"type": "object"})
-TERMS = Terms(tools=(LOOK,))
+TERMS = ResponseOptions(tools=(LOOK,))
 TWO_VIEWS = Workflow((Step("a", "one"), Step("b", "two"), Step("c", "both", (0, 1))))
 TOOLS: Final[tuple[Capability, ...]] = ("tools",)
 USED = Usage(1, 1, 0, 0, 0)
@@ -74,7 +74,7 @@ def runner(
         await asyncio.sleep(0)
 
     conductor = FixedConductor(plan) if isinstance(plan, Workflow) else plan
-    board = Switchboard(RetryPolicy(), sleep=no_sleep)
+    board = CallPolicy(RetryPolicy(), sleep=no_sleep)
     return Runner(conductor, workers, board=board, toolbox=toolbox, nested_conductor=nested)
 
 
@@ -364,7 +364,7 @@ async def test_a_worker_that_uses_tools_without_end_has_failed() -> None:
 
 
 async def test_a_tool_of_the_client_may_not_be_named_like_one_of_podiums_own() -> None:
-    terms = Terms(tools=(Tool("add", "", {}),))
+    terms = ResponseOptions(tools=(Tool("add", "", {}),))
     with pytest.raises(UsageError, match="'add' is one that Podium has itself"):
         await runner(ALONE, user_of_tools("a"), toolbox=Box()).run(
             "why?", options=Options(terms=terms)

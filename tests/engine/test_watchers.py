@@ -15,13 +15,13 @@ from podium import AsyncPodium, ScriptedWorker, Step, Workflow
 from podium._util.process import this_process
 from podium.core.errors import Conflict, StoreError, TakenOver
 from podium.core.events import Event, RunStarted
-from podium.core.request import Reply, Request, Terms, Tool, ToolCall, ToolResult
+from podium.core.request import Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult
 from podium.core.run import Round, Run
 from podium.core.usage import Usage
-from podium.engine.guardrails import Checked, Guardrail, Pass
-from podium.engine.sinks import journalled
-from podium.server.records.buffered_store import Keeper
-from podium.store import NullStore, Pulse
+from podium.engine.guardrails import Guardrail, GuardrailInput, Pass
+from podium.engine.sinks import journaling
+from podium.server.records.buffered_store import BufferedRunStore
+from podium.store import Heartbeat, NullStore
 from podium.store.sql import SqlRunStore
 from support.stage import Actor
 
@@ -115,7 +115,7 @@ async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_re
 ) -> None:
     looks, is_looking = 0, asyncio.Event()
 
-    async def slow_at_results(checked: Checked) -> Pass:
+    async def slow_at_results(checked: GuardrailInput) -> Pass:
         nonlocal looks
         looks += 1
         if looks == 2:
@@ -123,7 +123,7 @@ async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_re
             await asyncio.sleep(60)
         return Pass()
 
-    keeper = Keeper(await SqlRunStore.open(tmp_path / "podium.db"))
+    keeper = BufferedRunStore(await SqlRunStore.open(tmp_path / "podium.db"))
 
     def emit(event: Event) -> None:
         if isinstance(event, RunStarted) and not keeps:
@@ -132,7 +132,7 @@ async def test_a_run_whose_resuming_is_cancelled_while_guardrails_look_can_be_re
     guardrail = Guardrail("slow", slow_at_results, places=("question",))
     worker = Actor("solo", looking, can=("tools",))
     async with AsyncPodium([worker], store=keeper, guardrails=[guardrail]) as podium:
-        waiting = await podium.ask("Why?", terms=Terms(tools=(TOOL,)), emit=emit)
+        waiting = await podium.ask("Why?", terms=ResponseOptions(tools=(TOOL,)), emit=emit)
         results = [ToolResult(waiting.waiting_for[0].id, "found")]
         resuming = asyncio.create_task(podium.resume(waiting, results=results))
         await is_looking.wait()
@@ -149,9 +149,9 @@ async def test_the_pulse_beats_for_a_run_that_was_claimed_before_it_begins_again
 ) -> None:
     async with AsyncPodium([ScriptedWorker("solo", "done")], store=stores[0]) as podium:
         run = await podium.ask("Why?")
-    pulse = Pulse(stores[0])
+    pulse = Heartbeat(stores[0])
     claimed = await stores[0].claim(run.id, this_process())
-    async with journalled(stores[0], pulse, None, claimed=claimed):
+    async with journaling(stores[0], pulse, None, claimed=claimed):
         assert [journal.run_id for journal in pulse._journals] == [run.id]
     assert await stores[1].load(run.id) == run, "it did not begin again"
 

@@ -5,21 +5,21 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.engine.reply_stream import Words
+from podium.engine.reply_stream import ResumableText
 
 
-def hear(words: Words, *pieces: str) -> str:
+def hear(words: ResumableText, *pieces: str) -> str:
     return "".join(words.hear(piece) for piece in pieces)
 
 
 def test_words_are_told_as_they_come() -> None:
-    words = Words()
+    words = ResumableText()
     assert [words.hear(piece) for piece in ("a ", "b")] == ["a ", "b"]
     assert (words.told, words.whole("a b")) == ("a b", "a b")
 
 
 def test_a_worker_that_goes_on_is_told_from_there() -> None:
-    words = Words()
+    words = ResumableText()
     hear(words, "one two")
     words.break_off()
     assert (words.kept, hear(words, " three", " four")) == ("one two", " three four")
@@ -27,7 +27,7 @@ def test_a_worker_that_goes_on_is_told_from_there() -> None:
 
 
 def test_a_worker_that_begins_again_is_not_told_twice() -> None:
-    words = Words()
+    words = ResumableText()
     hear(words, "one ", "two")
     words.break_off()
     assert [words.hear(piece) for piece in ("one", " two", " three")] == ["", "", " three"]
@@ -35,7 +35,7 @@ def test_a_worker_that_begins_again_is_not_told_twice() -> None:
 
 
 def test_a_continuation_that_only_looks_like_the_beginning_is_told_whole() -> None:
-    words = Words()
+    words = ResumableText()
     hear(words, "The cat sat. ")
     words.break_off()
     assert hear(words, "The", " dog ran.") == "The dog ran."
@@ -43,7 +43,7 @@ def test_a_continuation_that_only_looks_like_the_beginning_is_told_whole() -> No
 
 
 def test_a_long_repetition_is_held_back_in_no_time() -> None:
-    words = Words()
+    words = ResumableText()
     pieces = [f"{number} and so on " * 10 for number in range(20_000)]
     hear(words, *pieces)
     words.break_off()
@@ -56,7 +56,7 @@ def test_a_long_repetition_is_held_back_in_no_time() -> None:
 def test_what_is_told_is_always_the_beginning_of_the_whole(
     before: list[str], after: list[str]
 ) -> None:
-    words = Words()
+    words = ResumableText()
     told = hear(words, *before)
     words.break_off()
     told += hear(words, *after)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from podium.conductors import plan
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import UsageError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request
@@ -125,7 +125,7 @@ class TwoPlans:
     def __init__(self, first: Workflow, second: Workflow) -> None:
         self.plans = [first, second]
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         return Plan(self.plans[len(situation.rounds)])
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podium.conductors.builtin import RulesConductor
-from podium.core.conductor import Conductor, Plan, Situation
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.pool import Pool
 from podium.core.request import Request, user
 from podium.core.task import Task
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
 from podium.etudes import UNSURE
 from podium.etudes.perfect import oracle_workers
-from podium.evals.context import Stage
+from podium.evals.context import EvalContext
 from podium.evals.ensemble import Ensemble
 from podium.evals.sample import Case, Variant, etude_cases
 from podium.workers.scripted import ScriptedWorker
@@ -39,10 +39,10 @@ def ensemble_of(workers: Sequence[Worker], conductor: Conductor | None = None) -
     )
 
 
-def stage_of(workers: Sequence[Worker], seed: int = 0) -> Stage:
-    return Stage(
+def stage_of(workers: Sequence[Worker], seed: int = 0) -> EvalContext:
+    return EvalContext(
         workers={worker.profile.name: worker for worker in workers},
-        board=Switchboard(RetryPolicy(attempts=1)),
+        board=CallPolicy(RetryPolicy(attempts=1)),
         options=Options(),
         seed=seed,
     )
@@ -67,7 +67,7 @@ class Knowing:
         self.planner = ScriptedWorker("planner", "two words")
         self._ideal = {case.task.question: case.ideal for case in cases}
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         await call(self.planner, Request((user(situation.question),)))
         workflow = self._ideal[situation.question]
         assert workflow is not None

@@ -16,7 +16,7 @@ from podium.etudes.perfect import oracle_workers
 from podium.evals.cluster import HandedOver, Opening, SpreadPerformer, spread
 from podium.evals.ensemble import opened
 from podium.evals.evaluation import Performer
-from podium.evals.report import Wanted, reported
+from podium.evals.report import EvalSpec, reported
 from podium.tasks.cluster import Replies, Seats
 from support.ray_cluster import EXCEPTIONS, SeatHere, ray_cluster
 
@@ -47,7 +47,7 @@ async def test_a_cluster_gives_the_same_table_and_a_node_that_dies_half_way_lose
     two_nodes: Any, settings: Settings
 ) -> None:
     second = two_nodes.add_node(num_cpus=1)
-    wanted = Wanted(strategies=("ideal", "best-single", "majority"), limit=20, seed=7)
+    wanted = EvalSpec(strategies=("ideal", "best-single", "majority"), limit=20, seed=7)
     opening = Opening(settings=settings, seed=7, oracle=True)
     done = 0
 

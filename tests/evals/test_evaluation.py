@@ -12,7 +12,7 @@ from podium.core.request import Reply, Request
 from podium.core.run import Run
 from podium.core.usage import Price
 from podium.etudes.perfect import oracle_workers
-from podium.evals.context import CountedWorker, Purse, RepeatingWorker
+from podium.evals.context import CountedWorker, EvalBudget, RepeatingWorker
 from podium.evals.evaluation import Evaluation
 from podium.evals.sample import Sample
 from podium.evals.strategies import STRATEGIES
@@ -196,7 +196,7 @@ async def test_at_the_cap_it_stops_between_two_tasks_and_says_how_far_it_came() 
     worker = ScriptedWorker("ann", "a", price=price)
     cases = [case_of(f"{n}?", "a", [worker]) for n in range(9)]
     ensemble = replace(ensemble_of([worker]), workers={"ann": CountedWorker(worker, Counter())})
-    purse = Purse(4.0)
+    purse = EvalBudget(4.0)
     evaluation = Evaluation(ensemble, cases, seed=0, concurrency=1, purse=purse)
     with pytest.raises(BudgetExhausted, match=r"usd is capped at \$4"):
         await evaluation.row("single:ann")
@@ -224,7 +224,7 @@ async def test_the_cap_holds_although_many_tasks_may_be_under_way() -> None:
         ensemble_of(workers),
         workers={worker.profile.name: CountedWorker(worker, Counter()) for worker in workers},
     )
-    purse = Purse(17.0)
+    purse = EvalBudget(17.0)
     evaluation = Evaluation(ensemble, cases, seed=0, concurrency=6, purse=purse)
     with pytest.raises(BudgetExhausted):
         await evaluation.row("best-single")
@@ -239,7 +239,7 @@ async def test_the_cap_holds_although_the_first_task_was_answered_by_a_kept_repl
     kept = RepeatingWorker(CountedWorker(worker, Counter()), ReplyCache(None, 1_000_000))
     ensemble = replace(ensemble_of([worker]), workers={"ann": kept})
     await Evaluation(ensemble, cases[:1], seed=0, concurrency=1).row("single:ann")
-    purse = Purse(4.0)
+    purse = EvalBudget(4.0)
     evaluation = Evaluation(ensemble, cases, seed=0, concurrency=8, purse=purse)
     with pytest.raises(BudgetExhausted):
         await evaluation.row("single:ann")

@@ -6,7 +6,7 @@ from evals.support import case_of, ensemble_of
 from podium.core.errors import BudgetExhausted, ConfigError, PodiumError, Unavailable
 from podium.core.run import Run
 from podium.evals import evaluation as performing
-from podium.evals.context import Stage
+from podium.evals.context import EvalContext
 from podium.evals.evaluation import Performer
 from podium.evals.sample import Case
 from podium.workers.scripted import ScriptedWorker
@@ -15,7 +15,7 @@ from podium.workers.scripted import ScriptedWorker
 async def test_a_strategy_that_throws_is_a_fault_of_its_own_and_not_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def broken(case: Case, stage: Stage) -> Run:
+    async def broken(case: Case, stage: EvalContext) -> Run:
         raise ZeroDivisionError("of one's own")
 
     monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: broken)
@@ -30,7 +30,7 @@ async def test_a_strategy_that_throws_is_a_fault_of_its_own_and_not_the_end(
 async def test_a_worker_or_a_budget_that_ends_a_strategy_ends_that_task_alone(
     error: PodiumError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def ended(case: Case, stage: Stage) -> Run:
+    async def ended(case: Case, stage: EvalContext) -> Run:
         raise error
 
     monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: ended)
@@ -42,7 +42,7 @@ async def test_a_worker_or_a_budget_that_ends_a_strategy_ends_that_task_alone(
 
 
 async def test_a_strategy_that_returns_no_run_is_at_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forgetful(case: Case, stage: Stage) -> str:
+    async def forgetful(case: Case, stage: EvalContext) -> str:
         return "42"
 
     monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: forgetful)
@@ -56,7 +56,7 @@ async def test_a_strategy_that_returns_no_run_is_at_fault(monkeypatch: pytest.Mo
 async def test_what_a_person_must_change_ends_the_evaluation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def refused(case: Case, stage: Stage) -> Run:
+    async def refused(case: Case, stage: EvalContext) -> Run:
         raise ConfigError("no price is known")
 
     monkeypatch.setattr(performing, "strategy_named", lambda name, ensemble: refused)
@@ -68,7 +68,7 @@ async def test_what_a_person_must_change_ends_the_evaluation(
 async def test_chance_is_another_one_in_every_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[float] = []
 
-    async def drawing(case: Case, stage: Stage) -> Run:
+    async def drawing(case: Case, stage: EvalContext) -> Run:
         drawn.append(stage.draw(case, "plan").random())
         raise ZeroDivisionError
 

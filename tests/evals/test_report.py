@@ -13,7 +13,7 @@ from podium.core.errors import ConfigError, UsageError
 from podium.core.usage import Price
 from podium.etudes.perfect import oracle_workers
 from podium.evals.context import CountedWorker
-from podium.evals.report import Report, Wanted, reported
+from podium.evals.report import EvalSpec, Report, reported
 from podium.evals.sample import Variant
 from podium.evals.tables.text_table import notes, rows_table
 from podium.evals.written import SampleFiles, write_json
@@ -21,7 +21,7 @@ from podium.workers.scripted import ScriptedWorker
 
 
 async def test_a_report_has_a_row_for_each_strategy_in_the_order_asked() -> None:
-    wanted = Wanted(strategies=("random", "best-single", "ideal"), limit=8, seed=3)
+    wanted = EvalSpec(strategies=("random", "best-single", "ideal"), limit=8, seed=3)
     report = await reported(ensemble_of(oracle_workers()), wanted)
     document = json.loads(json.dumps(report.document()))
     assert (document["suite"], document["n"], document["seed"]) == ("etudes", 8, 3)
@@ -42,7 +42,7 @@ async def test_the_same_seed_gives_the_same_report_whatever_the_concurrency() ->
         (
             await reported(
                 ensemble_of(oracle_workers()),
-                Wanted(strategies=("random", "moa"), limit=10, seed=5, concurrency=concurrency),
+                EvalSpec(strategies=("random", "moa"), limit=10, seed=5, concurrency=concurrency),
             )
         ).document()
         for concurrency in (1, 7)
@@ -54,7 +54,7 @@ async def test_the_same_seed_gives_the_same_report_whatever_the_concurrency() ->
 
 
 async def test_a_flaky_pool_lowers_the_ceiling() -> None:
-    wanted = Wanted(strategies=("ideal",), limit=20, variant=Variant(flaky=0.5))
+    wanted = EvalSpec(strategies=("ideal",), limit=20, variant=Variant(flaky=0.5))
     (row,) = (await reported(ensemble_of(oracle_workers()), wanted)).rows
     assert row.accuracy.value < 0.8
 
@@ -67,7 +67,7 @@ async def test_a_file_of_ones_own_is_a_suite_over_the_pool_as_it_is(tmp_path: Pa
     ]
     file.write_text("\n".join(map(json.dumps, tasks)), "utf-8")
     workers = [ScriptedWorker("four", "4"), ScriptedWorker("five", "5")]
-    wanted = Wanted(suite=str(file), strategies=("best-single", "majority"), limit=9)
+    wanted = EvalSpec(suite=str(file), strategies=("best-single", "majority"), limit=9)
     report = await reported(ensemble_of(workers), wanted)
     best, _ = report.rows
     assert best.note.startswith("single:four")
@@ -76,21 +76,21 @@ async def test_a_file_of_ones_own_is_a_suite_over_the_pool_as_it_is(tmp_path: Pa
 
 async def test_what_changes_the_etudes_is_refused_for_other_suites() -> None:
     with pytest.raises(UsageError, match="are for the suite 'etudes' alone, not for 'mmlu'"):
-        Wanted(suite="mmlu", variant=Variant(drop_one=True))
+        EvalSpec(suite="mmlu", variant=Variant(drop_one=True))
 
 
 async def test_a_suite_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no suite 'etude'"):
-        await reported(ensemble_of(oracle_workers()), Wanted(suite="etude"))
+        await reported(ensemble_of(oracle_workers()), EvalSpec(suite="etude"))
 
 
 def test_no_strategy_at_all_is_refused() -> None:
     with pytest.raises(UsageError, match="no strategy is named"):
-        Wanted(strategies=())
+        EvalSpec(strategies=())
 
 
 async def test_a_report_can_be_read_as_text() -> None:
-    wanted = Wanted(strategies=("ideal", "best-single"), limit=4)
+    wanted = EvalSpec(strategies=("ideal", "best-single"), limit=4)
     rows = [(r.strategy, r) for r in (await reported(ensemble_of(oracle_workers()), wanted)).rows]
     header, _, ideal, _ = rows_table(rows).splitlines()
     columns, cells = (
@@ -106,12 +106,12 @@ async def test_a_report_can_be_read_as_text() -> None:
 async def test_samples_that_were_graded_otherwise_are_not_gone_on_from(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     workers = [ScriptedWorker("ann", "7"), ScriptedWorker("ben", "8")]
-    wanted = Wanted(suite=str(file), strategies=("single:ann",), limit=None, judge="ann")
+    wanted = EvalSpec(suite=str(file), strategies=("single:ann",), limit=None, judge="ann")
 
     def written(grader: str) -> None:
         file.write_text(json.dumps({"question": "6?", "answer": "7.0", "grader": grader}), "utf-8")
 
-    async def measured(wanted: Wanted) -> float:
+    async def measured(wanted: EvalSpec) -> float:
         with SampleFiles(tmp_path / "samples") as files:
             report = await reported(ensemble_of(workers), wanted, files=files)
         return report.rows[0].accuracy.value
@@ -133,7 +133,7 @@ async def test_a_cap_needs_the_price_of_a_planner_that_was_not_trained_too(tmp_p
     ensemble = replace(
         ensemble_of([ScriptedWorker("ann", "7", price=free)]), untrained={"full": untrained}
     )
-    wanted = Wanted(suite=str(file), strategies=("single:ann",), limit=None, cap_usd=1.0)
+    wanted = EvalSpec(suite=str(file), strategies=("single:ann",), limit=None, cap_usd=1.0)
     assert (await reported(ensemble, wanted)).rows[0].accuracy.value == 1.0
     with pytest.raises(UsageError, match="planner"):
         await reported(ensemble, replace(wanted, strategies=("untrained",)))
@@ -157,7 +157,7 @@ class Sittings:
     ) -> Report:
         workers = [ScriptedWorker(name, "a", price=DOLLAR) for name in ("ann", "ben")]
         counted = {each.profile.name: CountedWorker(each, Counter()) for each in workers}
-        wanted = Wanted(
+        wanted = EvalSpec(
             suite=str(self._file),
             strategies=strategies.split(),
             limit=None,

@@ -20,13 +20,13 @@ from podium.conductors import FixedConductor, ModelConductor
 from podium.conductors.plan import write
 from podium.conductors.prompt import Length, Prompt
 from podium.core.budget import Budget
-from podium.core.conductor import Conductor, Situation
+from podium.core.conductor import Conductor, PlanningContext
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import (
     Message,
     Reply,
     Request,
-    Terms,
+    ResponseOptions,
     Tool,
     ToolCall,
     ToolResult,
@@ -36,7 +36,7 @@ from podium.core.request import (
 from podium.core.run import Run
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker, Options, Runner
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
@@ -89,7 +89,7 @@ class Troupe:
         return Runner(
             conductor,
             [*actors, ConductorWorker()],
-            board=Switchboard(RetryPolicy(attempts=1)),
+            board=CallPolicy(RetryPolicy(attempts=1)),
             nested_conductor=nested,
         )
 
@@ -247,7 +247,7 @@ def test_a_conductor_reads_each_turn_of_a_conversation_as_one(length: Length) ->
     def asked(reply: str) -> list[str]:
         plan = Workflow((Step("thief", "s0"), Step("a", "s1", (0,))))
         history = (user("Before."), assistant(reply))
-        situation = Situation(
+        situation = PlanningContext(
             question=QUESTION,
             pool=POOL,
             max_steps=5,
@@ -312,10 +312,10 @@ async def test_a_call_of_a_tool_is_answered_to_the_step_that_made_it(attack: Rep
             Actor("reader", read, can=("tools",)),
             Actor("last", last, can=("tools",)),
         ],
-        board=Switchboard(RetryPolicy(attempts=1)),
+        board=CallPolicy(RetryPolicy(attempts=1)),
         toolbox=box,
     )
-    options = Options(budget=BUDGET, terms=Terms(tools=(CLIENTS,)))
+    options = Options(budget=BUDGET, terms=ResponseOptions(tools=(CLIENTS,)))
     run = await runner.run(QUESTION, options=options)
     for _ in range(3):
         if run.status != "waiting":

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from podium.config import ServerSettings
 from podium.core.errors import Unavailable
 from podium.core.usage import Price
-from podium.server.dialects.base import Answer, Asked
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.logs import JsonLines
 from podium.workers import ScriptedWorker
 from support.plain_dialect import PlainDialect, lines
@@ -207,7 +207,7 @@ async def test_what_breaks_inside_is_told_in_the_dialect_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Broken(PlainDialect):
-        def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+        def whole(self, asked: ApiRequest, answer: Answer) -> dict[str, Any]:
             raise ZeroDivisionError
 
     dialects = {PLAIN: Broken(), "/v1/messages": PlainDialect()}

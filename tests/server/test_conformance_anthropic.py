@@ -16,7 +16,7 @@ from podium.core.request import Delta, Image, Reply, Request, Thinking, ToolResu
 from podium.core.workflow import Step
 from podium.store.keys import Rules
 from support.conformance import PIXEL, TWO_STEPS, ULTRA, WHY, Sum, not_allowed, results_of, run_of
-from support.loopback import PATIENCE, USED, House, calling
+from support.loopback import PATIENCE, USED, Runtime, calling
 from support.messages_sdk import events_of
 
 CLOCK: Final[ToolParam] = {
@@ -27,20 +27,20 @@ CLOCK: Final[ToolParam] = {
 
 
 @pytest.fixture
-def client(house: House) -> Iterator[anthropic.Anthropic]:
+def client(house: Runtime) -> Iterator[anthropic.Anthropic]:
     with client_of(house, house.token) as made:
         yield made
 
 
 @pytest.fixture
-async def async_client(house: House) -> AsyncIterator[anthropic.AsyncAnthropic]:
+async def async_client(house: Runtime) -> AsyncIterator[anthropic.AsyncAnthropic]:
     async with anthropic.AsyncAnthropic(
         api_key=house.token, base_url=house.address, max_retries=0, timeout=PATIENCE
     ) as made:
         yield made
 
 
-def client_of(house: House, token: str) -> anthropic.Anthropic:
+def client_of(house: Runtime, token: str) -> anthropic.Anthropic:
     return anthropic.Anthropic(
         api_key=token, base_url=house.address, max_retries=0, timeout=PATIENCE
     )
@@ -51,7 +51,7 @@ def asked(**more: Any) -> dict[str, Any]:
     return {"model": ULTRA, "max_tokens": 2000, "messages": WHY} | more
 
 
-def posted(house: House, **more: Any) -> httpx.Response:
+def posted(house: Runtime, **more: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
     headers = {"x-api-key": house.token, "anthropic-version": "2023-06-01"}
     return house.http.post("/v1/messages", json=asked(**more), headers=headers)
@@ -73,7 +73,7 @@ def with_results(messages: list[Any], message: Any, said: str = "12:00") -> list
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
-def test_a_question_is_answered(house: House, client: anthropic.Anthropic, model: str) -> None:
+def test_a_question_is_answered(house: Runtime, client: anthropic.Anthropic, model: str) -> None:
     for worker in house.workers:
         worker.says("Because.")
     told = client.messages.create(**asked(model=model))
@@ -87,14 +87,14 @@ async def test_a_question_is_answered_to_the_async_client(
     assert text_of(told) == "solver says so"
 
 
-def test_the_token_is_taken_as_a_bearers_too(house: House) -> None:
+def test_the_token_is_taken_as_a_bearers_too(house: Runtime) -> None:
     with anthropic.Anthropic(
         auth_token=house.token, base_url=house.address, max_retries=0, timeout=PATIENCE
     ) as client:
         assert text_of(client.messages.create(**asked())) == "solver says so"
 
 
-def test_a_message_fits_the_sdks_types_to_the_letter(house: House) -> None:
+def test_a_message_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
     document = posted(house).json()
     message = Message.model_validate(document, strict=True)
     assert text_of(message) == "solver says so"
@@ -102,7 +102,7 @@ def test_a_message_fits_the_sdks_types_to_the_letter(house: House) -> None:
 
 
 def test_usage_sums_every_call_and_tells_the_planners_part(
-    house: House, client: anthropic.Anthropic
+    house: Runtime, client: anthropic.Anthropic
 ) -> None:
     house.plans(*TWO_STEPS)
     told = client.messages.create(**asked()).usage.to_dict()
@@ -120,7 +120,7 @@ def test_usage_sums_every_call_and_tells_the_planners_part(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_comes_in_pieces_and_ends_with_usage(
-    house: House, client: anthropic.Anthropic, model: str
+    house: Runtime, client: anthropic.Anthropic, model: str
 ) -> None:
     house.solver.says("one two three")
     with client.messages.stream(**asked(model=model)) as stream:
@@ -133,7 +133,7 @@ def test_a_stream_comes_in_pieces_and_ends_with_usage(
 
 
 async def test_a_stream_is_put_together_by_the_async_client(
-    house: House, async_client: anthropic.AsyncAnthropic
+    house: Runtime, async_client: anthropic.AsyncAnthropic
 ) -> None:
     house.solver.says("one two three")
     async with async_client.messages.stream(**asked()) as stream:
@@ -142,7 +142,7 @@ async def test_a_stream_is_put_together_by_the_async_client(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_the_first_words_come_before_the_last_are_there(
-    house: House, client: anthropic.Anthropic, model: str
+    house: Runtime, client: anthropic.Anthropic, model: str
 ) -> None:
     house.solver.hangs_after("one", " two")
     with client.messages.stream(**asked(model=model)) as stream:
@@ -154,7 +154,7 @@ def test_the_first_words_come_before_the_last_are_there(
     assert house.solver.let_go.wait(PATIENCE), "the call went on though nobody listened"
 
 
-def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
+def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
     house.plans(*TWO_STEPS)
 
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
@@ -175,7 +175,7 @@ def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
     assert "Hm." in thought
 
 
-def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: House) -> None:
+def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: Runtime) -> None:
     house.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
     told = events_of(posted(house, stream=True, tools=[CLOCK]).content)
     begun = [each["content_block"] for each in told if each["type"] == "content_block_start"]
@@ -186,7 +186,7 @@ def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: House) -> No
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_and_its_result_is_read(
-    house: House, client: anthropic.Anthropic, model: str, stream: bool
+    house: Runtime, client: anthropic.Anthropic, model: str, stream: bool
 ) -> None:
     house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
     first = message_of(client, stream, model=model, tools=[CLOCK])
@@ -208,7 +208,7 @@ def message_of(client: anthropic.Anthropic, stream: bool, **more: Any) -> Any:
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_parallel_calls_come_together_and_are_answered_together(
-    house: House, client: anthropic.Anthropic, model: str
+    house: Runtime, client: anthropic.Anthropic, model: str
 ) -> None:
     house.solver.says([calling(("a1", "{}"), ("a2", '{"zone": "CET"}'), text="Let me see."), "So."])
     first = client.messages.create(**asked(model=model, tools=[CLOCK]))
@@ -219,7 +219,7 @@ def test_parallel_calls_come_together_and_are_answered_together(
 
 
 def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
-    house: House, client: anthropic.Anthropic
+    house: Runtime, client: anthropic.Anthropic
 ) -> None:
     house.plans(*TWO_STEPS)
     house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
@@ -238,7 +238,7 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
     assert spent == house.run(run_of(told.id)).usage.total_tokens
 
 
-def test_the_sdks_tool_runner_runs(house: House, client: anthropic.Anthropic) -> None:
+def test_the_sdks_tool_runner_runs(house: Runtime, client: anthropic.Anthropic) -> None:
     house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
 
     @anthropic.beta_tool
@@ -257,7 +257,7 @@ def test_the_sdks_tool_runner_runs(house: House, client: anthropic.Anthropic) ->
     assert results_of(house.solver.requests[-1]) == ["12:00 UTC"]
 
 
-def test_an_error_of_a_tool_is_told_as_one(house: House, client: anthropic.Anthropic) -> None:
+def test_an_error_of_a_tool_is_told_as_one(house: Runtime, client: anthropic.Anthropic) -> None:
     house.solver.says([calling(("a1", "{}")), "I cannot tell."])
     first = client.messages.create(**asked(tools=[CLOCK]))
     messages = with_results(WHY, first)
@@ -267,7 +267,7 @@ def test_an_error_of_a_tool_is_told_as_one(house: House, client: anthropic.Anthr
     assert [part.is_error for part in parts if isinstance(part, ToolResult)] == [True]
 
 
-def test_another_key_cannot_go_on_with_the_run(house: House, client: anthropic.Anthropic) -> None:
+def test_another_key_cannot_go_on_with_the_run(house: Runtime, client: anthropic.Anthropic) -> None:
     house.solver.says([calling(("a1", "{}")), "Noon."])
     first = client.messages.create(**asked(tools=[CLOCK]))
     again = asked(tools=[CLOCK], messages=with_results(WHY, first))
@@ -277,14 +277,16 @@ def test_another_key_cannot_go_on_with_the_run(house: House, client: anthropic.A
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_structured_output_is_parsed(house: House, client: anthropic.Anthropic, model: str) -> None:
+def test_structured_output_is_parsed(
+    house: Runtime, client: anthropic.Anthropic, model: str
+) -> None:
     house.solver.says('{"steps": ["2+2"], "total": 4}')
     told = client.messages.parse(**asked(model=model), output_format=Sum)
     assert told.parsed_output == Sum(steps=["2+2"], total=4)
 
 
 async def test_structured_output_is_parsed_by_the_async_client(
-    house: House, async_client: anthropic.AsyncAnthropic
+    house: Runtime, async_client: anthropic.AsyncAnthropic
 ) -> None:
     house.solver.says('{"steps": [], "total": 4}')
     told = await async_client.messages.parse(**asked(), output_format=Sum)
@@ -300,7 +302,7 @@ SOURCES: Final[Any] = [
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
 def test_pictures_go_to_who_can_see(
-    house: House, client: anthropic.Anthropic, model: str, source: Any
+    house: Runtime, client: anthropic.Anthropic, model: str, source: Any
 ) -> None:
     house.seer.says("A cat.")
     told = client.messages.create(**asked(model=model, messages=looking_at(source)))
@@ -323,7 +325,7 @@ def test_a_worker_that_cannot_see_refuses_a_picture(client: anthropic.Anthropic)
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_terms_reach_the_worker(house: House, client: anthropic.Anthropic, model: str) -> None:
+def test_terms_reach_the_worker(house: Runtime, client: anthropic.Anthropic, model: str) -> None:
     client.messages.create(
         **asked(
             model=model,
@@ -340,7 +342,7 @@ def test_terms_reach_the_worker(house: House, client: anthropic.Anthropic, model
     assert "Be kind." in told.text
 
 
-def test_a_budget_for_thinking_is_an_effort(house: House, client: anthropic.Anthropic) -> None:
+def test_a_budget_for_thinking_is_an_effort(house: Runtime, client: anthropic.Anthropic) -> None:
     house.plans(*TWO_STEPS, Step("seer", "Judge.", "all"))
     told = client.messages.with_raw_response.create(
         **asked(thinking={"type": "enabled", "budget_tokens": 1024})
@@ -349,13 +351,13 @@ def test_a_budget_for_thinking_is_an_effort(house: House, client: anthropic.Anth
     assert run.max_steps == 2
 
 
-def test_an_answer_that_was_cut_off_says_so(house: House, client: anthropic.Anthropic) -> None:
+def test_an_answer_that_was_cut_off_says_so(house: Runtime, client: anthropic.Anthropic) -> None:
     house.solver.says(Reply("Becau", USED, "length"))
     assert client.messages.create(**asked(max_tokens=1)).stop_reason == "max_tokens"
 
 
 def test_thinking_comes_back_to_the_model_that_did_it(
-    house: House, client: anthropic.Anthropic
+    house: Runtime, client: anthropic.Anthropic
 ) -> None:
     thought = Thinking("Hm.", "sealed", "solver-1")
     house.solver.says([Reply("One.", USED, thinking=(thought,)), "Two."])
@@ -372,7 +374,7 @@ def test_thinking_comes_back_to_the_model_that_did_it(
     assert thought in parts
 
 
-def test_tokens_are_counted(house: House, client: anthropic.Anthropic) -> None:
+def test_tokens_are_counted(house: Runtime, client: anthropic.Anthropic) -> None:
     short = client.messages.count_tokens(model=ULTRA, messages=WHY).input_tokens
     long = client.messages.count_tokens(
         model=ULTRA, messages=WHY, system="Be kind. " * 100, tools=[CLOCK]
@@ -391,7 +393,7 @@ def test_models_are_listed_and_found(client: anthropic.Anthropic) -> None:
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
-    house: House, client: anthropic.Anthropic
+    house: Runtime, client: anthropic.Anthropic
 ) -> None:
     told = client.messages.with_raw_response.create(
         **asked(), extra_headers={"X-Podium-Trace": "1"}
@@ -404,7 +406,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
 
 @pytest.mark.parametrize(("rules", "error", "status"), not_allowed(anthropic))
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
-    house: House, rules: Rules, error: type[anthropic.APIStatusError], status: int
+    house: Runtime, rules: Rules, error: type[anthropic.APIStatusError], status: int
 ) -> None:
     with client_of(house, house.key(rules)) as client:
         if status == 429:
@@ -414,7 +416,7 @@ def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     assert caught.value.status_code == status
 
 
-def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
+def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
     with client_of(house, "pk_wrong") as client, pytest.raises(anthropic.AuthenticationError):
         client.messages.create(**asked())
 
@@ -453,7 +455,7 @@ def test_what_is_wrong_is_named(
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_upstream_that_fails_is_a_server_error(
-    house: House, client: anthropic.Anthropic, model: str, stream: bool
+    house: Runtime, client: anthropic.Anthropic, model: str, stream: bool
 ) -> None:
     for worker in house.workers:
         worker.says(Unavailable("no connection"))
@@ -463,7 +465,7 @@ def test_an_upstream_that_fails_is_a_server_error(
 
 
 def test_a_stream_that_cannot_go_on_ends_with_an_error(
-    house: House, client: anthropic.Anthropic
+    house: Runtime, client: anthropic.Anthropic
 ) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
@@ -477,7 +479,7 @@ def test_a_stream_that_cannot_go_on_ends_with_an_error(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 async def test_a_client_that_goes_away_stops_the_call(
-    house: House, async_client: anthropic.AsyncAnthropic, model: str
+    house: Runtime, async_client: anthropic.AsyncAnthropic, model: str
 ) -> None:
     house.solver.hangs_after()
     asking = asyncio.create_task(async_client.messages.create(**asked(model=model)))

@@ -15,7 +15,7 @@ import pytest
 from podium.core.request import Delta, Reply, Request
 from podium.store.keys import Rules
 from support.conformance import ULTRA, WHY, openai_client
-from support.loopback import PATIENCE, USED, House
+from support.loopback import PATIENCE, USED, Runtime
 
 NAMED: Final = {"Idempotency-Key": "the first question"}
 
@@ -26,7 +26,7 @@ BODIES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def posted(house: House, path: str, name: str, token: str = "", **more: Any) -> httpx.Response:
+def posted(house: Runtime, path: str, name: str, token: str = "", **more: Any) -> httpx.Response:
     body = {"model": ULTRA, **BODIES[path], **more}
     headers = {"Authorization": f"Bearer {token or house.token}", "Idempotency-Key": name}
     return house.http.post(path, json=body, headers=headers)
@@ -35,7 +35,7 @@ def posted(house: House, path: str, name: str, token: str = "", **more: Any) -> 
 class Counting:
     """Answers each call with its number, when it may."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Runtime) -> None:
         self.calls = 0
         self.asked = threading.Event()
         self.may_answer = threading.Event()
@@ -55,7 +55,7 @@ class Counting:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", BODIES)
 def test_a_request_that_is_sent_again_gets_the_answer_of_the_one_run(
-    house: House, path: str, stream: bool
+    house: Runtime, path: str, stream: bool
 ) -> None:
     counting = Counting(house)
     first, again = (posted(house, path, f"{path} {stream}", stream=stream) for _ in range(2))
@@ -70,7 +70,7 @@ def test_a_request_that_is_sent_again_gets_the_answer_of_the_one_run(
 
 
 def test_the_sdk_gets_the_same_completion_again_whole_and_as_a_stream(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     counting = Counting(house)
     told = [
@@ -90,7 +90,7 @@ def test_the_sdk_gets_the_same_completion_again_whole_and_as_a_stream(
     assert counting.calls == 2
 
 
-def test_with_another_body_the_name_is_refused(house: House, sdk: openai.OpenAI) -> None:
+def test_with_another_body_the_name_is_refused(house: Runtime, sdk: openai.OpenAI) -> None:
     sdk.chat.completions.create(
         model=ULTRA, messages=WHY, extra_headers={"Idempotency-Key": "bodies"}
     )
@@ -106,7 +106,7 @@ def test_with_another_body_the_name_is_refused(house: House, sdk: openai.OpenAI)
     assert other.json()["error"]["type"] == "conflict_error"
 
 
-def test_the_names_of_a_key_are_its_own(house: House) -> None:
+def test_the_names_of_a_key_are_its_own(house: Runtime) -> None:
     counting = Counting(house)
     other = house.key(Rules())
     posted(house, "/v1/responses", "ours")
@@ -114,7 +114,7 @@ def test_the_names_of_a_key_are_its_own(house: House) -> None:
     assert counting.calls == 2
 
 
-def test_what_is_sent_again_while_it_goes_on_waits_for_the_end(house: House) -> None:
+def test_what_is_sent_again_while_it_goes_on_waits_for_the_end(house: Runtime) -> None:
     counting = Counting(house)
     counting.may_answer.clear()
     with ThreadPoolExecutor(3) as threads:
@@ -126,7 +126,7 @@ def test_what_is_sent_again_while_it_goes_on_waits_for_the_end(house: House) -> 
     assert counting.calls == 1
 
 
-def test_whose_client_went_away_is_gone_on_with_when_it_is_sent_again(house: House) -> None:
+def test_whose_client_went_away_is_gone_on_with_when_it_is_sent_again(house: Runtime) -> None:
     counting = Counting(house)
     counting.may_answer.clear()
     client = openai_client(house, house.token)
@@ -144,7 +144,7 @@ def test_whose_client_went_away_is_gone_on_with_when_it_is_sent_again(house: Hou
     assert len(run.rounds) == 1
 
 
-def test_a_run_that_failed_fails_the_same_way_again_and_says_which_it_was(house: House) -> None:
+def test_a_run_that_failed_fails_the_same_way_again_and_says_which_it_was(house: Runtime) -> None:
     counting = Counting(house)
     wished: dict[str, Any] = {"podium": {"budget": {"calls": 1}}}
     first, again = (posted(house, "/v1/responses", "failing", **wished) for _ in range(2))
@@ -152,7 +152,7 @@ def test_a_run_that_failed_fails_the_same_way_again_and_says_which_it_was(house:
     assert house.run(first.headers["X-Podium-Run"]).status == "exhausted"
 
 
-def test_what_was_refused_before_a_run_began_may_be_sent_again(house: House) -> None:
+def test_what_was_refused_before_a_run_began_may_be_sent_again(house: Runtime) -> None:
     nobody = {"worker": "nobody", "subtask": "answer", "access": []}
     wrong: dict[str, Any] = {"podium": {"workflow": {"steps": [nobody]}}}
     path = "/v1/chat/completions"
@@ -171,7 +171,7 @@ def test_what_was_refused_before_a_run_began_may_be_sent_again(house: House) -> 
     ],
 )
 def test_a_name_that_can_stand_for_no_run_is_refused(
-    house: House, name: str, more: dict[str, Any]
+    house: Runtime, name: str, more: dict[str, Any]
 ) -> None:
     refused = posted(house, "/v1/chat/completions", name, **more)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "Idempotency-Key")

@@ -26,7 +26,7 @@ from support.conformance import (
     results_of,
     run_of,
 )
-from support.loopback import PATIENCE, USED, House, calling
+from support.loopback import PATIENCE, USED, Runtime, calling
 
 CLOCK: Final[ChatCompletionToolParam] = {
     "type": "function",
@@ -39,7 +39,7 @@ CLOCK: Final[ChatCompletionToolParam] = {
 NO_SCHEMA: Final = {"name": "odd", "schema": {"type": 3}}
 
 
-def posted(house: House, **body: Any) -> httpx.Response:
+def posted(house: Runtime, **body: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
     headers = {"Authorization": f"Bearer {house.token}"}
     return house.http.post(
@@ -48,7 +48,7 @@ def posted(house: House, **body: Any) -> httpx.Response:
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
-def test_a_question_is_answered(house: House, sdk: openai.OpenAI, model: str) -> None:
+def test_a_question_is_answered(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     for worker in house.workers:
         worker.says("Because.")
     told = sdk.chat.completions.create(model=model, messages=WHY)
@@ -64,12 +64,12 @@ async def test_a_question_is_answered_to_the_async_client(
     assert told.choices[0].message.content == "solver says so"
 
 
-def test_a_completion_fits_the_sdks_types_to_the_letter(house: House) -> None:
+def test_a_completion_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
     assert checked(posted(house).json()).choices[0].message.content == "solver says so"
 
 
 def test_usage_sums_every_call_and_tells_the_planners_part(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
     told = sdk.chat.completions.create(model=ULTRA, messages=WHY)
@@ -90,7 +90,7 @@ def test_usage_sums_every_call_and_tells_the_planners_part(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_comes_in_pieces_and_ends_with_usage(
-    house: House, sdk: openai.OpenAI, model: str
+    house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says("one two three")
     stream = sdk.chat.completions.create(
@@ -105,7 +105,7 @@ def test_a_stream_comes_in_pieces_and_ends_with_usage(
 
 
 async def test_a_stream_is_put_together_by_the_async_client(
-    house: House, async_sdk: openai.AsyncOpenAI
+    house: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says("one two three")
     async with async_sdk.chat.completions.stream(model=ULTRA, messages=WHY) as stream:
@@ -115,7 +115,7 @@ async def test_a_stream_is_put_together_by_the_async_client(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_the_first_words_come_before_the_last_are_there(
-    house: House, sdk: openai.OpenAI, model: str
+    house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.hangs_after("one", " two")
     with sdk.chat.completions.create(model=model, messages=WHY, stream=True) as stream:
@@ -127,7 +127,7 @@ def test_the_first_words_come_before_the_last_are_there(
     assert house.solver.let_go.wait(PATIENCE), "the call went on though nobody listened"
 
 
-def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
+def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
     house.plans(*TWO_STEPS)
     house.solver.says(Reply("It is so.", USED, thinking=(Thinking("Hm."),)))
     body = posted(
@@ -149,7 +149,7 @@ def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_and_its_result_is_read(
-    house: House, sdk: openai.OpenAI, model: str, stream: bool
+    house: Runtime, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
     house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
     asked: dict[str, Any] = {"model": model, "tools": [CLOCK]}
@@ -181,7 +181,7 @@ def message_of(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_parallel_calls_come_together_and_are_answered_together(
-    house: House, sdk: openai.OpenAI, model: str
+    house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says([calling(("a1", "{}"), ("a2", '{"zone": "CET"}'), text="Let me see."), "So."])
     first = message_of(sdk, {"model": model, "tools": [CLOCK]}, WHY, False)
@@ -197,7 +197,7 @@ def test_parallel_calls_come_together_and_are_answered_together(
 
 
 def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
     house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
@@ -221,7 +221,7 @@ def test_several_turns_of_tools_go_on_with_one_run_and_pay_nothing_twice(
     assert spent == house.run(runs.pop()).usage.total_tokens
 
 
-def test_another_key_cannot_go_on_with_the_run(house: House, sdk: openai.OpenAI) -> None:
+def test_another_key_cannot_go_on_with_the_run(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says([calling(("a1", "{}")), "Noon."])
     first = message_of(sdk, {"model": ULTRA, "tools": [CLOCK]}, WHY, False)
     result = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "12:00"}
@@ -242,7 +242,7 @@ def test_results_of_calls_that_nobody_made_are_refused(sdk: openai.OpenAI) -> No
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_structured_output_is_parsed(house: House, sdk: openai.OpenAI, model: str) -> None:
+def test_structured_output_is_parsed(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     house.solver.says('{"steps": ["2+2"], "total": 4}')
     told = sdk.chat.completions.parse(model=model, messages=WHY, response_format=Sum)
     assert told.choices[0].message.parsed == Sum(steps=["2+2"], total=4)
@@ -251,7 +251,7 @@ def test_structured_output_is_parsed(house: House, sdk: openai.OpenAI, model: st
     assert set(schema["properties"]) == {"steps", "total"}
 
 
-def test_what_does_not_fit_the_schema_is_repaired_once(house: House, sdk: openai.OpenAI) -> None:
+def test_what_does_not_fit_the_schema_is_repaired_once(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says(['{"steps": "none"}', '{"steps": [], "total": 4}'])
     told = sdk.chat.completions.parse(model=ULTRA, messages=WHY, response_format=Sum)
     assert told.choices[0].message.parsed == Sum(steps=[], total=4)
@@ -259,7 +259,7 @@ def test_what_does_not_fit_the_schema_is_repaired_once(house: House, sdk: openai
     assert told.usage.prompt_tokens == 300, "the planner, the first try and the repair"
 
 
-def test_structured_output_is_parsed_from_a_stream(house: House, sdk: openai.OpenAI) -> None:
+def test_structured_output_is_parsed_from_a_stream(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says('{"steps": [], "total": 4}')
     with sdk.chat.completions.stream(model=ULTRA, messages=WHY, response_format=Sum) as stream:
         final = stream.get_final_completion()
@@ -268,7 +268,7 @@ def test_structured_output_is_parsed_from_a_stream(house: House, sdk: openai.Ope
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_streamed_refusal_of_structured_output_is_told_as_it_is_whole(
-    house: House, sdk: openai.OpenAI, model: str
+    house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says(Reply("I will not.", finish="refused"))
     form: Any = {
@@ -287,7 +287,9 @@ def test_a_streamed_refusal_of_structured_output_is_told_as_it_is_whole(
 
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "seer"])
-def test_pictures_go_to_who_can_see(house: House, sdk: openai.OpenAI, model: str, url: str) -> None:
+def test_pictures_go_to_who_can_see(
+    house: Runtime, sdk: openai.OpenAI, model: str, url: str
+) -> None:
     house.seer.says("A cat.")
     told = sdk.chat.completions.create(model=model, messages=looking_at(url))
     assert told.choices[0].message.content == "A cat."
@@ -313,7 +315,7 @@ def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
         )
 
 
-def test_a_conversation_reaches_the_worker(house: House, sdk: openai.OpenAI) -> None:
+def test_a_conversation_reaches_the_worker(house: Runtime, sdk: openai.OpenAI) -> None:
     messages: Any = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Call me Ada."},
@@ -329,7 +331,7 @@ def test_a_conversation_reaches_the_worker(house: House, sdk: openai.OpenAI) -> 
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_terms_reach_the_worker(house: House, sdk: openai.OpenAI, model: str) -> None:
+def test_terms_reach_the_worker(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     sdk.chat.completions.create(
         model=model,
         messages=WHY,
@@ -345,14 +347,14 @@ def test_terms_reach_the_worker(house: House, sdk: openai.OpenAI, model: str) ->
     assert (told.temperature, told.top_p, told.seed) == (0.5, 0.9, 7)
 
 
-def test_an_answer_that_was_cut_off_says_so(house: House, sdk: openai.OpenAI) -> None:
+def test_an_answer_that_was_cut_off_says_so(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says(Reply("Becau", USED, "length"))
     told = sdk.chat.completions.create(model=ULTRA, messages=WHY, max_tokens=1)
     assert told.choices[0].finish_reason == "length"
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     plain = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY)
     assert house.run(plain.headers["x-podium-run"]).answer == "solver says so"
@@ -366,14 +368,14 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
     assert traced.parse().choices[0].message.content == "solver says so"
 
 
-def test_wishes_go_in_the_extra_body(house: House, sdk: openai.OpenAI) -> None:
+def test_wishes_go_in_the_extra_body(house: Runtime, sdk: openai.OpenAI) -> None:
     told = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, extra_body={"podium": {"exclude": ["solver-works"]}}
     )
     assert told.choices[0].message.content == "seer says so"
 
 
-def test_what_is_not_to_be_stored_is_not(house: House, sdk: openai.OpenAI) -> None:
+def test_what_is_not_to_be_stored_is_not(house: Runtime, sdk: openai.OpenAI) -> None:
     told = sdk.chat.completions.with_raw_response.create(model=ULTRA, messages=WHY, store=False)
     assert "x-podium-run" not in told.headers
     run_id = told.parse().id.replace("chatcmpl-", "run_")
@@ -405,7 +407,7 @@ def test_models_are_listed_and_found(sdk: openai.OpenAI) -> None:
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
-    house: House, rules: Rules, error: type[openai.APIStatusError], status: int, stream: bool
+    house: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int, stream: bool
 ) -> None:
     with openai_client(house, house.key(rules)) as sdk:
         if status == 429:  # the first is what passes a rate, and the second is told
@@ -417,7 +419,7 @@ def test_what_a_key_does_not_allow_is_the_sdks_own_error(
         assert int(caught.value.response.headers["retry-after"]) >= 1
 
 
-def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
+def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
     with openai_client(house, "pk_wrong") as sdk, pytest.raises(openai.AuthenticationError):
         sdk.chat.completions.create(model=ULTRA, messages=WHY)
 
@@ -464,7 +466,7 @@ def test_what_is_wrong_is_named(
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_upstream_that_fails_is_a_server_error(
-    house: House, sdk: openai.OpenAI, model: str, stream: bool
+    house: Runtime, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
     for worker in house.workers:
         worker.says(Unavailable("no connection"))
@@ -482,7 +484,7 @@ def test_a_picture_that_is_too_large_is_refused(sdk: openai.OpenAI) -> None:
     assert caught.value.status_code == 413
 
 
-def test_a_body_that_is_too_large_is_refused(house: House) -> None:
+def test_a_body_that_is_too_large_is_refused(house: Runtime) -> None:
     response = posted(house, user="A" * (33 * 1024 * 1024))
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "request_too_large"
@@ -490,7 +492,7 @@ def test_a_body_that_is_too_large_is_refused(house: House) -> None:
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_that_breaks_off_goes_on_where_it_was(
-    house: House, sdk: openai.OpenAI, model: str
+    house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     scenes = ["breaks", "goes on"]
 
@@ -507,7 +509,7 @@ def test_a_stream_that_breaks_off_goes_on_where_it_was(
     assert words == "one two three"
 
 
-def test_a_stream_that_cannot_go_on_ends_with_an_error(house: House, sdk: openai.OpenAI) -> None:
+def test_a_stream_that_cannot_go_on_ends_with_an_error(house: Runtime, sdk: openai.OpenAI) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
@@ -521,7 +523,7 @@ def test_a_stream_that_cannot_go_on_ends_with_an_error(house: House, sdk: openai
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 async def test_a_client_that_goes_away_stops_the_call(
-    house: House, async_sdk: openai.AsyncOpenAI, model: str
+    house: Runtime, async_sdk: openai.AsyncOpenAI, model: str
 ) -> None:
     house.solver.hangs_after()
     asking = asyncio.create_task(async_sdk.chat.completions.create(model=model, messages=WHY))
@@ -533,7 +535,7 @@ async def test_a_client_that_goes_away_stops_the_call(
 
 
 async def test_many_clients_are_answered_at_once(
-    house: House, async_sdk: openai.AsyncOpenAI
+    house: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says(lambda request: request.messages[-1].text)
     asked = [
@@ -547,7 +549,7 @@ async def test_many_clients_are_answered_at_once(
     assert said == [f"number {number}" for number in range(20)]
 
 
-def test_json_without_a_schema_is_any_object(house: House, sdk: openai.OpenAI) -> None:
+def test_json_without_a_schema_is_any_object(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says('{"any": 1}')
     told = sdk.chat.completions.create(
         model=ULTRA, messages=WHY, response_format={"type": "json_object"}

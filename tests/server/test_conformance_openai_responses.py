@@ -15,7 +15,7 @@ from podium.core.errors import Unavailable
 from podium.core.request import Delta, Image, Reply, Request, Thinking
 from podium.store.keys import Rules
 from support.conformance import PIXEL, TWO_STEPS, ULTRA, Sum, not_allowed, openai_client, results_of
-from support.loopback import PATIENCE, USED, House, calling
+from support.loopback import PATIENCE, USED, Runtime, calling
 from support.responses_sdk import events_of, valid_response
 
 CLOCK: Final[FunctionToolParam] = {
@@ -27,7 +27,7 @@ CLOCK: Final[FunctionToolParam] = {
 }
 
 
-def posted(house: House, **body: Any) -> httpx.Response:
+def posted(house: Runtime, **body: Any) -> httpx.Response:
     """What is really sent over the wire, as no SDK would show it."""
     headers = {"Authorization": f"Bearer {house.token}"}
     return house.http.post(
@@ -45,7 +45,7 @@ def outputs(response: Any, said: str = "12:00") -> list[Any]:
 
 
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "podium", "solver"])
-def test_a_question_is_answered(house: House, sdk: openai.OpenAI, model: str) -> None:
+def test_a_question_is_answered(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     for worker in house.workers:
         worker.says("Because.")
     told = sdk.responses.create(model=model, input="Why?")
@@ -59,12 +59,12 @@ async def test_a_question_is_answered_to_the_async_client(
     assert told.output_text == "solver says so"
 
 
-def test_a_response_fits_the_sdks_types_to_the_letter(house: House) -> None:
+def test_a_response_fits_the_sdks_types_to_the_letter(house: Runtime) -> None:
     assert valid_response(posted(house).json()).output_text == "solver says so"
 
 
 def test_usage_sums_every_call_and_tells_the_planners_part(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.plans(*TWO_STEPS)
     told = sdk.responses.create(model=ULTRA, input="Why?")
@@ -85,7 +85,7 @@ def test_usage_sums_every_call_and_tells_the_planners_part(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_a_stream_comes_in_pieces_and_ends_whole(
-    house: House, sdk: openai.OpenAI, model: str
+    house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.says("one two three")
     heard = list(sdk.responses.create(model=model, input="Why?", stream=True))
@@ -98,7 +98,7 @@ def test_a_stream_comes_in_pieces_and_ends_whole(
 
 
 async def test_a_stream_is_put_together_by_the_async_client(
-    house: House, async_sdk: openai.AsyncOpenAI
+    house: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says("one two three")
     async with async_sdk.responses.stream(model=ULTRA, input="Why?") as stream:
@@ -108,7 +108,7 @@ async def test_a_stream_is_put_together_by_the_async_client(
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 def test_the_first_words_come_before_the_last_are_there(
-    house: House, sdk: openai.OpenAI, model: str
+    house: Runtime, sdk: openai.OpenAI, model: str
 ) -> None:
     house.solver.hangs_after("one", " two")
     with sdk.responses.create(model=model, input="Why?", stream=True) as stream:
@@ -120,7 +120,7 @@ def test_the_first_words_come_before_the_last_are_there(
     assert house.solver.let_go.wait(PATIENCE), "the call went on though nobody listened"
 
 
-def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
+def test_a_recorded_stream_fits_the_sdks_types(house: Runtime) -> None:
     house.plans(*TWO_STEPS)
 
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
@@ -144,7 +144,7 @@ def test_a_recorded_stream_fits_the_sdks_types(house: House) -> None:
     assert "Hm." in "".join(summaries)
 
 
-def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: House) -> None:
+def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: Runtime) -> None:
     house.solver.says(calling(("a1", '{"zone": "UTC"}'), ("a2", "{}"), text="Let me see."))
     told = events_of(posted(house, stream=True, tools=[CLOCK]).content)
     done = [each for each in told if each["type"] == "response.function_call_arguments.done"]
@@ -154,7 +154,7 @@ def test_a_recorded_stream_of_tool_calls_fits_the_sdks_types(house: House) -> No
 @pytest.mark.parametrize("model", [ULTRA, "podium-mini", "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_tool_is_called_and_its_result_is_read(
-    house: House, sdk: openai.OpenAI, model: str, stream: bool
+    house: Runtime, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
     house.solver.says([calling(("a1", '{"zone": "UTC"}')), "Noon."])
     conversation: list[Any] = [{"role": "user", "content": "What time is it?"}]
@@ -176,7 +176,7 @@ def response_of(sdk: openai.OpenAI, stream: bool, **asked: Any) -> Any:
 
 
 def test_results_of_tools_go_on_from_the_response_by_its_id(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.solver.says([calling(("a1", "{}"), ("a2", "{}")), "Noon."])
     first = sdk.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
@@ -187,7 +187,7 @@ def test_results_of_tools_go_on_from_the_response_by_its_id(
     assert results_of(house.solver.requests[-1]) == ["12:00", "12:00"]
 
 
-def test_several_turns_of_tools_pay_nothing_twice(house: House, sdk: openai.OpenAI) -> None:
+def test_several_turns_of_tools_pay_nothing_twice(house: Runtime, sdk: openai.OpenAI) -> None:
     house.plans(*TWO_STEPS)
     house.solver.says([calling(("a1", "{}")), calling(("b1", "{}")), "Done."])
     told = sdk.responses.create(model=ULTRA, input="When?", tools=[CLOCK])
@@ -207,7 +207,7 @@ def test_several_turns_of_tools_pay_nothing_twice(house: House, sdk: openai.Open
 
 
 def test_a_response_that_waits_for_tools_is_not_gone_on_from_without_their_results(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.solver.says(calling(("a1", "{}")))
     first = sdk.responses.create(model=ULTRA, input="What time is it?", tools=[CLOCK])
@@ -217,14 +217,14 @@ def test_a_response_that_waits_for_tools_is_not_gone_on_from_without_their_resul
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_structured_output_is_parsed(house: House, sdk: openai.OpenAI, model: str) -> None:
+def test_structured_output_is_parsed(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     house.solver.says('{"steps": ["2+2"], "total": 4}')
     told = sdk.responses.parse(model=model, input="2+2?", text_format=Sum)
     assert told.output_parsed == Sum(steps=["2+2"], total=4)
 
 
 async def test_structured_output_is_parsed_by_the_async_client(
-    house: House, async_sdk: openai.AsyncOpenAI
+    house: Runtime, async_sdk: openai.AsyncOpenAI
 ) -> None:
     house.solver.says('{"steps": [], "total": 4}')
     told = await async_sdk.responses.parse(model=ULTRA, input="2+2?", text_format=Sum)
@@ -232,7 +232,7 @@ async def test_structured_output_is_parsed_by_the_async_client(
 
 
 def test_a_streamed_refusal_of_structured_output_is_told_as_one(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.solver.says(Reply("I will not.", finish="refused"))
     whole = sdk.responses.parse(model="solver", input="2+2?", text_format=Sum)
@@ -251,7 +251,7 @@ def test_a_streamed_refusal_of_structured_output_is_told_as_one(
 
 
 def test_a_refusal_of_which_a_piece_was_streamed_goes_on_as_an_answer(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("I will")
@@ -269,7 +269,9 @@ def test_a_refusal_of_which_a_piece_was_streamed_goes_on_as_an_answer(
 
 @pytest.mark.parametrize("url", [f"data:image/png;base64,{PIXEL}", "https://example.org/c.png"])
 @pytest.mark.parametrize("model", [ULTRA, "seer"])
-def test_pictures_go_to_who_can_see(house: House, sdk: openai.OpenAI, model: str, url: str) -> None:
+def test_pictures_go_to_who_can_see(
+    house: Runtime, sdk: openai.OpenAI, model: str, url: str
+) -> None:
     house.seer.says("A cat.")
     told = sdk.responses.create(model=model, input=looking_at(url))
     assert told.output_text == "A cat."
@@ -294,7 +296,7 @@ def test_a_worker_that_cannot_see_refuses_a_picture(sdk: openai.OpenAI) -> None:
 
 
 def test_a_conversation_goes_on_by_the_id_of_its_last_response(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     house.solver.says(["Hello Ada.", "You are Ada.", "Still Ada."])
     first = sdk.responses.create(
@@ -312,7 +314,7 @@ def test_a_conversation_goes_on_by_the_id_of_its_last_response(
     assert third.previous_response_id == second.id
 
 
-def test_a_response_of_another_key_is_not_gone_on_from(house: House, sdk: openai.OpenAI) -> None:
+def test_a_response_of_another_key_is_not_gone_on_from(house: Runtime, sdk: openai.OpenAI) -> None:
     first = sdk.responses.create(model=ULTRA, input="My secret is 7.")
     with openai_client(house, house.key()) as other:
         with pytest.raises(openai.NotFoundError) as caught:
@@ -344,7 +346,7 @@ def test_what_is_not_to_be_stored_is_not(sdk: openai.OpenAI) -> None:
         sdk.responses.retrieve(told.id)
 
 
-def test_tools_work_though_nothing_is_to_be_stored(house: House, sdk: openai.OpenAI) -> None:
+def test_tools_work_though_nothing_is_to_be_stored(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says([calling(("a1", "{}")), "Noon."])
     asked: list[Any] = [{"role": "user", "content": "What time is it?"}]
     first = sdk.responses.create(model=ULTRA, input=asked, tools=[CLOCK], store=False)
@@ -356,7 +358,7 @@ def test_tools_work_though_nothing_is_to_be_stored(house: House, sdk: openai.Ope
 
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
-def test_terms_reach_the_worker(house: House, sdk: openai.OpenAI, model: str) -> None:
+def test_terms_reach_the_worker(house: Runtime, sdk: openai.OpenAI, model: str) -> None:
     sdk.responses.create(
         model=model,
         input="Why?",
@@ -370,7 +372,7 @@ def test_terms_reach_the_worker(house: House, sdk: openai.OpenAI, model: str) ->
     assert told.effort == "high"
 
 
-def test_an_answer_that_was_cut_off_says_so(house: House, sdk: openai.OpenAI) -> None:
+def test_an_answer_that_was_cut_off_says_so(house: Runtime, sdk: openai.OpenAI) -> None:
     house.solver.says(Reply("Becau", USED, "length"))
     told = sdk.responses.create(model=ULTRA, input="Why?", max_output_tokens=16)
     assert told.status == "incomplete"
@@ -379,7 +381,7 @@ def test_an_answer_that_was_cut_off_says_so(house: House, sdk: openai.OpenAI) ->
 
 
 def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
-    house: House, sdk: openai.OpenAI
+    house: Runtime, sdk: openai.OpenAI
 ) -> None:
     told = sdk.responses.with_raw_response.create(
         model=ULTRA, input="Why?", extra_headers={"X-Podium-Trace": "1"}
@@ -391,7 +393,7 @@ def test_the_run_and_its_trace_come_in_headers_and_only_when_asked(
 
 @pytest.mark.parametrize(("rules", "error", "status"), not_allowed(openai))
 def test_what_a_key_does_not_allow_is_the_sdks_own_error(
-    house: House, rules: Rules, error: type[openai.APIStatusError], status: int
+    house: Runtime, rules: Rules, error: type[openai.APIStatusError], status: int
 ) -> None:
     with openai_client(house, house.key(rules)) as sdk:
         if status == 429:
@@ -401,7 +403,7 @@ def test_what_a_key_does_not_allow_is_the_sdks_own_error(
     assert caught.value.status_code == status
 
 
-def test_a_wrong_key_is_an_authentication_error(house: House) -> None:
+def test_a_wrong_key_is_an_authentication_error(house: Runtime) -> None:
     with openai_client(house, "pk_wrong") as sdk, pytest.raises(openai.AuthenticationError):
         sdk.responses.create(model=ULTRA, input="Why?")
 
@@ -430,7 +432,7 @@ def test_what_is_wrong_is_named(
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_upstream_that_fails_is_a_server_error(
-    house: House, sdk: openai.OpenAI, model: str, stream: bool
+    house: Runtime, sdk: openai.OpenAI, model: str, stream: bool
 ) -> None:
     for worker in house.workers:
         worker.says(Unavailable("no connection"))
@@ -439,7 +441,7 @@ def test_an_upstream_that_fails_is_a_server_error(
     assert caught.value.status_code == 502
 
 
-def test_a_stream_that_cannot_go_on_ends_as_failed(house: House, sdk: openai.OpenAI) -> None:
+def test_a_stream_that_cannot_go_on_ends_as_failed(house: Runtime, sdk: openai.OpenAI) -> None:
     async def scene(request: Request) -> AsyncGenerator[Delta | Reply]:
         yield Delta("one two")
         raise Unavailable("broken off")
@@ -451,7 +453,7 @@ def test_a_stream_that_cannot_go_on_ends_as_failed(house: House, sdk: openai.Ope
 
 @pytest.mark.parametrize("model", [ULTRA, "solver"])
 async def test_a_client_that_goes_away_stops_the_call(
-    house: House, async_sdk: openai.AsyncOpenAI, model: str
+    house: Runtime, async_sdk: openai.AsyncOpenAI, model: str
 ) -> None:
     house.solver.hangs_after()
     asking = asyncio.create_task(async_sdk.responses.create(model=model, input="Why?"))

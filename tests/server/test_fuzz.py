@@ -20,7 +20,7 @@ from benchmarks.fuzz.corpus import BODIES, HEADERS, ODD
 from podium.server.app import create_app
 from podium.server.operation.startup import DIALECTS
 from podium.server.service import Service
-from support.loopback import PATIENCE, House
+from support.loopback import PATIENCE, Runtime
 
 
 async def _never(stack: AsyncExitStack) -> Service:
@@ -38,7 +38,7 @@ SCHEMA: Final = schemathesis.openapi.from_dict(PAGE, config=CONFIGURATION)
 @SCHEMA.parametrize()
 @settings(max_examples=25)
 def test_what_the_page_allows_and_what_it_does_not_is_answered(
-    opened_house: House, case: schemathesis.Case[Any]
+    opened_house: Runtime, case: schemathesis.Case[Any]
 ) -> None:
     headers = {"Authorization": f"Bearer {opened_house.token}"}
     response = case.call(base_url=opened_house.address, headers=headers, timeout=PATIENCE)
@@ -86,7 +86,7 @@ def gone_wrong(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 @given(drawn=gone_wrong())
 @settings(max_examples=400)
 def test_a_body_with_something_wrong_in_it_is_answered(
-    opened_house: House, drawn: tuple[str, dict[str, Any]]
+    opened_house: Runtime, drawn: tuple[str, dict[str, Any]]
 ) -> None:
     path, body = drawn
     answered(opened_house, path, json.dumps(body).encode())
@@ -110,14 +110,14 @@ RAW: Final = {
 
 @pytest.mark.parametrize("path", sorted(BODIES))
 @pytest.mark.parametrize("raw", RAW)
-def test_what_is_no_body_is_refused_in_words(house: House, path: str, raw: str) -> None:
+def test_what_is_no_body_is_refused_in_words(house: Runtime, path: str, raw: str) -> None:
     assert answered(house, path, RAW[raw]) == 400
 
 
 @given(drawn=gone_wrong(), where=st.integers(0, 10_000), what=st.binary(max_size=4))
 @settings(max_examples=60)
 def test_a_body_with_some_bytes_changed_is_answered(
-    opened_house: House, drawn: tuple[str, dict[str, Any]], where: int, what: bytes
+    opened_house: Runtime, drawn: tuple[str, dict[str, Any]], where: int, what: bytes
 ) -> None:
     path, body = drawn
     whole = json.dumps(body).encode()
@@ -127,13 +127,13 @@ def test_a_body_with_some_bytes_changed_is_answered(
 
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/plan"])
-def test_headers_that_say_odd_things_are_answered(house: House, header: str, path: str) -> None:
+def test_headers_that_say_odd_things_are_answered(house: Runtime, header: str, path: str) -> None:
     body = {"model": "podium-ultra", "messages": [{"role": "user", "content": "Why?"}]}
     for value in HEADERS[header]:
         answered(house, path, json.dumps(body).encode(), {header: value})
 
 
-def answered(house: House, path: str, body: bytes, more: dict[str, str] | None = None) -> int:
+def answered(house: Runtime, path: str, body: bytes, more: dict[str, str] | None = None) -> int:
     """The status of the answer, which is no fault of the server's and says what is wrong."""
     usual = {"Authorization": f"Bearer {house.token}", "Content-Type": "application/json"}
     headers = httpx.Headers(usual | (more or {}), encoding="latin-1")

@@ -17,8 +17,8 @@ from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.engine.guardrails import (
     Block,
-    Checked,
     Guardrail,
+    GuardrailInput,
     Pass,
     Redact,
     Redaction,
@@ -26,7 +26,7 @@ from podium.engine.guardrails import (
     Verify,
 )
 from podium.engine.runner import Options
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.dialects.base import Dialect
 from podium.server.dialects.chat.dialect import CHAT
@@ -146,7 +146,7 @@ async def stream(served: Served, dialect: str, model: str, question: str) -> tup
     return streamed(dialect, response.text)
 
 
-def no_swearing(checked: Checked) -> Verdict:
+def no_swearing(checked: GuardrailInput) -> Verdict:
     return Block("it is rude") if "damn" in checked.text else Pass()
 
 
@@ -175,7 +175,7 @@ async def test_what_is_blocked_is_told_as_refused_in_the_dialects_own_words(
 async def test_nothing_of_an_answer_reaches_the_client_before_it_was_checked(
     dialect: str, model: str
 ) -> None:
-    def redact(checked: Checked) -> Verdict:
+    def redact(checked: GuardrailInput) -> Verdict:
         return Redact(checked.text.replace("secret", "[…]"), "a word")
 
     guard = Guardrail("words", redact, places=("answer",))
@@ -258,7 +258,7 @@ async def test_a_plan_for_a_blocked_question_is_refused() -> None:
 async def test_a_single_workers_verifier_is_paid_for_and_obeys_exclusions() -> None:
     judge = ScriptedWorker("judge", "no", usage=Usage(7, 1, 0, 0, 0))
 
-    def ask_judge(checked: Checked) -> Verdict:
+    def ask_judge(checked: GuardrailInput) -> Verdict:
         return Verify("judge", checked.text, lambda said: Block(said))
 
     guard = Guardrail("judged", ask_judge, places=("answer",))
@@ -313,14 +313,14 @@ async def test_tools_of_the_client_are_called_with_their_own_values(
 async def test_a_verifier_that_a_key_excludes_sees_nothing(model: str, tmp_path: Path) -> None:
     judge = ScriptedWorker("judge", "yes")
 
-    def ask_judge(checked: Checked) -> Verdict:
+    def ask_judge(checked: GuardrailInput) -> Verdict:
         return Verify("judge", checked.text, lambda said: Pass(said))
 
     store = await SqlRunStore.open(tmp_path / "runs.db")
     made = make_key("Ada", Rules(exclude=frozenset({"judge"})))
     await store.keys.add(made.key)
     workers: list[Worker] = [Echo(), judge]
-    door = Gatekeeper(store.keys, Pool(tuple(worker.profile for worker in workers)))
+    door = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
     guard = Guardrail("judged", ask_judge, places=("answer",))
     app = application(workers, dialects=REAL, guardrails=[guard], store=store, door=door)
     async with serving(app) as served:

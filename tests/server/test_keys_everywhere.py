@@ -18,7 +18,7 @@ from podium.server.app import create_app
 from podium.server.operation.startup import DIALECTS
 from podium.server.pages.files import FILES, PAGES
 from podium.server.service import Service
-from support.loopback import House
+from support.loopback import Runtime
 
 SOME_ID: Final = "run_0123456789abcdef"
 
@@ -65,7 +65,9 @@ def test_there_is_something_to_ask_for() -> None:
 
 @pytest.mark.parametrize(("method", "path"), list(closed()))
 @pytest.mark.parametrize("shown", NOT_KEYS)
-def test_without_a_key_the_answer_is_401(house: House, method: str, path: str, shown: str) -> None:
+def test_without_a_key_the_answer_is_401(
+    house: Runtime, method: str, path: str, shown: str
+) -> None:
     response = house.http.request(method, path, headers=NOT_KEYS[shown])
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
@@ -74,11 +76,11 @@ def test_without_a_key_the_answer_is_401(house: House, method: str, path: str, s
 
 
 @pytest.mark.parametrize("path", sorted(OPEN | SHOWN - {with_some_id(FILES)}))
-def test_health_and_the_pages_ask_for_no_key(house: House, path: str) -> None:
+def test_health_and_the_pages_ask_for_no_key(house: Runtime, path: str) -> None:
     assert house.http.get(path).status_code == 200
 
 
 @pytest.mark.parametrize("path", sorted({path for _, path in EVERY}))
-def test_with_a_key_nothing_is_401(house: House, path: str) -> None:
+def test_with_a_key_nothing_is_401(house: Runtime, path: str) -> None:
     headers = {"Authorization": f"Bearer {house.token}"}
     assert house.http.get(path, headers=headers).status_code != 401

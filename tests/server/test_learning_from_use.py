@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from podium.core.pool import Pool
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
@@ -19,7 +19,7 @@ from support.serving import application, serving
 async def test_what_is_learned_is_what_its_keys_gave_and_nothing_else(tmp_path: Path) -> None:
     store = await SqlRunStore.open(tmp_path / "podium.db")
     worker = ScriptedWorker("solo", "42")
-    door = Gatekeeper(store.keys, Pool((worker.profile,)))
+    door = KeyAuthenticator(store.keys, Pool((worker.profile,)))
     keys = {"giving": make_key("giving", Rules()), "not": make_key("not", Rules(training=False))}
     for made in keys.values():
         await store.keys.add(made.key)

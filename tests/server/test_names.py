@@ -14,7 +14,7 @@ from podium.core.run import Tier
 from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import ConductorWorker, Options
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.names import Names, fingerprint, tier_of
 from podium.workers import ScriptedWorker
 
@@ -56,14 +56,14 @@ def test_a_pinned_alias_is_the_tier_as_it_is_now() -> None:
 
 
 def test_a_pin_of_something_else_is_refused_and_told_what_it_is_now() -> None:
-    with pytest.raises(Refusal, match=names().pins["podium-ultra"]) as refused:
+    with pytest.raises(ApiError, match=names().pins["podium-ultra"]) as refused:
         names().find("podium-ultra@000000000000")
     assert (refused.value.status, refused.value.field) == (404, "model")
 
 
 def test_a_conductor_in_the_pool_is_no_model_by_itself() -> None:
     assert "conductor" not in [listed.name for listed in names()]
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         names().find("conductor")
 
 

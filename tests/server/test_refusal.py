@@ -9,7 +9,7 @@ import pytest
 
 from podium.core.errors import ConfigError, StoreError, UsageError
 from podium.core.pool import WorkerProfile
-from podium.server.api_error import Refusal, refusals
+from podium.server.api_error import ApiError, refusals
 from podium.workers import ScriptedWorker
 from support.serving import application, serving
 
@@ -23,8 +23,8 @@ def heard() -> Iterator[None]:
     logger.propagate = before
 
 
-def told(error: Exception) -> Refusal:
-    with pytest.raises(Refusal) as caught, refusals():
+def told(error: Exception) -> ApiError:
+    with pytest.raises(ApiError) as caught, refusals():
         raise error
     return caught.value
 

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import BadReply, RateLimited, RequestRefused, Unavailable, WorkerError
 from podium.core.pool import Capability, Pool, WorkerProfile
 from podium.core.request import Delta, Reply, Request, ToolCall, user
@@ -30,7 +30,7 @@ from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, add
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Access, Step, Workflow
 from podium.engine.runner import ConductorWorker, Options
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
 from podium.store.keys import KeyUsage, Rules
@@ -135,7 +135,7 @@ class Restless:
         self._dice = dice
         self.worker = worker
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         dice = self._dice
         for _ in range(dice.randrange(3)):
             try:
@@ -160,7 +160,7 @@ class Stage:
     books: Ledger
     store: SqlRunStore
     key_id: str
-    door: Gatekeeper
+    door: KeyAuthenticator
     names: tuple[str, ...]
 
     async def on_record(self, run_id: str) -> Run:
@@ -183,7 +183,7 @@ async def stage(directory: Path, drawn: dict[str, Any], murky: bool) -> AsyncIte
     store = await SqlRunStore.open(Path(mkdtemp(dir=directory)) / "podium.db")
     made = make_key("Ada", Rules(scopes=frozenset({"admin"})))
     await store.keys.add(made.key)
-    door = Gatekeeper(store.keys, Pool(tuple(each.profile for each in workers)))
+    door = KeyAuthenticator(store.keys, Pool(tuple(each.profile for each in workers)))
     app = application(
         workers,
         conductor=Restless(dice, planner),
@@ -216,7 +216,7 @@ def _profile(dice: random.Random, name: str, others: list[str]) -> WorkerProfile
 
 
 @dataclass
-class Told:
+class RunSink:
     """One response as far as it matters here: what it used, what it calls, and how to go on."""
 
     used: dict[str, int | None] | None
@@ -249,13 +249,13 @@ class Chat:
         message = {"role": "assistant", "content": "…", "tool_calls": calls}
         return {"choices": [{"message": message}], "usage": events[-1]["usage"]}
 
-    def told(self, document: Any) -> Told:
+    def told(self, document: Any) -> RunSink:
         message, usage = document["choices"][0]["message"], document["usage"]
         calls = message.get("tool_calls") or []
         for call in calls:
             call.pop("index", None)
         if usage is None:
-            return Told(None, [call["id"] for call in calls], message)
+            return RunSink(None, [call["id"] for call in calls], message)
         read, written = usage["prompt_tokens_details"], usage["completion_tokens_details"]
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
         used = {
@@ -267,9 +267,9 @@ class Chat:
             "planning input": read.get("orchestration_input_tokens", 0),
             "planning output": written.get("orchestration_output_tokens", 0),
         }
-        return Told(used, [call["id"] for call in calls], message)
+        return RunSink(used, [call["id"] for call in calls], message)
 
-    def go_on(self, turns: list[Any], told: Told) -> list[Any]:
+    def go_on(self, turns: list[Any], told: RunSink) -> list[Any]:
         results = [{"role": "tool", "tool_call_id": id_, "content": "found"} for id_ in told.calls]
         return [*turns, told.said, *results]
 
@@ -288,11 +288,11 @@ class Responses:
     def whole(self, events: list[Any]) -> Any:
         return events[-1]["response"]
 
-    def told(self, document: Any) -> Told:
+    def told(self, document: Any) -> RunSink:
         output, usage = document["output"], document["usage"]
         calls = [item["call_id"] for item in output if item["type"] == "function_call"]
         if usage is None:
-            return Told(None, calls, output)
+            return RunSink(None, calls, output)
         read, written = usage["input_tokens_details"], usage["output_tokens_details"]
         assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
         used = {
@@ -304,9 +304,9 @@ class Responses:
             "planning input": read.get("orchestration_input_tokens", 0),
             "planning output": written.get("orchestration_output_tokens", 0),
         }
-        return Told(used, calls, output)
+        return RunSink(used, calls, output)
 
-    def go_on(self, turns: list[Any], told: Told) -> list[Any]:
+    def go_on(self, turns: list[Any], told: RunSink) -> list[Any]:
         results = [
             {"type": "function_call_output", "call_id": id_, "output": "found"}
             for id_ in told.calls
@@ -331,7 +331,7 @@ class Messages:
         spoken = [{**block, "text": "…"} if block["type"] == "text" else block for block in blocks]
         return {"content": spoken, "usage": delta["usage"]}
 
-    def told(self, document: Any) -> Told:
+    def told(self, document: Any) -> RunSink:
         content, usage = document["content"], document["usage"]
         calls = [block["id"] for block in content if block["type"] == "tool_use"]
         said = [block for block in content if block.get("text") != ""]
@@ -348,9 +348,9 @@ class Messages:
             "planning input": planning.get("orchestration_input_tokens", 0),
             "planning output": thinking.get("orchestration_output_tokens", 0),
         }
-        return Told(used, calls, message)
+        return RunSink(used, calls, message)
 
-    def go_on(self, turns: list[Any], told: Told) -> list[Any]:
+    def go_on(self, turns: list[Any], told: RunSink) -> list[Any]:
         results = [
             {"type": "tool_result", "tool_use_id": id_, "content": "found"} for id_ in told.calls
         ]
@@ -408,7 +408,7 @@ def _document(speaking: Speaking, response: httpx.Response) -> Any:
 
 
 def as_told(usage: Usage, planning: Usage) -> dict[str, int | None]:
-    """Usage in the words of `Told`."""
+    """Usage in the words of `RunSink`."""
     return {
         "input": usage.input_tokens,
         "output": usage.output_tokens,

@@ -38,7 +38,7 @@ def test_the_public_names_are_these() -> None:
         "NameStore",
         "NamedRequest",
         "NullStore",
-        "Pulse",
+        "Heartbeat",
         "RunFilter",
         "RunList",
         "RunStore",

@@ -11,7 +11,7 @@ from podium.core.events import RunStarted
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.store.base import NullStore
-from podium.store.journal import Journal, Pulse
+from podium.store.journal import Heartbeat, Journal
 
 
 class Hearing(NullStore):
@@ -44,7 +44,7 @@ def journal_of(run_id: str, store: NullStore) -> Journal:
 
 async def test_the_pulse_beats_for_all_runs_that_go_on_and_for_no_others() -> None:
     store = Hearing()
-    pulse = Pulse(store, seconds=0.001)
+    pulse = Heartbeat(store, seconds=0.001)
     with pulse.of(journal_of("run_1", store)), pulse.of(Journal(store)):
         with pulse.of(journal_of("run_2", store)):
             assert await store.beats.get() == ["run_1", "run_2"]
@@ -55,7 +55,7 @@ async def test_the_pulse_beats_for_all_runs_that_go_on_and_for_no_others() -> No
 
 async def test_nothing_ticks_while_no_run_goes_on() -> None:
     store = Hearing()
-    pulse = Pulse(store, seconds=0.001)
+    pulse = Heartbeat(store, seconds=0.001)
     with pulse.of(journal_of("run_1", store)):
         await store.beats.get()
     await pulse.close()
@@ -69,7 +69,7 @@ async def test_a_beat_that_fails_is_told_and_the_pulse_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store = Hearing(fails=1)
-    pulse = Pulse(store, seconds=0.001)
+    pulse = Heartbeat(store, seconds=0.001)
     with caplog.at_level(logging.WARNING), pulse.of(journal_of("run_1", store)):
         while store.beats.qsize() < 2:
             await asyncio.sleep(0.001)
@@ -79,7 +79,7 @@ async def test_a_beat_that_fails_is_told_and_the_pulse_goes_on(
 
 async def test_a_beat_that_finds_a_run_taken_over_tells_its_journal_alone() -> None:
     store = Hearing()
-    pulse = Pulse(store, seconds=0.001)
+    pulse = Heartbeat(store, seconds=0.001)
     kept, lost = journal_of("run_kept", store), journal_of("run_lost", store)
     with pulse.of(kept), pulse.of(lost):
         async with asyncio.timeout(5):

@@ -11,8 +11,8 @@ import pydantic
 from openai import OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Answer, Asked
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.dialects.chat.dialect import CHAT
 from support.openai_sdk import streamed
 
@@ -58,8 +58,8 @@ class Backstage:
     Refusal, or the pieces of a stream.
     """
 
-    def __init__(self, *answers: Answer | Refusal) -> None:
-        self.asked: list[Asked] = []
+    def __init__(self, *answers: Answer | ApiError) -> None:
+        self.asked: list[ApiRequest] = []
         self._answers = list(answers)
         transport = httpx2.MockTransport(self._answer)
         self.client = OpenAI(
@@ -72,12 +72,12 @@ class Backstage:
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         try:
             asked = CHAT.read(json.loads(request.content))
-        except Refusal as refusal:
+        except ApiError as refusal:
             return _refused(refusal)
         self.asked.append(asked)
         answer = self._answers.pop(0)
         if not asked.stream:
-            if isinstance(answer, Refusal):
+            if isinstance(answer, ApiError):
                 return _refused(answer)
             return httpx2.Response(200, json=CHAT.whole(asked, answer))
         return httpx2.Response(
@@ -87,13 +87,13 @@ class Backstage:
         )
 
 
-def _refused(refusal: Refusal) -> httpx2.Response:
+def _refused(refusal: ApiError) -> httpx2.Response:
     return httpx2.Response(refusal.status, json=CHAT.refused(refusal))
 
 
-def _streamed(asked: Asked, answer: Answer | Refusal) -> Iterator[bytes]:
+def _streamed(asked: ApiRequest, answer: Answer | ApiError) -> Iterator[bytes]:
     pieces = (
-        () if isinstance(answer, Refusal) else (word for word in answer.text.split(" ") if word)
+        () if isinstance(answer, ApiError) else (word for word in answer.text.split(" ") if word)
     )
     return streamed(CHAT, asked, answer, pieces)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from podium.core.request import Request, ToolResult
 from podium.core.workflow import Step
 from podium.store.keys import Allowance, Rules
-from support.loopback import PATIENCE, House
+from support.loopback import PATIENCE, Runtime
 
 ULTRA: Final = "podium-ultra"
 WHY: Final[Any] = [{"role": "user", "content": "Why?"}]
@@ -27,14 +27,14 @@ class Sum(BaseModel):
     total: int
 
 
-def openai_client(house: House, token: str) -> openai.OpenAI:
+def openai_client(house: Runtime, token: str) -> openai.OpenAI:
     """The openai SDK, with that key."""
     return openai.OpenAI(
         api_key=token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE
     )
 
 
-def async_openai_client(house: House) -> openai.AsyncOpenAI:
+def async_openai_client(house: Runtime) -> openai.AsyncOpenAI:
     """The same for asyncio, with the house's own key."""
     return openai.AsyncOpenAI(
         api_key=house.token, base_url=f"{house.address}/v1", max_retries=0, timeout=PATIENCE

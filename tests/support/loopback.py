@@ -26,12 +26,12 @@ from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine import BreakerPolicy, RetryPolicy
 from podium.engine.runner import Options
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.app import create_app
 from podium.server.operation.listener import BoundedHttp
 from podium.server.operation.startup import DIALECTS
-from podium.server.records.buffered_store import Keeper
+from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, opened
 from podium.store.keys import KeyUsage, Rules
 from podium.store.sql import SqlRunStore
@@ -112,7 +112,7 @@ class Player(Worker):
         return self._scene(request)
 
 
-class House:
+class Runtime:
     """A server, its workers, and `http`, a client with no key. `solver` can do all but see; `seer`
     sees, too, and costs more; `plain` is the cheapest and can do nothing special; `planner`
     conducts."""
@@ -132,7 +132,7 @@ class House:
         self.token = ""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store: SqlRunStore | None = None
-        self._door: Gatekeeper | None = None
+        self._door: KeyAuthenticator | None = None
 
     @property
     def workers(self) -> tuple[Player, ...]:
@@ -176,9 +176,9 @@ class House:
     async def _open(self, stack: AsyncExitStack) -> Service:
         self._loop = asyncio.get_running_loop()
         self._store = await SqlRunStore.open(self._path)
-        keeper = Keeper(self._store)
+        keeper = BufferedRunStore(self._store)
         stack.push_async_callback(keeper.close)
-        self._door = Gatekeeper(self._store.keys, self.pool)
+        self._door = KeyAuthenticator(self._store.keys, self.pool)
         stack.push_async_callback(self._door.close)
         podium = AsyncPodium(
             self.workers,
@@ -193,9 +193,9 @@ class House:
 
 
 @contextmanager
-def open_house(directory: Path, settings: ServerSettings | None = None) -> Iterator[House]:
+def open_house(directory: Path, settings: ServerSettings | None = None) -> Iterator[Runtime]:
     """A house that is open until the block is left."""
-    house = House(directory, settings or ServerSettings(drain_seconds=1.0))
+    house = Runtime(directory, settings or ServerSettings(drain_seconds=1.0))
     with listening(house.app) as address, house.http:
         house.address, house.http.base_url = address, httpx.URL(address)
         house.token = house.key(Rules(scopes=frozenset({"admin"})))

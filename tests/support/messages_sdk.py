@@ -12,8 +12,8 @@ from anthropic import Anthropic
 from anthropic.types import RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Answer, Asked
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.messages.response import MessageWriter
 
@@ -31,7 +31,7 @@ def body(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in (small | fields).items() if value is not None}
 
 
-def asked(**fields: Any) -> Asked:
+def asked(**fields: Any) -> ApiRequest:
     """The small body with these fields, read."""
     return MESSAGES.read(body(**fields))
 
@@ -44,9 +44,9 @@ def said(content: Any, role: str = "user") -> dict[str, Any]:
     return {"messages": [turn] if role == "user" else [question, turn, question]}
 
 
-def refusal(**fields: Any) -> Refusal:
+def refusal(**fields: Any) -> ApiError:
     """Why the small body with these fields is refused."""
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         asked(**fields)
     return caught.value
 
@@ -74,11 +74,11 @@ class Desk:
     """Answers an SDK's requests by the dialect alone, and keeps what was asked."""
 
     def __init__(self, answer: Answer, play: Play | None = None) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[ApiRequest] = []
         self._answer = answer
         self._play = play
 
-    def told(self, asked: Asked) -> Answer:
+    def told(self, asked: ApiRequest) -> Answer:
         """What is answered."""
         return self._answer
 
@@ -99,7 +99,7 @@ class Desk:
                 self.asked.append(MESSAGES.read_count(json.loads(request.content)))
                 return httpx2.Response(200, json=MESSAGES.counted(42))
             asked = MESSAGES.read(json.loads(request.content))
-        except Refusal as refused:
+        except ApiError as refused:
             return httpx2.Response(refused.status, json=MESSAGES.refused(refused))
         self.asked.append(asked)
         if not asked.stream:
@@ -110,7 +110,7 @@ class Desk:
             content=self.stream(asked),
         )
 
-    def stream(self, asked: Asked) -> bytes:
+    def stream(self, asked: ApiRequest) -> bytes:
         """The whole stream that answers this, checked event by event."""
         told = self.told(asked)
         writer = MESSAGES.writer(asked, answer())

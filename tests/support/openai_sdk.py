@@ -8,30 +8,30 @@ from typing import Final
 
 import openai
 
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Answer, Asked, Dialect
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import Answer, ApiRequest, Dialect
 
 ERRORS: Final = (
-    (Refusal("unauthenticated", "no key"), openai.AuthenticationError),
-    (Refusal("forbidden", "not yours"), openai.PermissionDeniedError),
-    (Refusal("not_found", "no such model", field="model"), openai.NotFoundError),
-    (Refusal("conflict", "it goes on already"), openai.ConflictError),
-    (Refusal("rate_limited", "too many", retry_after=1), openai.RateLimitError),
-    (Refusal("overloaded", "too much"), openai.InternalServerError),
-    (Refusal("failed", "our fault"), openai.InternalServerError),
-    (Refusal("out_of_budget", "spent"), openai.APIStatusError),
+    (ApiError("unauthenticated", "no key"), openai.AuthenticationError),
+    (ApiError("forbidden", "not yours"), openai.PermissionDeniedError),
+    (ApiError("not_found", "no such model", field="model"), openai.NotFoundError),
+    (ApiError("conflict", "it goes on already"), openai.ConflictError),
+    (ApiError("rate_limited", "too many", retry_after=1), openai.RateLimitError),
+    (ApiError("overloaded", "too much"), openai.InternalServerError),
+    (ApiError("failed", "our fault"), openai.InternalServerError),
+    (ApiError("out_of_budget", "spent"), openai.APIStatusError),
 )
 """Refusals, and the errors of the SDK that they become."""
 
 
 def streamed(
-    dialect: Dialect, asked: Asked, answer: Answer | Refusal, pieces: Iterable[str]
+    dialect: Dialect, asked: ApiRequest, answer: Answer | ApiError, pieces: Iterable[str]
 ) -> Iterator[bytes]:
     """The pieces of a stream that tells the answer, or breaks off with the refusal."""
     writer = dialect.writer(asked, Answer(id="run_1f", model=asked.model, created=1))
     yield writer.begin()
     yield writer.keep_alive()
-    if isinstance(answer, Refusal):
+    if isinstance(answer, ApiError):
         yield writer.text("Half a ")
         yield writer.fail(answer)
         return

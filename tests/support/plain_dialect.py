@@ -6,22 +6,22 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from podium.core.request import Terms, user
-from podium.server.api_error import Refusal, invalid
-from podium.server.dialects.base import Answer, Asked, Json
+from podium.core.request import ResponseOptions, user
+from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.base import Answer, ApiRequest, Json
 from podium.server.dialects.podium_params import wished
 
 
 class PlainDialect:
     """`{"model": …, "ask": …, "stream": …}`."""
 
-    def read(self, body: Json) -> Asked:
+    def read(self, body: Json) -> ApiRequest:
         if not isinstance(body.get("ask"), str):
             raise invalid("ask", "expected a text")
-        return Asked(
+        return ApiRequest(
             model=body.get("model", "podium"),
             messages=(user(body["ask"]),),
-            terms=Terms(effort=body.get("effort")),
+            terms=ResponseOptions(effort=body.get("effort")),
             stream=body.get("stream", False),
             store=body.get("store", True),
             previous=body.get("previous"),
@@ -30,7 +30,7 @@ class PlainDialect:
             body=body,
         )
 
-    def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+    def whole(self, asked: ApiRequest, answer: Answer) -> dict[str, Any]:
         return {
             "id": answer.id,
             "model": answer.model,
@@ -40,10 +40,10 @@ class PlainDialect:
             "output": answer.usage.output_tokens,
         }
 
-    def writer(self, asked: Asked, opening: Answer) -> PlainWriter:
+    def writer(self, asked: ApiRequest, opening: Answer) -> PlainWriter:
         return PlainWriter(opening)
 
-    def refused(self, refusal: Refusal) -> dict[str, Any]:
+    def refused(self, refusal: ApiError) -> dict[str, Any]:
         return {"refused": refusal.reason, "field": refusal.field, "message": str(refusal)}
 
 
@@ -72,7 +72,7 @@ class PlainWriter:
         told = self.text(rest) if rest else b""
         return told + line("end", answer.finish, answer.usage.output_tokens)
 
-    def fail(self, refusal: Refusal) -> bytes:
+    def fail(self, refusal: ApiError) -> bytes:
         return line("fail", refusal.reason)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.fields import Reader
 
 
-def refusal(reader: Reader[Any], value: object, path: str = "field") -> Refusal:
+def refusal(reader: Reader[Any], value: object, path: str = "field") -> ApiError:
     """The refusal of a value; a reader that takes it fails the test."""
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         reader(value, path)
     return caught.value

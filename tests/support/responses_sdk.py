@@ -11,8 +11,8 @@ import openai
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Answer, Asked
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.workers.http import EventReader
 from support.openai_sdk import streamed
@@ -76,8 +76,8 @@ class Backstage:
     `asked` holds what was read. The answer to each request is the next of `answers`.
     """
 
-    def __init__(self, *answers: Answer | Refusal) -> None:
-        self.asked: list[Asked] = []
+    def __init__(self, *answers: Answer | ApiError) -> None:
+        self.asked: list[ApiRequest] = []
         self._answers = list(answers)
         transport = httpx2.MockTransport(self._answer)
         known: dict[str, Any] = {"api_key": "none", "base_url": "http://podium.test/v1"}
@@ -90,7 +90,7 @@ class Backstage:
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
         try:
             asked = RESPONSES.read(json.loads(request.content))
-        except Refusal as refusal:
+        except ApiError as refusal:
             return _refused(refusal)
         self.asked.append(asked)
         answer = self._answers.pop(0)
@@ -99,17 +99,17 @@ class Backstage:
             events_of(stream)
             kind = {"content-type": "text/event-stream"}
             return httpx2.Response(200, headers=kind, content=stream)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, ApiError):
             return _refused(answer)
         document = RESPONSES.whole(asked, answer)
         valid_response(document)
         return httpx2.Response(200, json=document)
 
 
-def _refused(refusal: Refusal) -> httpx2.Response:
+def _refused(refusal: ApiError) -> httpx2.Response:
     return httpx2.Response(refusal.status, json=RESPONSES.refused(refusal))
 
 
-def _streamed(asked: Asked, answer: Answer | Refusal) -> Iterator[bytes]:
-    pieces = () if isinstance(answer, Refusal) else answer.text
+def _streamed(asked: ApiRequest, answer: Answer | ApiError) -> Iterator[bytes]:
+    pieces = () if isinstance(answer, ApiError) else answer.text
     return streamed(RESPONSES, asked, answer, pieces)

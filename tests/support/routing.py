@@ -6,7 +6,7 @@ import numpy as np
 
 from podium.conductors.routing import Known, LearnedRouter
 from podium.conductors.routing.encoders import HashedEncoder
-from podium.conductors.routing.quality_bias import Dial
+from podium.conductors.routing.quality_bias import QualityBias
 from podium.core.pool import Pool, WorkerProfile
 
 SUMS = ("What is 2 + 2?", "What is 17 + 5?", "What is 8 + 31?", "What is 40 + 2?")
@@ -34,5 +34,5 @@ def small_router() -> LearnedRouter:
         (Known("cheap", "cheap-model", 1.0), Known("dear", "dear-model", 10.0)),
         encoder,
         solved.astype(np.float32),
-        Dial.learned(rewards, rewards, costs),
+        QualityBias.learned(rewards, rewards, costs),
     )

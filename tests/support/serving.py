@@ -16,11 +16,11 @@ from podium.core.worker import Worker
 from podium.engine import RetryPolicy
 from podium.engine.guardrails import Guardrail
 from podium.engine.runner import Options
-from podium.server.access import Door, OpenDoor
+from podium.server.access import AccessPolicy, AllowAll
 from podium.server.app import create_app
 from podium.server.dialects.base import Dialect
 from podium.server.records.audit import Audit
-from podium.server.records.buffered_store import Keeper
+from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.service import Service, opened
 from podium.store import NullStore, RunStore
 from support.plain_dialect import PlainDialect
@@ -51,7 +51,7 @@ def application(
     settings: ServerSettings | None = None,
     options: Options | None = None,
     store: RunStore | None = None,
-    door: Door | None = None,
+    door: AccessPolicy | None = None,
     dialects: Mapping[str, Dialect] | None = None,
     guardrails: Sequence[Guardrail] = (),
     mini: Mini | None = None,
@@ -61,7 +61,7 @@ def application(
     store too."""
 
     async def opening(stack: AsyncExitStack) -> Service:
-        keeper = Keeper(store or NullStore(), shared=shared)
+        keeper = BufferedRunStore(store or NullStore(), shared=shared)
         stack.push_async_callback(keeper.close)
         podium = AsyncPodium(
             workers,
@@ -75,7 +75,7 @@ def application(
         stack.push_async_callback(podium.close)
         audit = Audit(getattr(store, "audit", None))
         return await opened(
-            podium, keeper, door or OpenDoor(), settings or ServerSettings(), audit=audit
+            podium, keeper, door or AllowAll(), settings or ServerSettings(), audit=audit
         )
 
     plain = PlainDialect()

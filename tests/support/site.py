@@ -21,7 +21,7 @@ from podium.core.run import Run
 from podium.core.usage import Price
 from podium.core.worker import Worker
 from podium.engine.runner import Options
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
 from podium.server.service import Service
@@ -127,7 +127,9 @@ async def site_over(
         if keys:
             made = make_key("Ada", Rules(scopes=frozenset({"admin"})))
             await keys_in(store).add(made.key)
-            door = Gatekeeper(keys_in(store), Pool(tuple(worker.profile for worker in workers)))
+            door = KeyAuthenticator(
+                keys_in(store), Pool(tuple(worker.profile for worker in workers))
+            )
             stack.push_async_callback(door.close)
             token = made.token
         app = application(

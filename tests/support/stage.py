@@ -16,11 +16,11 @@ from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine import (
     Assignment,
+    CallPolicy,
     Delegation,
     Execution,
     RetryPolicy,
     Scope,
-    Switchboard,
     Toolbox,
 )
 
@@ -96,7 +96,7 @@ class Stage:
     def prepare(
         self, workflow: Workflow, *actors: Worker, question: str = "q", **more: object
     ) -> Execution:
-        self.board = Switchboard(self.retry, sleep=self._sleep)
+        self.board = CallPolicy(self.retry, sleep=self._sleep)
         self.board.bind()
         self.ledger = Ledger(self.budget)
         workers: Mapping[str, Worker] = {actor.profile.name: actor for actor in actors}

@@ -13,9 +13,9 @@ from podium.core.request import Reply, Request, user
 from podium.core.worker import Worker
 from podium.etudes import ROLES
 from podium.etudes.vocabulary import UNSURE
-from podium.train import cast as module
-from podium.train.cast import MISLEADING_SYSTEM, Cast, make_cast
+from podium.train import worker_set as module
 from podium.train.recipe import Recipe
+from podium.train.worker_set import MISLEADING_SYSTEM, WorkerSet, make_cast
 from podium.workers import Endpoint, Http
 from support.recipes import make_recipe
 from support.stage import Actor
@@ -46,7 +46,7 @@ ADAPTERS = ETUDES.replace(
 
 
 @asynccontextmanager
-async def on_stage(recipe: Recipe) -> AsyncIterator[Cast]:
+async def on_stage(recipe: Recipe) -> AsyncIterator[WorkerSet]:
     cast = make_cast(recipe, Http())
     yield cast
     await cast.close()

@@ -22,7 +22,6 @@ from podium.core.workflow import Step, Workflow
 from podium.tasks.cluster import Library, Replies, Seats
 from podium.train import cluster as module
 from podium.train.ablations import recipe_scorer
-from podium.train.cast import make_cast
 from podium.train.cluster import Opening, Seat, SpreadScorer, spread
 from podium.train.exercises import (
     everyday_exercises,
@@ -33,6 +32,7 @@ from podium.train.exercises import (
 )
 from podium.train.recipe import Recipe, read_recipe
 from podium.train.score import Score, Scoring
+from podium.train.worker_set import make_cast
 from podium.workers import Http
 from support.ray_cluster import EXCEPTIONS, DeadlyGrader, Remote, SeatHere, ray_cluster
 from support.recipes import RECIPES, make_recipe, write_recipe

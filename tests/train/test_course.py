@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from podium.core.errors import ConfigError
-from podium.train.course import read_courses
+from podium.train.training_history import read_courses
 
 
 def step(number: int, **more: float) -> dict[str, float]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podium.conductors import Situation
+from podium.conductors import PlanningContext
 from podium.core.errors import RequestRefused
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.task import Task
@@ -118,7 +118,7 @@ async def is_42(answer: str) -> bool:
 
 def asked(question: str, pool: Pool) -> Exercise:
     task = Task(id=question, question=question, grader=is_42, kind=question)
-    return Exercise(task, Situation(question=question, pool=pool))
+    return Exercise(task, PlanningContext(question=question, pool=pool))
 
 
 async def test_a_worker_that_cannot_be_reached_is_left_out_and_others_have_no_ceiling(

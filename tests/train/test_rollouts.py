@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from podium.conductors import Situation
+from podium.conductors import PlanningContext
 from podium.conductors.plan import write, write_acceptance
 from podium.core.pool import Pool
 from podium.core.run import Round
@@ -42,7 +42,8 @@ async def never(answer: str) -> bool:
 
 def exercise(name: str) -> Exercise:
     return Exercise(
-        Task(id=name, question=name, grader=never, kind=name), Situation(question=name, pool=POOL)
+        Task(id=name, question=name, grader=never, kind=name),
+        PlanningContext(question=name, pool=POOL),
     )
 
 
@@ -249,7 +250,7 @@ async def explored(
             *([] if recursion is None else [f"recursion.share={recursion}"]),
         ],
     )
-    practice = [Exercise(task, Situation(question="alpha", pool=CREW_POOL, rounds=rounds))]
+    practice = [Exercise(task, PlanningContext(question="alpha", pool=CREW_POOL, rounds=rounds))]
     policy: Any = Learning(lambda question, copy: wrote(copy))
     rollouts = Rollouts(recipe, policy, Scorer(CREW), practice)
     await asyncio.to_thread(rollouts.sample, [0] * 4, asyncio.get_running_loop())

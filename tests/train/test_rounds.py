@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from podium.conductors import Situation
+from podium.conductors import PlanningContext
 from podium.conductors.plan import write, write_acceptance
 from podium.core.pool import Pool
 from podium.core.task import Task
@@ -42,7 +42,7 @@ async def is_42(answer: str) -> bool:
 
 
 TASK = Task(id="t", question="What is six times seven?", grader=is_42)
-EXERCISE = Exercise(TASK, Situation(question=TASK.question, pool=POOL))
+EXERCISE = Exercise(TASK, PlanningContext(question=TASK.question, pool=POOL))
 
 
 class Saying:
@@ -107,7 +107,7 @@ def test_the_same_plan_is_worth_what_it_goes_on_from(tmp_path: Path) -> None:
 
 def test_a_plan_that_is_graded_itself_has_a_second_round_too(tmp_path: Path) -> None:
     graded = Task(id="p", question="Hello", grader=is_42, plan_grader=lambda plan: len(plan) == 1)
-    exercise = Exercise(graded, Situation(question=graded.question, pool=POOL))
+    exercise = Exercise(graded, PlanningContext(question=graded.question, pool=POOL))
     policy = Saying(
         lambda prompt, place: ACCEPT if is_second(prompt) else (GUESS, AGAIN)[place % 2]
     )
@@ -142,7 +142,7 @@ def test_an_exercise_that_begins_in_its_last_round_does_not_go_on(tmp_path: Path
     recipe = make_recipe(tmp_path, overrides=RECURSION)
     (first, *_) = sampled(recipe, policy, [0] * 4).batch
     rounds = first.score.run.rounds
-    begun = Exercise(TASK, Situation(question=TASK.question, pool=POOL, rounds=rounds))
+    begun = Exercise(TASK, PlanningContext(question=TASK.question, pool=POOL, rounds=rounds))
     attempt = rollouts.Attempt(0, begun, [], [], AGAIN, True, first.score)
     made = rollouts.Rollouts(recipe, policy, score.Scorer([SOLVER]), [begun])
     assert made._going_on(attempt) is begun

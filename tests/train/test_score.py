@@ -20,7 +20,7 @@ from podium.core.task import Task
 from podium.core.usage import Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import ConductorWorker
 from podium.etudes import FAMILIES, held_out, oracle_reply, pool_profiles
 from podium.tasks.etude import etude_task
@@ -44,11 +44,11 @@ def pool_of(*workers: Worker) -> Pool:
     return Pool(tuple(worker.profile for worker in workers))
 
 
-def board(attempts: int = 1) -> Switchboard:
+def board(attempts: int = 1) -> CallPolicy:
     async def no_time(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    return Switchboard(RetryPolicy(attempts=attempts), sleep=no_time)
+    return CallPolicy(RetryPolicy(attempts=attempts), sleep=no_time)
 
 
 async def scored(

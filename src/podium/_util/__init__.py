@@ -1,1 +1,1 @@
-"""."""
+"""Small helpers without domain knowledge: files, processes, network addresses."""

@@ -26,7 +26,7 @@ def ask(
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
     rounds: options.Rounds = None,
-    dial: options.Dial = None,
+    dial: options.QualityBias = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,

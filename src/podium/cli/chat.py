@@ -16,7 +16,7 @@ from podium.cli.session import Session
 from podium.cli.settings import Caps, Choice, check_dial
 from podium.cli.showing import deliver, onlooker
 from podium.cli.wording import counted, money, one_line, plan_line, step_line, tokens_of
-from podium.client.runtime import Wishes
+from podium.client.runtime import RunOptions
 from podium.core.errors import PodiumError
 from podium.core.request import Message, assistant, user
 from podium.core.run import Run
@@ -39,7 +39,7 @@ def chat(
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
     rounds: options.Rounds = None,
-    dial: options.Dial = None,
+    dial: options.QualityBias = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,
@@ -79,7 +79,7 @@ def chat(
 @dataclass(slots=True)
 class _Conversation:
     session: Session
-    wishes: Wishes
+    wishes: RunOptions
     history: tuple[Message, ...] = ()
     runs: list[Run] = field(default_factory=list)
 
@@ -120,7 +120,7 @@ class _Conversation:
         if run.answer is not None and run.status != "interrupted":
             self.history += (user(question), assistant(run.answer))
 
-    def _wishes(self) -> Wishes:
+    def _wishes(self) -> RunOptions:
         wishes = self.wishes.copy()
         wishes["history"] = self.history
         return wishes

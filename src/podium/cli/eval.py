@@ -15,13 +15,13 @@ import typer
 from podium.cli import eval_options as given
 from podium.cli import options
 from podium.cli.app import NounGroup
+from podium.cli.eval_session import EvalSession
 from podium.cli.evolved_table import evolved_table
 from podium.cli.fitting import fit, folds
 from podium.cli.graders import graders
 from podium.cli.measure import run
 from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.settings import Choice
-from podium.cli.sitting import Sitting
 
 if TYPE_CHECKING:
     from podium.evals.tables.comparison import Comparison
@@ -179,7 +179,7 @@ def etudes_table(
 
     figures = read_trainings(training or ())
     count, chance = limit or USUAL_ETUDES, seed or 0
-    sitting = Sitting(
+    sitting = EvalSession(
         choice=Choice(pool=pool, config=config, conductor=conductor, offline=offline),
         suite=ETUDES,
         strategies=MAIN,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from podium.cli import eval_options as given
 from podium.cli import options
+from podium.cli.eval_session import EvalSession
 from podium.cli.output import say
 from podium.cli.settings import Choice
-from podium.cli.sitting import Sitting
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.tables.evolved import Learner
@@ -62,7 +62,7 @@ def evolved_table(
     figures = read_trainings(training or ())
     coordinators = learners(trainings)
     count, chance = limit or USUAL_ETUDES, seed or 0
-    sitting = Sitting(
+    sitting = EvalSession(
         choice=Choice(pool=pool, config=config, conductor=conductor, offline=offline),
         suite=ETUDES,
         strategies=(CONDUCTOR, *(learner.strategy for learner in coordinators), BEST_SINGLE),

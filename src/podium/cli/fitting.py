@@ -10,10 +10,10 @@ import typer
 
 from podium.cli import eval_options as given
 from podium.cli import options
+from podium.cli.eval_session import EvalSession, Held
 from podium.cli.measure import tell_left_out, usual_tasks
 from podium.cli.output import say, say_json
 from podium.cli.settings import Choice
-from podium.cli.sitting import Held, Sitting
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
     from podium.evals.strategies.folds import Folded
@@ -107,7 +107,7 @@ def fit(
     from podium.evals.strategies.learned import write_learned
 
     named, chance = training_suite(suite), seed or 0
-    sitting = Sitting(
+    sitting = EvalSession(
         choice=Choice(pool=pool, config=config, offline=offline),
         suite=named,
         data=data,
@@ -163,7 +163,7 @@ def folds(
 
     The tasks are dealt into parts; each part is measured by what was learned on the others.
     """
-    common = Sitting(
+    common = EvalSession(
         choice=Choice(pool=pool, config=config, offline=offline),
         suite="",
         data=data,
@@ -196,7 +196,7 @@ def folds(
 
 
 def _folded(
-    sitting: Sitting,
+    sitting: EvalSession,
     *,
     limit: int | None,
     seed: int,
@@ -205,10 +205,10 @@ def _folded(
     encoder: str | None,
 ) -> Folded:
     """What the sitting's strategies learn of some parts of its suite, measured on the others."""
-    from podium.evals.report import Wanted
+    from podium.evals.report import EvalSpec
     from podium.evals.strategies.folds import cross_validated
 
-    wanted = Wanted(
+    wanted = EvalSpec(
         suite=sitting.suite,
         data=sitting.data,
         strategies=tuple(sitting.strategies) or ("",),

@@ -15,12 +15,12 @@ from typing import Any, Final, get_args
 from podium._version import __version__
 from podium.client.client import AsyncPodium
 from podium.client.documents import plan_document
-from podium.client.runtime import Wishes
+from podium.client.runtime import RunOptions
 from podium.core.errors import PodiumError, UsageError
 from podium.core.events import Event, Planned, StepDone, StepStarted
 from podium.core.run import Round, Run, Tier
+from podium.core.structured_output import misfit
 from podium.engine.runner import Options
-from podium.engine.structured_output import misfit
 from podium.workers.mcp.rpc import (
     CANCELLED,
     EXCLUDED,
@@ -124,7 +124,7 @@ _FORMS: Final = {tool["name"]: tool["inputSchema"] for tool in OFFERED}
 
 async def carry_out(
     podium: AsyncPodium,
-    usual: Wishes,
+    usual: RunOptions,
     tool: str,
     arguments: Mapping[str, Any],
     progress: Progress | None = None,
@@ -146,7 +146,7 @@ async def carry_out(
         return _failed(str(error))
 
 
-def _wishes(usual: Wishes, options: Options, arguments: Mapping[str, Any]) -> Wishes:
+def _wishes(usual: RunOptions, options: Options, arguments: Mapping[str, Any]) -> RunOptions:
     wishes = usual.copy()
     if "tier" in arguments:
         wishes["tier"] = arguments["tier"]
@@ -256,12 +256,12 @@ class McpServer:
         podium: AsyncPodium,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        usual: Wishes | None = None,
+        usual: RunOptions | None = None,
     ) -> None:
         self._podium = podium
         self._reader = reader
         self._writer = writer
-        self._usual = Wishes() if usual is None else usual
+        self._usual = RunOptions() if usual is None else usual
         self._going_on: dict[str | int, asyncio.Task[None]] = {}
 
     async def serve(self) -> None:
@@ -360,7 +360,7 @@ class McpServer:
         usual = await self._less(meta.get(EXCLUDED))
         return await carry_out(self._podium, usual, tool, member(params, "arguments"), progress)
 
-    async def _less(self, excluded: object) -> Wishes:
+    async def _less(self, excluded: object) -> RunOptions:
         """The usual wishes, less whoever must see nothing of the run that the call is a part of.
         The client's pool may be another, so names that nobody has here are passed over."""
         named = excluded if isinstance(excluded, list) else []
@@ -406,7 +406,7 @@ def claim_standard_output() -> int:
     return wire
 
 
-async def serve_standard_streams(podium: AsyncPodium, wire: int, usual: Wishes) -> None:
+async def serve_standard_streams(podium: AsyncPodium, wire: int, usual: RunOptions) -> None:
     """Serve the client at standard input; `wire` is where it reads."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LARGEST_MESSAGE)

@@ -14,13 +14,13 @@ import typer
 
 from podium.cli import eval_options as given
 from podium.cli import options
+from podium.cli.eval_session import EvalSession
 from podium.cli.output import Exit, complain, say, say_json
 from podium.cli.settings import Choice
-from podium.cli.sitting import Sitting
 from podium.core.errors import UsageError
 
 if TYPE_CHECKING:  # what measures is slow to import, and help must be quick
-    from podium.evals.report import Report, Wanted
+    from podium.evals.report import EvalSpec, Report
     from podium.evals.sample import Variant
     from podium.evals.suite_file import SuiteFile, VariantTable
     from podium.tasks.reading import LeftOut
@@ -99,12 +99,12 @@ def run(
     _tell(_measured(sitting, wanted), sitting, as_json=json)
 
 
-def _wanted(file: SuiteFile, *, retry_faults: bool) -> Wanted:
+def _wanted(file: SuiteFile, *, retry_faults: bool) -> EvalSpec:
     """What is to be measured."""
-    from podium.evals.report import Wanted
+    from podium.evals.report import EvalSpec
 
     named = USUAL_STRATEGIES if file.strategies is None else file.strategies
-    return Wanted(
+    return EvalSpec(
         suite=file.suite,
         data=_path(file.data),
         strategies=tuple(dict.fromkeys(named)),
@@ -121,12 +121,12 @@ def _wanted(file: SuiteFile, *, retry_faults: bool) -> Wanted:
 
 
 def _sitting(
-    file: SuiteFile, wanted: Wanted, choice: Choice, *, keeps_replies: bool, ray: str | None
-) -> Sitting:
+    file: SuiteFile, wanted: EvalSpec, choice: Choice, *, keeps_replies: bool, ray: str | None
+) -> EvalSession:
     """How it is measured, and with whom."""
     if ray is not None:
         _check_spreadable(wanted)
-    return Sitting(
+    return EvalSession(
         choice=choice,
         suite=wanted.suite,
         data=wanted.data,
@@ -143,7 +143,7 @@ def _sitting(
     )
 
 
-def _measured(sitting: Sitting, wanted: Wanted) -> Report:
+def _measured(sitting: EvalSession, wanted: EvalSpec) -> Report:
     from podium.evals.report import reported
 
     return sitting.hold(
@@ -175,7 +175,7 @@ def usual_tasks(suite: str) -> int | None:
     return None if whole else USUAL_TASKS
 
 
-def _check_spreadable(wanted: Wanted) -> None:
+def _check_spreadable(wanted: EvalSpec) -> None:
     """Refuse to spread what other machines cannot do."""
     from podium.evals.recorded import is_recorded
 
@@ -204,7 +204,7 @@ def tell_left_out(lines: Iterable[LeftOut]) -> None:
         complain(f"left out: {line}")
 
 
-def _tell(report: Report, sitting: Sitting, *, as_json: bool) -> None:
+def _tell(report: Report, sitting: EvalSession, *, as_json: bool) -> None:
     """Print the table, write it beside the samples, and say what failed."""
     from podium.evals.tables.text_table import notes, rows_table
 

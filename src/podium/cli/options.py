@@ -9,7 +9,7 @@ from typing import Annotated, Final, TextIO
 
 import typer
 
-from podium.client.runtime import Wishes
+from podium.client.runtime import RunOptions
 from podium.core.budget import Budget
 from podium.core.errors import UsageError
 from podium.core.run import Tier
@@ -76,7 +76,7 @@ Rounds = Annotated[
     int | None,
     typer.Option(metavar="N", min=1, help="How often the conductor may plan."),
 ]
-Dial = Annotated[
+QualityBias = Annotated[
     float | None,
     typer.Option(
         metavar="0..1",
@@ -149,9 +149,9 @@ def wishes(
     max_steps: int | None,
     rounds: int | None,
     dial: float | None = None,
-) -> Wishes:
+) -> RunOptions:
     """What was wished for on the command line; what was not is left to the settings."""
-    wished = Wishes(budget=budget)
+    wished = RunOptions(budget=budget)
     if tier is not None:
         wished["tier"] = tier
     if max_steps is not None:

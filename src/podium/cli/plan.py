@@ -28,7 +28,7 @@ def plan(
     conductor: options.Conductor = None,
     tier: options.TierOption = None,
     max_steps: options.MaxSteps = None,
-    dial: options.Dial = None,
+    dial: options.QualityBias = None,
     budget_usd: options.BudgetUsd = None,
     budget_calls: options.BudgetCalls = None,
     budget_seconds: options.BudgetSeconds = None,

@@ -23,7 +23,7 @@ from podium.cli.output import complain
 from podium.cli.settings import COORDINATOR, Choice, configuration_file, settings_for
 from podium.client.assembly import usual_options
 from podium.client.client import AsyncPodium
-from podium.client.runtime import Wishes
+from podium.client.runtime import RunOptions
 from podium.config import Settings
 from podium.config.files import read
 from podium.config.schema import ConfigFile
@@ -63,7 +63,7 @@ def with_store(
     return asyncio.run(opened())
 
 
-Work = Callable[[AsyncPodium, Wishes], Awaitable[Run]]
+Work = Callable[[AsyncPodium, RunOptions], Awaitable[Run]]
 """Performs a run as wished for: it must be watched by `wishes["emit"]`, and stream."""
 
 Check = Callable[[Settings], None]
@@ -119,10 +119,10 @@ class Session:
         """Do something on the session's event loop."""
         return self._loop.run(work)
 
-    def perform(self, work: Work, show: Show, wishes: Wishes | None = None) -> Run:
+    def perform(self, work: Work, show: Show, wishes: RunOptions | None = None) -> Run:
         """Perform a run and show it meanwhile."""
         stage = _Stage(show)
-        watched = Wishes() if wishes is None else wishes.copy()
+        watched = RunOptions() if wishes is None else wishes.copy()
         watched["emit"], watched["stream"] = restoring(stage.tell), True
         try:
             with show:

@@ -10,7 +10,6 @@ from typing import Final
 
 from podium._util.addresses import is_loopback
 from podium.client import assembly
-from podium.client.runtime import SERVER, excludable
 from podium.conductors import KINDS
 from podium.conductors.evolved.description import read_description
 from podium.conductors.names import (
@@ -30,6 +29,7 @@ from podium.config.resolve import PROVIDERS, best_planner, led_by_coordinator, w
 from podium.config.schema import WorkerTable
 from podium.core.budget import Budget
 from podium.core.errors import ConfigError, UsageError
+from podium.core.exclusion import SERVER, excludable
 from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.run import Run, Tier
 from podium.workers.base import KNOWN_ENDPOINTS

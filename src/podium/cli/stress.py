@@ -22,7 +22,7 @@ from podium.client.assembly import assemble, usual_options
 from podium.client.client import AsyncPodium
 from podium.config import Settings
 from podium.core.pool import CONDUCTOR_PROVIDER
-from podium.core.request import Delta, Reply, Request, Terms
+from podium.core.request import Delta, Reply, Request, ResponseOptions
 from podium.core.run import Run
 from podium.core.usage import Usage, believable
 from podium.core.worker import Worker
@@ -162,7 +162,7 @@ async def _performed(podium: AsyncPodium, names: Sequence[str], runs: int) -> li
             return await podium.run(
                 _workflow(names, number),
                 f"This is rehearsal {number}. Reply with the word ok.",
-                terms=Terms(max_tokens=MOST_TOKENS),
+                terms=ResponseOptions(max_tokens=MOST_TOKENS),
                 stream=number % 2 == 1,
             )
 

@@ -29,8 +29,8 @@ from podium.train import preflight, processes
 from podium.train.checkpoints import last_checkpoint
 from podium.train.curves import write_curves
 from podium.train.exercises import problems
-from podium.train.misfits import Kind
 from podium.train.recipe import Recipe, read_recipe
+from podium.train.recipe_checks import Kind
 from podium.train.router import read_router_recipe
 from podium.workers.local.sources import ShippedAdapter, read_config, source, weights_file
 from podium.workers.local.weights import locate

@@ -1,1 +1,1 @@
-"""."""
+"""`Podium` and `AsyncPodium`: the library, and how its parts are wired together."""

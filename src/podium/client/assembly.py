@@ -48,7 +48,7 @@ class Assembly:
     mini: Callable[[], Mini | None] = lambda: None
     lacking: Callable[[], str] = lambda: ""
 
-    def leading(self, tier: Tier) -> Conductor:
+    def conductor_for(self, tier: Tier) -> Conductor:
         """Who leads the runs of that tier."""
         return for_tier(tier, self.conductor, self.mini() if tier != "ultra" else None)
 

@@ -23,22 +23,22 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from podium.client.assembly import Assembly, assemble, usual_options
-from podium.client.runtime import House, Wishes
+from podium.client.runtime import RunOptions, Runtime
 from podium.conductors import Conductor, Mini, ModelConductor
 from podium.config import McpSettings, Settings, current_settings
 from podium.core.budget import Account, Budget
 from podium.core.errors import UsageError
 from podium.core.events import Emit, Event
 from podium.core.pool import Pool
-from podium.core.request import Terms, ToolResult
+from podium.core.request import ResponseOptions, ToolResult
 from podium.core.run import Round, Run, Tier
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine import (
     BreakerPolicy,
+    CallPolicy,
     Hedge,
     RetryPolicy,
-    Switchboard,
     Toolbox,
     check_hedges,
 )
@@ -49,8 +49,8 @@ from podium.engine.sinks import telling
 from podium.store import (
     BEATS_PER_LEASE,
     LEASE_SECONDS,
+    Heartbeat,
     NullStore,
-    Pulse,
     RunStore,
     open_store,
 )
@@ -105,21 +105,21 @@ class AsyncPodium:
         self._settings = settings
         self._http = Http()
         self._opening = asyncio.Lock()
-        self._opened: House | None = None
+        self._opened: Runtime | None = None
         self._to_close = AsyncExitStack()
         self._to_close.push_async_callback(self._http.close)
         self._going_on: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    async def ask(self, question: str, **wishes: Unpack[Wishes]) -> Run:
+    async def ask(self, question: str, **wishes: Unpack[RunOptions]) -> Run:
         """Answer the question. How it ended is on the run: `status`, `answer`, `error`."""
         return await self._until_closed(lambda opened: opened.ask(question, wishes))
 
-    async def run(self, workflow: Workflow, question: str, **wishes: Unpack[Wishes]) -> Run:
+    async def run(self, workflow: Workflow, question: str, **wishes: Unpack[RunOptions]) -> Run:
         """Carry out a workflow that you wrote."""
         return await self._until_closed(lambda opened: opened.run(workflow, question, wishes))
 
-    async def plan(self, question: str, **wishes: Unpack[Wishes]) -> Round:
+    async def plan(self, question: str, **wishes: Unpack[RunOptions]) -> Round:
         """Only plan: the first round's workflow, with nothing of it carried out."""
         return await self._until_closed(lambda opened: opened.plan(question, wishes))
 
@@ -128,7 +128,7 @@ class AsyncPodium:
         run: Run | str,
         *,
         results: Sequence[ToolResult] = (),
-        terms: Terms | None = None,
+        terms: ResponseOptions | None = None,
         budget: Budget | None = None,
         account: Account | None = None,
         emit: Emit | None = None,
@@ -145,7 +145,7 @@ class AsyncPodium:
             )
         )
 
-    async def stream(self, question: str, **wishes: Unpack[Wishes]) -> AsyncGenerator[Event]:
+    async def stream(self, question: str, **wishes: Unpack[RunOptions]) -> AsyncGenerator[Event]:
         """Answer the question and watch: every event as it happens, the run's end last.
 
         Leaving early stops the run.
@@ -181,9 +181,9 @@ class AsyncPodium:
         """Who plans, unless a tier says otherwise."""
         return (await self._open()).assembly.conductor
 
-    async def leading(self, tier: Tier) -> Conductor:
+    async def conductor_for(self, tier: Tier) -> Conductor:
         """Who leads the runs of that tier."""
-        return (await self._open()).assembly.leading(tier)
+        return (await self._open()).assembly.conductor_for(tier)
 
     async def mini(self) -> Mini | None:
         """The learned router that serves the mini tier, where there is one."""
@@ -197,7 +197,7 @@ class AsyncPodium:
         """What a run has where nothing is wished for."""
         return (await self._open()).options
 
-    async def switchboard(self) -> Switchboard:
+    async def switchboard(self) -> CallPolicy:
         """What every call to these workers shares, one outside of any run as well: the gates,
         the deadlines and the retry policy."""
         return (await self._open()).board
@@ -233,7 +233,7 @@ class AsyncPodium:
     ) -> None:
         await self.close()
 
-    async def _until_closed(self, work: Callable[[House], Coroutine[Any, Any, Result]]) -> Result:
+    async def _until_closed(self, work: Callable[[Runtime], Coroutine[Any, Any, Result]]) -> Result:
         """Do the work in a task of its own, so that `close` stops it and not its caller."""
 
         async def begin() -> Result:
@@ -252,7 +252,7 @@ class AsyncPodium:
                 raise UsageError(CUT_OFF) from None
             raise
 
-    async def _open(self) -> House:
+    async def _open(self) -> Runtime:
         """Read the settings, connect the workers and open the store, the first time."""
         async with self._opening:
             if self._closed:
@@ -261,7 +261,7 @@ class AsyncPodium:
                 self._opened = await self._open_now()
             return self._opened
 
-    async def _open_now(self) -> House:
+    async def _open_now(self) -> Runtime:
         """The store comes last: settings that cannot be used must not leave it open."""
         settings = None
         assembly, options, retry = self._assembly, self._options or Options(), self._retry
@@ -288,10 +288,10 @@ class AsyncPodium:
         if toolbox is None and settings is not None and settings.mcp:
             toolbox = await self._open_tools(settings.mcp)
         lease = settings.store.lease_seconds if settings is not None else LEASE_SECONDS
-        pulse = Pulse(store, seconds=lease / BEATS_PER_LEASE)
+        pulse = Heartbeat(store, seconds=lease / BEATS_PER_LEASE)
         self._to_close.push_async_callback(pulse.close)
-        board = Switchboard(retry, breaker, hedges)
-        return House(assembly, store, options, board, toolbox, pulse)
+        board = CallPolicy(retry, breaker, hedges)
+        return Runtime(assembly, store, options, board, toolbox, pulse)
 
     async def _open_tools(self, servers: Sequence[McpSettings]) -> Toolbox:
         toolbox = McpToolbox(servers, os.environ)

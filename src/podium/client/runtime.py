@@ -6,9 +6,9 @@ performed and kept, and one that was cut off is taken up by one process alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import TypedDict
 
 from podium._util.process import is_alive, this_process
 from podium.client.assembly import Assembly, check_dial
@@ -17,37 +17,18 @@ from podium.conductors.names import FIXED
 from podium.core.budget import Account, Budget
 from podium.core.errors import ConfigError, Conflict, NotFound, UsageError
 from podium.core.events import Emit
-from podium.core.pool import WorkerProfile
-from podium.core.request import Image, Message, Terms, ToolResult
+from podium.core.exclusion import check_excluded, excludable
+from podium.core.request import Image, Message, ResponseOptions, ToolResult
 from podium.core.run import Round, Run, Tier
 from podium.core.workflow import Workflow
-from podium.engine import Switchboard, Toolbox, servers_of
+from podium.engine import CallPolicy, Toolbox, servers_of
 from podium.engine.guardrails.chain import HookMemory
 from podium.engine.runner import Options, Runner
-from podium.engine.sinks import Told, journalled
-from podium.store import Pulse, RunStore
-
-SERVER: Final = "mcp:"
-"""What the name of a server of tools begins with."""
+from podium.engine.sinks import RunSink, journaling
+from podium.store import Heartbeat, RunStore
 
 
-def excludable(profiles: Iterable[WorkerProfile], servers: Iterable[str] = ()) -> frozenset[str]:
-    """Every name that can be excluded, where these may work and those have tools."""
-    names = {name for profile in profiles for name in (profile.name, profile.provider)}
-    return frozenset(names - {""}) | {f"{SERVER}{server}" for server in servers}
-
-
-def check_excluded(names: frozenset[str], known: frozenset[str]) -> frozenset[str]:
-    """The names; raises `ConfigError` for one that nobody has."""
-    for name in sorted(names - known):
-        raise ConfigError(
-            f"{name[:80]!r} is to be excluded, but no worker, provider or server of tools is "
-            f"called so; there is {', '.join(sorted(known))}"
-        )
-    return names
-
-
-class Wishes(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
     """What may be asked for one run; what is left out is as the settings say.
 
     `history` is the conversation before the question, `images` are part of the question.
@@ -62,7 +43,7 @@ class Wishes(TypedDict, total=False):
 
     history: tuple[Message, ...]
     images: tuple[Image, ...]
-    terms: Terms
+    terms: ResponseOptions
     owner: str
     run_id: str
     tier: Tier
@@ -77,26 +58,28 @@ class Wishes(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Runtime:
     """Everything that runs share. `taken_up` are those that are being resumed here; `memory` is
     what guardrails remember of those that wait."""
 
     assembly: Assembly
     store: RunStore
     options: Options
-    board: Switchboard
+    board: CallPolicy
     toolbox: Toolbox | None
-    pulse: Pulse
+    pulse: Heartbeat
     taken_up: set[str] = field(default_factory=set)
     memory: HookMemory = field(default_factory=HookMemory)
 
-    async def ask(self, question: str, wishes: Wishes) -> Run:
+    async def ask(self, question: str, wishes: RunOptions) -> Run:
         """Answer the question."""
         options = self._options_for(wishes)
         self._check_dial(options)
-        return await self._answer(question, self.assembly.leading(options.tier), options, wishes)
+        return await self._answer(
+            question, self.assembly.conductor_for(options.tier), options, wishes
+        )
 
-    async def run(self, workflow: Workflow, question: str, wishes: Wishes) -> Run:
+    async def run(self, workflow: Workflow, question: str, wishes: RunOptions) -> Run:
         """Carry out a workflow that was written by hand."""
         options = self._options_for(wishes)
         if options.dial is not None:
@@ -104,11 +87,11 @@ class House:
         workflow.check(self.assembly.pool.without(options.exclude).names, options.max_steps)
         return await self._answer(question, GivenConductor(workflow), options, wishes)
 
-    async def plan(self, question: str, wishes: Wishes) -> Round:
+    async def plan(self, question: str, wishes: RunOptions) -> Round:
         """Only plan."""
         options = self._options_for(wishes)
         self._check_dial(options)
-        conductor = self.assembly.leading(options.tier)
+        conductor = self.assembly.conductor_for(options.tier)
         return await self._runner(conductor, options.tier).plan(
             question,
             history=wishes.get("history", ()),
@@ -121,7 +104,7 @@ class House:
         self,
         run: Run | str,
         results: Sequence[ToolResult],
-        terms: Terms | None,
+        terms: ResponseOptions | None,
         budget: Budget | None,
         account: Account | None,
         emit: Emit | None,
@@ -132,7 +115,7 @@ class House:
         is at work on it."""
         claimed = await self._claimed(run, takeover=takeover)
         self.taken_up.add(claimed.id)
-        watching = journalled(self.store, self.pulse, emit, claimed=claimed, hands_back=takeover)
+        watching = journaling(self.store, self.pulse, emit, claimed=claimed, hands_back=takeover)
         try:
             async with watching as told:
                 conductor = _conductor_of(claimed, self.assembly)
@@ -164,10 +147,10 @@ class House:
         return run
 
     async def _answer(
-        self, question: str, conductor: Conductor, options: Options, wishes: Wishes
+        self, question: str, conductor: Conductor, options: Options, wishes: RunOptions
     ) -> Run:
         """Answer with that conductor, and keep the run."""
-        async with journalled(self.store, self.pulse, wishes.get("emit")) as told:
+        async with journaling(self.store, self.pulse, wishes.get("emit")) as told:
             return await self._runner(conductor, options.tier, told).run(
                 question,
                 history=wishes.get("history", ()),
@@ -177,7 +160,7 @@ class House:
                 stream=wishes.get("stream", False),
             )
 
-    def _runner(self, conductor: Conductor, tier: Tier, told: Told | None = None) -> Runner:
+    def _runner(self, conductor: Conductor, tier: Tier, told: RunSink | None = None) -> Runner:
         """A run loop over the shared workers. Whoever leads the run, the runs nested in it are
         led by the tier's conductor: a workflow by hand would only call itself again."""
         return Runner(
@@ -185,17 +168,17 @@ class House:
             self.assembly.workers,
             pool=self.assembly.pool,
             board=self.board,
-            nested_conductor=self.assembly.leading(tier),
+            nested_conductor=self.assembly.conductor_for(tier),
             toolbox=self.toolbox,
             guardrails=self.assembly.guardrails,
             memory=self.memory,
             on_record=told.on_record if told is not None else None,
         )
 
-    def _options_for(self, wishes: Wishes) -> Options:
+    def _options_for(self, wishes: RunOptions) -> Options:
         """The options with what was wished for in place of what is usual."""
-        for name in sorted(wishes.keys() - Wishes.__annotations__.keys()):
-            known = ", ".join(Wishes.__annotations__)
+        for name in sorted(wishes.keys() - RunOptions.__annotations__.keys()):
+            known = ", ".join(RunOptions.__annotations__)
             raise ConfigError(f"there is no wish {name!r}; a run may have {known}")
         usual, excluded = self.options, frozenset(wishes.get("exclude", ()))
         return Options(
@@ -216,7 +199,7 @@ class House:
         if options.dial is None:
             return
         check_dial(options.tier, self.assembly.mini, self.assembly.lacking)
-        leading = self.assembly.leading(options.tier)
+        leading = self.assembly.conductor_for(options.tier)
         if isinstance(leading, ByQuestion) and leading.always_conducts:
             raise UsageError(
                 "a dial is for a router, and in the tier podium this pool's trained conductor "
@@ -234,7 +217,7 @@ class House:
 def _conductor_of(run: Run, assembly: Assembly) -> Conductor:
     """Who goes on with a run: its own workflow if it was given one, else its tier's conductor."""
     if run.conductor != FIXED:
-        return assembly.leading(run.tier)
+        return assembly.conductor_for(run.tier)
     given = next((one.workflow for one in run.rounds if one.workflow is not None), None)
     if given is not None:
         return FixedConductor(given)
@@ -242,4 +225,4 @@ def _conductor_of(run: Run, assembly: Assembly) -> Conductor:
         raise UsageError(
             f"{run.id} ended before the workflow that it was given was on record; ask again"
         )
-    return assembly.leading(run.tier)
+    return assembly.conductor_for(run.tier)

@@ -17,14 +17,14 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
 
 from podium.client.client import CLOSED, AsyncPodium
-from podium.client.runtime import Wishes
+from podium.client.runtime import RunOptions
 from podium.conductors import Conductor, Mini
 from podium.config import Settings
 from podium.core.budget import Budget
 from podium.core.errors import UsageError
 from podium.core.events import Emit, Event
 from podium.core.pool import Pool
-from podium.core.request import Terms, ToolResult
+from podium.core.request import ResponseOptions, ToolResult
 from podium.core.run import Round, Run
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
@@ -74,15 +74,15 @@ class Podium:
         )
         self._loop = _LoopThread()
 
-    def ask(self, question: str, **wishes: Unpack[Wishes]) -> Run:
+    def ask(self, question: str, **wishes: Unpack[RunOptions]) -> Run:
         """Answer the question. How it ended is on the run: `status`, `answer`, `error`."""
         return self._loop.wait_for(lambda: self._podium.ask(question, **wishes))
 
-    def run(self, workflow: Workflow, question: str, **wishes: Unpack[Wishes]) -> Run:
+    def run(self, workflow: Workflow, question: str, **wishes: Unpack[RunOptions]) -> Run:
         """Carry out a workflow that you wrote."""
         return self._loop.wait_for(lambda: self._podium.run(workflow, question, **wishes))
 
-    def plan(self, question: str, **wishes: Unpack[Wishes]) -> Round:
+    def plan(self, question: str, **wishes: Unpack[RunOptions]) -> Round:
         """Only plan: the first round's workflow, with nothing of it carried out."""
         return self._loop.wait_for(lambda: self._podium.plan(question, **wishes))
 
@@ -91,7 +91,7 @@ class Podium:
         run: Run | str,
         *,
         results: Sequence[ToolResult] = (),
-        terms: Terms | None = None,
+        terms: ResponseOptions | None = None,
         budget: Budget | None = None,
         emit: Emit | None = None,
         stream: bool = False,
@@ -105,7 +105,7 @@ class Podium:
             )
         )
 
-    def stream(self, question: str, **wishes: Unpack[Wishes]) -> Generator[Event]:
+    def stream(self, question: str, **wishes: Unpack[RunOptions]) -> Generator[Event]:
         """Answer the question and watch: every event as it happens, the run's end last.
 
         Leaving early stops the run.
@@ -129,7 +129,7 @@ class Podium:
     ) -> None:
         self.close()
 
-    def _events(self, question: str, wishes: Wishes) -> Generator[Event]:
+    def _events(self, question: str, wishes: RunOptions) -> Generator[Event]:
         events: SimpleQueue[Event | None] = SimpleQueue()
         wishes["emit"], wishes["stream"] = telling(restoring(events.put), wishes.get("emit")), True
         with _Work(self._loop, lambda: self._podium.ask(question, **wishes)) as work:

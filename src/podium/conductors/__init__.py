@@ -15,7 +15,7 @@ from podium.conductors.builtin import (
 from podium.conductors.model import ModelConductor
 from podium.conductors.prompt import Form, Length
 from podium.conductors.tiers import ByQuestion, Mini, MiniConductor, for_tier, may_plan_again
-from podium.core.conductor import Conductor, Plan, Situation
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
@@ -88,9 +88,9 @@ __all__ = [
     "MiniConductor",
     "ModelConductor",
     "Plan",
+    "PlanningContext",
     "RouterConductor",
     "RulesConductor",
-    "Situation",
     "Verdict",
     "build",
     "for_tier",

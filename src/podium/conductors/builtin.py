@@ -14,14 +14,14 @@ from typing import Final, Literal, NamedTuple
 
 from podium.conductors.names import FIXED, ROUTER, RULES
 from podium.core.budget import estimated_input_tokens
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.request import Message, Request, Text, pictures_in
+from podium.core.requirements import Needs, needs_of_one
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
-from podium.engine.requirements import Needs, needs_of_one
 
-Choose = Callable[[Situation], str]
+Choose = Callable[[PlanningContext], str]
 """Names the worker that answers."""
 
 ROOM_FOR_AN_ANSWER: Final = 1024
@@ -35,7 +35,7 @@ class RouterConductor:
         self._choose = choose or cheapest_capable
         self.name = name
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """One step; once there is an answer, acceptance."""
         if situation.answer is not None:
             return Plan(None)
@@ -43,12 +43,12 @@ class RouterConductor:
         return Plan(Workflow((Step(worker.name, situation.question),)))
 
 
-def cheapest_capable(situation: Situation) -> str:
+def cheapest_capable(situation: PlanningContext) -> str:
     """The name of the cheapest worker that can take the question."""
     return Pool(able_to_take(situation)).cheapest.name
 
 
-def able_to_take(situation: Situation) -> tuple[WorkerProfile, ...]:
+def able_to_take(situation: PlanningContext) -> tuple[WorkerProfile, ...]:
     """The workers that can take the question, by themselves: without their fallbacks.
 
     A worker can take it when the conversation and the question fit its window with some room
@@ -83,7 +83,7 @@ class FixedConductor:
         self.workflow = workflow
         self.name = name
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """The given workflow; once there is an answer, acceptance."""
         return Plan(self.workflow if situation.answer is None else None)
 
@@ -138,7 +138,7 @@ class RulesConductor:
     def __init__(self, *, name: str = RULES) -> None:
         self.name = name
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """A workflow; once there is an answer, acceptance."""
         return Plan(_workflow(situation) if situation.answer is None else None)
 
@@ -172,7 +172,7 @@ def cast(pool: Pool) -> Cast:
     return Cast(lead, planner=first, implementer=second, technical=first, practical=second)
 
 
-def _workflow(situation: Situation) -> Workflow:
+def _workflow(situation: PlanningContext) -> Workflow:
     """The topology for the question; where it is too long, its last steps, down to one-shot."""
     players = cast(situation.pool)
     parts = _parts(verdict(situation.question), players)[-situation.max_steps :]
@@ -213,7 +213,7 @@ def _parts(verdict: Verdict, cast: Cast) -> tuple[_Part, ...]:
     return ()
 
 
-def _subtask(instruction: str, situation: Situation) -> str:
+def _subtask(instruction: str, situation: PlanningContext) -> str:
     """The instruction, with the question where the pool's workers would not see it otherwise."""
     if situation.pool.share_question:
         return instruction

@@ -12,7 +12,7 @@ from typing import Final
 from podium.conductors import plan
 from podium.conductors.names import of_model
 from podium.conductors.prompt import Form, Length, Prompt
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import MalformedPlan, WorkerError
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request
@@ -76,7 +76,7 @@ class ModelConductor:
         worker."""
         return self._prompt.length == "trained"
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """Ask for a plan; `BudgetExhausted` is all that passes through."""
         if self._prompt.length != "full" and len(situation.question) > LONGEST_QUESTION:
             return self._without_plan(
@@ -99,7 +99,7 @@ class ModelConductor:
             warnings.append(f"{self.name} could not plan: {error}")
         return self._without_plan(situation, text, warnings)
 
-    def _request(self, situation: Situation) -> Request:
+    def _request(self, situation: PlanningContext) -> Request:
         request = Request(
             self._prompt.messages(situation),
             temperature=self._temperature,
@@ -113,7 +113,7 @@ class ModelConductor:
             return replace(request, prefill=self._prompt.opener(situation))
         return request
 
-    def _grammar(self, situation: Situation) -> str:
+    def _grammar(self, situation: PlanningContext) -> str:
         length = self._prompt.length
         return plan.grammar(
             situation.pool,
@@ -124,7 +124,7 @@ class ModelConductor:
             order=self._prompt.order,
         )
 
-    def _without_plan(self, situation: Situation, text: str, warnings: list[str]) -> Plan:
+    def _without_plan(self, situation: PlanningContext, text: str, warnings: list[str]) -> Plan:
         """What needs no plan: the answer there is, or the whole question for one worker."""
         if situation.answer is not None:
             return Plan(None, text, (*warnings, "so the answer of the round before was accepted"))
@@ -157,7 +157,7 @@ def _begun(text: str, prefill: str) -> str:
     return text if text.startswith(prefill) else prefill + text
 
 
-def _read(text: str, situation: Situation, warnings: list[str]) -> Plan:
+def _read(text: str, situation: PlanningContext, warnings: list[str]) -> Plan:
     parsed = plan.parse(
         text,
         situation.pool,

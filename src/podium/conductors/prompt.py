@@ -29,14 +29,14 @@ from podium.conductors.prompt_parts import (
     prompt_text,
     short_model_list,
 )
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.errors import MalformedPlan, UsageError
 from podium.core.pool import Pool
 from podium.core.request import Message, assistant, system, user
+from podium.core.requirements import can
 from podium.core.run import Round, StepRecord
+from podium.core.tags import unused_mark
 from podium.core.workflow import Workflow
-from podium.engine.context import unused_mark
-from podium.engine.requirements import can
 
 Length = Literal["full", "compact", "trained"]
 """`full` is the paper's structure; `compact` is for models so small that they follow examples
@@ -100,7 +100,7 @@ class Prompt:
         """What stands together in a plan."""
         return "step-by-step" if self.length == "trained" else "lists"
 
-    def messages(self, situation: Situation) -> tuple[Message, ...]:
+    def messages(self, situation: PlanningContext) -> tuple[Message, ...]:
         """The conversation that asks for the next round's plan."""
         mark = _mark(situation)
         opening = self._opening(situation, mark)
@@ -124,7 +124,7 @@ class Prompt:
             user(filled("reask.txt", problem=str(problem), output=self._output)),
         )
 
-    def opener(self, situation: Situation) -> str:
+    def opener(self, situation: PlanningContext) -> str:
         """How a reply should begin, for models that continue a reply which was begun."""
         if self.length == "trained":
             return ""
@@ -186,14 +186,14 @@ class Prompt:
     def _acceptance_file(self) -> str:
         return "accept_json.txt" if self.form == "json" else "accept_lists.txt"
 
-    def _opening(self, situation: Situation, mark: str) -> tuple[Message, ...]:
+    def _opening(self, situation: PlanningContext, mark: str) -> tuple[Message, ...]:
         if self.length == "compact":
             return self._compact(situation, mark)
         if self.length == "trained":
             return self._trained(situation, mark)
         return (system(prompt_text("system.txt")), user(self._question(situation, mark)))
 
-    def _question(self, situation: Situation, mark: str) -> str:
+    def _question(self, situation: PlanningContext, mark: str) -> str:
         asked = filled(
             "full.txt",
             question=situation.question,
@@ -208,7 +208,7 @@ class Prompt:
         )
         return asked + _images(situation)
 
-    def _compact(self, situation: Situation, mark: str) -> tuple[Message, ...]:
+    def _compact(self, situation: PlanningContext, mark: str) -> tuple[Message, ...]:
         """The whole task as a conversation that the model only has to go on with."""
         turns = [system(filled("compact.txt", models=model_list(situation.pool)))]
         if self.few_shot:
@@ -218,7 +218,7 @@ class Prompt:
         conversation = self._conversation(situation.history, mark)
         return (*turns, user(conversation + situation.question + _images(situation)))
 
-    def _trained(self, situation: Situation, mark: str) -> tuple[Message, ...]:
+    def _trained(self, situation: PlanningContext, mark: str) -> tuple[Message, ...]:
         conversation = self._conversation(situation.history, mark)
         return (
             system(filled("trained.txt", models=short_model_list(situation.pool))),
@@ -229,7 +229,7 @@ class Prompt:
         turns = _last_turns(history, LIMITS[self.length].conversation)
         return filled("conversation.txt", turns=turns, mark=mark) + "\n\n" if turns else ""
 
-    def _examples(self, situation: Situation) -> str:
+    def _examples(self, situation: PlanningContext) -> str:
         fitting = [e for e in examples() if len(e.workflow) <= situation.max_steps]
         if not self.few_shot or not fitting:
             return ""
@@ -278,7 +278,7 @@ class Prompt:
         return _end_of(text, LIMITS[self.length].answer)
 
     def _revision(
-        self, situation: Situation, previous: Round, workflow: Workflow, mark: str
+        self, situation: PlanningContext, previous: Round, workflow: Workflow, mark: str
     ) -> str:
         if self.length == "trained":
             file = "trained_unanswered.txt" if situation.answer is None else "trained_answered.txt"
@@ -297,14 +297,14 @@ class Prompt:
             **shared,
         )
 
-    def _result(self, situation: Situation, mark: str) -> str:
+    def _result(self, situation: PlanningContext, mark: str) -> str:
         if situation.answer is None:
             return prompt_text("no_answer.txt")
         answer = _end_of(situation.answer, LIMITS[self.length].answer)
         return filled("answer.txt", answer=answer, mark=mark)
 
 
-def _images(situation: Situation) -> str:
+def _images(situation: PlanningContext) -> str:
     """What there is to see and who can see it; nothing where there are no images, so that such a
     question is asked in the words that conductors were trained with."""
     if not situation.images:
@@ -320,7 +320,7 @@ def _images(situation: Situation) -> str:
     return f"\n\n{told}"
 
 
-def _objection(situation: Situation, mark: str) -> str:
+def _objection(situation: PlanningContext, mark: str) -> str:
     """Why a guardrail wants another plan, where one does. A verifier may have worded it after a
     worker's reply, so it is data like that."""
     if not situation.objection:
@@ -333,7 +333,7 @@ def _seen(pool: Pool) -> Literal["shared", "withheld"]:
     return "shared" if pool.share_question else "withheld"
 
 
-def _previous_round(situation: Situation) -> Round | None:
+def _previous_round(situation: PlanningContext) -> Round | None:
     """The last round that carried a workflow out, if there was one."""
     return next((r for r in reversed(situation.rounds) if r.workflow is not None), None)
 
@@ -369,7 +369,7 @@ def _end_of(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"[…]{text[-limit:]}"
 
 
-def _mark(situation: Situation) -> str:
+def _mark(situation: PlanningContext) -> str:
     """A suffix for the tags of this prompt, such that no text inside can close them."""
     turns = [turn.text for turn in situation.history]
     replies = [step.reply for round_ in situation.rounds for step in round_.steps]

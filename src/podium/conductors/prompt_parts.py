@@ -14,7 +14,7 @@ from importlib import resources
 from string import Template
 from typing import Any, Final
 
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.workflow import Shape, Step, Workflow
 
@@ -119,7 +119,7 @@ def _example(entry: dict[str, Any]) -> Example:
     )
 
 
-def compact_examples(situation: Situation) -> Iterator[tuple[str, Workflow]]:
+def compact_examples(situation: PlanningContext) -> Iterator[tuple[str, Workflow]]:
     """An answer that is checked, and one that stands alone; the last of them weighs most."""
     checked, alone = prompt_text("compact_examples.txt").splitlines()
     first, last = situation.pool.names[0], situation.pool.names[-1]

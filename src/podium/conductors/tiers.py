@@ -22,7 +22,7 @@ from podium.conductors.builtin import (
     verdict,
 )
 from podium.conductors.names import of_tier
-from podium.core.conductor import Conductor, Plan, Situation
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Tier
@@ -164,7 +164,7 @@ class MiniConductor:
         self._configured = configured
         self.name = of_tier("mini", configured.name, routed=True)
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """One step for whom the router chose; once there is an answer of that one, acceptance."""
         if situation.rounds:
             first = situation.rounds[0].routed
@@ -195,7 +195,7 @@ class MiniConductor:
 
 
 def _unrouted(
-    situation: Situation, able: tuple[WorkerProfile, ...], warnings: tuple[str, ...]
+    situation: PlanningContext, able: tuple[WorkerProfile, ...], warnings: tuple[str, ...]
 ) -> Plan:
     """The plan where the router knows none of those that can take the question."""
     chosen = cheapest_capable(situation)
@@ -254,7 +254,7 @@ class ByQuestion:
         self._router = _least_latency(configured, mini)
         self.name = of_tier("podium", configured.name)
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """Leave the question to the router or to the configured conductor. A dial that is not
         heeded, for the question is not simple, is a warning on the first round."""
         leading = self.who_leads(situation.question)

@@ -17,7 +17,7 @@ from typing import Protocol, final, runtime_checkable
 
 from podium.core.frozen import quick
 from podium.core.pool import Pool
-from podium.core.request import NO_TERMS, Image, Message, Terms
+from podium.core.request import NO_TERMS, Image, Message, ResponseOptions
 from podium.core.run import Round, TurnRole, best_so_far
 from podium.core.run_records import Routed
 from podium.core.worker import Caller
@@ -27,7 +27,7 @@ from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
 @final
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class PlanningContext:
     """All that a conductor may know: the question and its images, the pool, the conversation
     before it, what is demanded of the answer, and what earlier rounds of this run did. `objection`
     is why a guardrail wants another plan than that of the round before. `rounds_left` is how many
@@ -40,7 +40,7 @@ class Situation:
     rounds: tuple[Round, ...] = ()
     max_steps: int = DEFAULT_MAX_STEPS
     images: tuple[Image, ...] = ()
-    terms: Terms = NO_TERMS
+    terms: ResponseOptions = NO_TERMS
     objection: str = ""
     rounds_left: int = 1
     dial: float | None = None
@@ -80,7 +80,7 @@ class Conductor(Protocol):
 
     name: str
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """Write the plan for the next round. `call` reaches a model within the run's budget;
         may raise `BudgetExhausted`, or `PlanError` where there is nothing to fall back on."""
         ...

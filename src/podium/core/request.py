@@ -198,7 +198,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class ResponseOptions:
     """What the client demands of the answer, whoever gives it: its form and length, how it is
     sampled, and the tools that may be used on the way. A field left at its default demands
     nothing. Each means what it means in a `Request`.
@@ -222,7 +222,7 @@ class Terms:
     thinking_tokens: int | None = None
 
 
-NO_TERMS: Final = Terms()
+NO_TERMS: Final = ResponseOptions()
 
 TOOL_CHOICES: Final = ("", "auto", "none", "required")
 """The values of `Request.tool_choice` that are not a tool's name."""

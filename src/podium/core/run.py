@@ -24,7 +24,7 @@ from podium.core.request import (
     Finish,
     Image,
     Message,
-    Terms,
+    ResponseOptions,
     Thinking,
     ToolCall,
     unanswered,
@@ -207,7 +207,7 @@ class Run:
     depth: int = 0
     prompt_hash: str = ""
     process: str = ""
-    terms: Terms = NO_TERMS
+    terms: ResponseOptions = NO_TERMS
     images: tuple[Image, ...] = ()
     owner: str = ""
     too_long: bool = False

@@ -3,12 +3,13 @@
 from podium.core.retry import BreakerPolicy, Hedge, RetryPolicy, check_hedges
 from podium.core.toolbox import Toolbox, servers_of, toolbox_excluding
 from podium.engine.assignment import Assignment, Delegation, Nest, Scope
-from podium.engine.calls import Calls, Switchboard
+from podium.engine.calls import CallPolicy, Calls
 from podium.engine.execution import Execution
 
 __all__ = [
     "Assignment",
     "BreakerPolicy",
+    "CallPolicy",
     "Calls",
     "Delegation",
     "Execution",
@@ -16,7 +17,6 @@ __all__ = [
     "Nest",
     "RetryPolicy",
     "Scope",
-    "Switchboard",
     "Toolbox",
     "check_hedges",
     "servers_of",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from podium.core.budget import Ledger
 from podium.core.events import Emit
 from podium.core.pool import Pool
-from podium.core.request import NO_TERMS, Image, Message, Terms
+from podium.core.request import NO_TERMS, Image, Message, ResponseOptions
 from podium.core.run import Round, Run, StepRecord
 from podium.core.toolbox import Toolbox
 from podium.core.workflow import Workflow
@@ -26,7 +26,7 @@ class Delegation:
     step: int
     stream: bool
     begun: Run | None
-    terms: Terms = NO_TERMS
+    terms: ResponseOptions = NO_TERMS
 
 
 Nest = Callable[[Delegation, Callable[[Run], None]], Awaitable[None]]
@@ -76,4 +76,4 @@ class Assignment:
     finished: Mapping[int, StepRecord] = field(default_factory=dict)
     keeps_failures: bool = False
     images: tuple[Image, ...] = ()
-    terms: Terms = NO_TERMS
+    terms: ResponseOptions = NO_TERMS

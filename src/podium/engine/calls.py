@@ -52,7 +52,7 @@ MayGiveWay = Callable[[], bool]
 """Says whether somebody else would take over from this worker."""
 
 
-class Switchboard:
+class CallPolicy:
     """What all calls of a process share: the retry policy, the clock, each worker's gate, breaker
     and hedge. Without a policy for them there are no breakers."""
 
@@ -106,7 +106,7 @@ class Calls:
 
     def __init__(
         self,
-        board: Switchboard,
+        board: CallPolicy,
         ledger: Ledger,
         started: float,
         excluded: Collection[str] = (),

@@ -18,9 +18,9 @@ from podium.core.request import NO_TERMS
 from podium.core.run import StepRecord, place_of
 from podium.core.worker import Worker
 from podium.engine.assignment import Assignment, Scope
-from podium.engine.calls import Switchboard
+from podium.engine.calls import CallPolicy
 from podium.engine.context import Pair
-from podium.engine.step import StepWork
+from podium.engine.step import StepRunner
 
 
 class Execution:
@@ -30,7 +30,7 @@ class Execution:
         self,
         assignment: Assignment,
         workers: Mapping[str, Worker],
-        board: Switchboard,
+        board: CallPolicy,
         scope: Scope,
         *,
         stream: bool,
@@ -94,7 +94,7 @@ class Execution:
             for other in ready[1:]:
                 group.create_task(self._go_on([other], group))
             index = ready[0]
-            await StepWork(self, index).perform()
+            await StepRunner(self, index).perform()
             ready = []
             if self.waits and self.records[index].status == "waiting":
                 return

@@ -19,7 +19,7 @@ from podium.core.retry import Hedge
 from podium.core.worker import Worker
 
 if TYPE_CHECKING:
-    from podium.engine.calls import Calls, MayGiveWay, OnDelta, OnRetry, Switchboard
+    from podium.engine.calls import CallPolicy, Calls, MayGiveWay, OnDelta, OnRetry
 
 FEWEST: Final = 20
 """Calls that must have been seen before a percentile of them means anything."""
@@ -101,7 +101,7 @@ class Race:
     def __init__(
         self,
         calls: Calls,
-        board: Switchboard,
+        board: CallPolicy,
         worker: Worker,
         listener: Listener,
         other: Callable[[], tuple[Worker, Request] | None],

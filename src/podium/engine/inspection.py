@@ -14,7 +14,7 @@ from podium.core.errors import GuardrailBlocked
 from podium.core.request import Reply
 from podium.core.run import StepRecord
 from podium.core.run_records import Check
-from podium.engine.structured_output import misfit_unquoted
+from podium.core.structured_output import misfit_unquoted
 
 if TYPE_CHECKING:
     from podium.engine.execution import Execution

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podium.core.errors import BudgetExhausted, GuardrailBlocked, PodiumError, ReplanDemanded
-from podium.core.request import Terms
+from podium.core.request import ResponseOptions
 from podium.core.run import Round, RunStatus, StepRecord, told_best
 
 
@@ -23,7 +23,7 @@ def is_final(step: StepRecord, rounds: Sequence[Round]) -> bool:
     return any(step is round_.final for round_ in rounds)
 
 
-def answering_step(rounds: Sequence[Round], terms: Terms) -> StepRecord | None:
+def answering_step(rounds: Sequence[Round], terms: ResponseOptions) -> StepRecord | None:
     """The step whose reply is the answer. Where that must fit a schema, only the reply of a final
     step can."""
     best = told_best(rounds)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from podium.engine.execution import Execution
 
 
-class Words:
+class ResumableText:
     """What has been told of a reply, and what of it the calls before the present one told."""
 
     __slots__ = ("_held", "_may_repeat", "_told", "kept")
@@ -64,7 +64,7 @@ GAP: Final = "\n\n"
 """Stands between what was said before the use of tools and what is said after it."""
 
 
-class Telling:
+class ReplyStream:
     """The reply of one final step. It is told only if it `streams`; if it `must_fit` a schema,
     then whole, once it does. Where guardrails look at replies, nothing is told before they have:
     no thinking at all, and if they look at answers, nothing before the whole."""
@@ -90,7 +90,7 @@ class Telling:
         self._round = round_
         self._index = index
         self._must_fit = must_fit
-        self._words = Words()
+        self._words = ResumableText()
         self._spoken: tuple[str, ...] = ()
         self.streams = streams
 
@@ -138,7 +138,7 @@ class Telling:
             if self._holds and not self._held and not is_told:
                 self._tell_now(GAP + text if self._spoken else text)
             self._spoken += (text,)
-        self._words = Words()
+        self._words = ResumableText()
 
     def concluded(self, reply: Reply) -> Reply:
         """The whole reply, with what was said before the use of tools."""
@@ -164,12 +164,12 @@ class Telling:
             self._scope.emit(event)
 
 
-def begin_telling(execution: Execution, index: int) -> Telling | None:
+def begin_telling(execution: Execution, index: int) -> ReplyStream | None:
     """What is told of that final step; None where nothing will be, nor said before the use of
     tools."""
     if execution.is_plain and not execution.stream:
         return None
-    return Telling(
+    return ReplyStream(
         execution.scope,
         execution.assignment.round,
         index,

@@ -22,7 +22,7 @@ from podium.core.request import (
     Part,
     Reply,
     Request,
-    Terms,
+    ResponseOptions,
     Text,
     Thinking,
     Tool,
@@ -31,12 +31,12 @@ from podium.core.request import (
     assistant,
     user,
 )
+from podium.core.requirements import final_needs, needs_in_words, offers_tools
 from podium.core.run import Round, Run, StepRecord
+from podium.core.structured_output import misfit_unquoted
 from podium.core.toolbox import Toolbox, toolbox_excluding
 from podium.engine.assignment import Assignment
 from podium.engine.context import prompt_text
-from podium.engine.requirements import final_needs, needs_in_words, offers_tools
-from podium.engine.structured_output import misfit_unquoted
 
 ROOM_FOR_AN_ANSWER: Final = 1024
 """Tokens that are left for the reply where nobody says how long it may be, but never more than a
@@ -45,7 +45,7 @@ quarter of the window."""
 UNSEEN: Final = "[an image that you cannot see]"
 
 
-def require_able(profile: WorkerProfile, terms: Terms) -> None:
+def require_able(profile: WorkerProfile, terms: ResponseOptions) -> None:
     """Refuse a worker that cannot do what the final step must."""
     missing = final_needs(terms) - profile.capabilities
     if missing:
@@ -54,7 +54,7 @@ def require_able(profile: WorkerProfile, terms: Terms) -> None:
 
 
 def tools_for(
-    profile: WorkerProfile, terms: Terms, toolbox: Toolbox | None, *, is_final: bool
+    profile: WorkerProfile, terms: ResponseOptions, toolbox: Toolbox | None, *, is_final: bool
 ) -> tuple[Tool, ...]:
     """What the worker may call in its step. That tools are not to be called must be told to the
     final step alone; the others are not offered them."""
@@ -112,7 +112,7 @@ def request_for(
     )
 
 
-def _tool_choice(terms: Terms, turns: Sequence[Message]) -> str:
+def _tool_choice(terms: ResponseOptions, turns: Sequence[Message]) -> str:
     """A worker that had to call a tool and did so is free to answer."""
     has_called = any(isinstance(part, ToolCall) for turn in turns for part in turn.parts)
     return "auto" if has_called and terms.tool_choice != "none" else terms.tool_choice

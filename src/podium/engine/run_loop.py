@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from podium.core.budget import Budget, Ledger
-from podium.core.conductor import Conductor, Plan, Situation
+from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
     BudgetExhausted,
     GuardrailBlocked,
@@ -36,17 +36,18 @@ from podium.core.events import (
 )
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.request import NO_TERMS
+from podium.core.requirements import fitted
 from podium.core.run import ANSWERING, Round, Run, RunStatus, StepRecord, new_run_id, timestamp
 from podium.core.run_records import Attempt
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
 from podium.engine import (
     Assignment,
+    CallPolicy,
     Calls,
     Delegation,
     Execution,
     Scope,
-    Switchboard,
     Toolbox,
 )
 from podium.engine.guardrails import Guard
@@ -59,10 +60,9 @@ from podium.engine.outcome import (
     what_blocked,
     what_went_wrong,
 )
-from podium.engine.requirements import fitted
 
 
-async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> Round:
+async def planned(conductor: Conductor, situation: PlanningContext, calls: Calls) -> Round:
     """The next round as the conductor plans it, checked; `PlanError` where it cannot be used."""
     try:
         plan = await conductor.plan(situation, calls)
@@ -90,7 +90,7 @@ async def planned(conductor: Conductor, situation: Situation, calls: Calls) -> R
     )
 
 
-def _fitted(plan: Plan, workflow: Workflow, situation: Situation) -> Plan:
+def _fitted(plan: Plan, workflow: Workflow, situation: PlanningContext) -> Plan:
     """The plan, with its final step given to a worker that can do what the question demands."""
     workflow, warnings = fitted(workflow, situation.pool, situation.terms, situation.images)
     return replace(plan, workflow=workflow, warnings=plan.warnings + warnings) if warnings else plan
@@ -107,7 +107,7 @@ SHARE_LEFT_BY_PLANNING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cast:
+class RunContext:
     """What a run shares with the runs nested in it. `conductor` leads the nested ones. `call_ids`
     are those of all tool calls so far. `guard` is None where there are no guardrails. `on_record`
     waits until what has happened is, where nothing may be done before: when a run has begun, and
@@ -115,7 +115,7 @@ class Cast:
 
     conductor: Conductor
     workers: Mapping[str, Worker]
-    board: Switchboard
+    board: CallPolicy
     ledger: Ledger
     emit: Emit | None
     toolbox: Toolbox | None = None
@@ -124,14 +124,14 @@ class Cast:
     on_record: Callable[[], Awaitable[None]] | None = None
 
 
-class Performance:
+class RunLoop:
     """A run, from its first plan to its end, or until it waits. A run that `was_waiting` goes on
     with the steps that did, and leaves those that failed as they are. One that is `blocked` before
     it begins ends at once."""
 
     def __init__(
         self,
-        cast: Cast,
+        cast: RunContext,
         run: Run,
         conductor: Conductor,
         *,
@@ -258,7 +258,7 @@ class Performance:
         calls.share = SHARE_LEFT_BY_PLANNING
         calls.attempts.extend(self._planning_cut_off)
         self._planning_cut_off = ()
-        situation = Situation(
+        situation = PlanningContext(
             question=self._run.question,
             pool=self._run.pool,
             history=self._run.history,
@@ -368,7 +368,7 @@ class Performance:
             depth=depth,
         )
         run = replace(run, status="running", answer=None, error=None, terms=delegation.terms)
-        nested = Performance(
+        nested = RunLoop(
             self._cast,
             run,
             self._cast.conductor,

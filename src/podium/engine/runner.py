@@ -13,7 +13,7 @@ from typing import Final, get_args
 
 from podium._util.process import this_process
 from podium.core.budget import Account, Budget, Ledger
-from podium.core.conductor import Conductor, Given, Situation
+from podium.core.conductor import Conductor, Given, PlanningContext
 from podium.core.errors import (
     BudgetExhausted,
     ConfigError,
@@ -24,19 +24,27 @@ from podium.core.errors import (
 )
 from podium.core.events import Emit, Planned
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
-from podium.core.request import NO_TERMS, Image, Message, Reply, Request, Terms, ToolResult
+from podium.core.request import (
+    NO_TERMS,
+    Image,
+    Message,
+    Reply,
+    Request,
+    ResponseOptions,
+    ToolResult,
+)
+from podium.core.requirements import check_pool, check_terms
 from podium.core.run import Round, Run, Tier, new_run_id, spent_by, timestamp
 from podium.core.run_records import Check
+from podium.core.structured_output import require_sound
 from podium.core.worker import Worker
 from podium.core.workflow import DEFAULT_MAX_STEPS
-from podium.engine import Calls, Switchboard, Toolbox, context, toolbox_excluding
+from podium.engine import CallPolicy, Calls, Toolbox, context, toolbox_excluding
 from podium.engine.guardrails import Guard, Guardrail, Hook
 from podium.engine.guardrails.admission import let_in, let_in_results, restored
 from podium.engine.guardrails.chain import HookMemory
-from podium.engine.requirements import check_pool, check_terms
 from podium.engine.resume import known_calls, refuse_to_go_on, with_results
-from podium.engine.run_loop import Cast, Performance, planned, pool_at_depth
-from podium.engine.structured_output import require_sound
+from podium.engine.run_loop import RunContext, RunLoop, planned, pool_at_depth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +65,7 @@ class Options:
     budget: Budget = field(default_factory=Budget)
     tier: Tier = "ultra"
     exclude: frozenset[str] = frozenset()
-    terms: Terms = NO_TERMS
+    terms: ResponseOptions = NO_TERMS
     owner: str = ""
     account: Account | None = None
     run_id: str = ""
@@ -125,7 +133,7 @@ class Runner:
         workers: Sequence[Worker],
         *,
         pool: Pool | None = None,
-        board: Switchboard | None = None,
+        board: CallPolicy | None = None,
         nested_conductor: Conductor | None = None,
         toolbox: Toolbox | None = None,
         guardrails: Sequence[Guardrail] = (),
@@ -136,7 +144,7 @@ class Runner:
         self.nested_conductor = nested_conductor or conductor
         self.pool = pool or Pool(tuple(worker.profile for worker in workers))
         self.workers = {worker.profile.name: worker for worker in workers}
-        self.board = board or Switchboard()
+        self.board = board or CallPolicy()
         self.toolbox = toolbox
         self.guardrails = tuple(guardrails)
         self.memory = memory or HookMemory()
@@ -197,7 +205,7 @@ class Runner:
         run: Run,
         *,
         results: Sequence[ToolResult] = (),
-        terms: Terms | None = None,
+        terms: ResponseOptions | None = None,
         budget: Budget | None = None,
         account: Account | None = None,
         emit: Emit | None = None,
@@ -264,7 +272,7 @@ class Runner:
                 if self.guardrails:
                     guard = Guard(self.guardrails, self.workers, lambda: calls)
                     question, history = await guard.question("", question, history, _forget)
-                situation = Situation(
+                situation = PlanningContext(
                     question=question,
                     pool=pool,
                     history=history,
@@ -297,7 +305,7 @@ class Runner:
         blocked: GuardrailBlocked | None = None,
     ) -> Run:
         self.board.bind()
-        cast = Cast(
+        cast = RunContext(
             conductor=self.nested_conductor,
             workers=self.workers,
             board=self.board,
@@ -308,7 +316,7 @@ class Runner:
             guard=guard,
             on_record=self.on_record,
         )
-        performance = Performance(
+        performance = RunLoop(
             cast,
             run,
             conductor or self.conductor,
@@ -342,7 +350,7 @@ class Runner:
         self._check_budget(options.budget, pool)
         return pool_at_depth(pool, 0, options.budget)
 
-    def _check_demands(self, pool: Pool, terms: Terms, images: tuple[Image, ...]) -> None:
+    def _check_demands(self, pool: Pool, terms: ResponseOptions, images: tuple[Image, ...]) -> None:
         """Refuse what contradicts itself, and what no worker of the pool can do."""
         if terms is not NO_TERMS:
             check_terms(terms)

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from podium.core.errors import PodiumError, TakenOver
 from podium.core.events import Emit, Event, RunDone, RunStarted
 from podium.core.run import Run
-from podium.store import Journal, Pulse, RunStore
+from podium.store import Heartbeat, Journal, RunStore
 
 log = logging.getLogger("podium")
 
 
-class Told(NamedTuple):
+class RunSink(NamedTuple):
     """Who is told of a run: `emit` takes its events, and `on_record` waits until they are,
     where the store says that nothing may be done before; a run that begins there and cannot be
     written is not begun: it raises `StoreError`."""
@@ -27,14 +27,14 @@ class Told(NamedTuple):
 
 
 @asynccontextmanager
-async def journalled(
+async def journaling(
     store: RunStore,
-    pulse: Pulse,
+    pulse: Heartbeat,
     emit: Emit | None,
     *,
     claimed: Run | None = None,
     hands_back: bool = False,
-) -> AsyncIterator[Told]:
+) -> AsyncIterator[RunSink]:
     """Where a run's events go: into the store, and to whoever watches. The run begins, or was
     `claimed` to go on. The pulse beats for it until it is kept. Should another process take the run
     over, it is stopped here, and `TakenOver` is raised however far it had come: its end is for the
@@ -75,7 +75,7 @@ async def journalled(
         with pulse.of(journal):
             try:
                 try:
-                    yield Told(both, on_record if writes_first else None)
+                    yield RunSink(both, on_record if writes_first else None)
                 finally:
                     is_over = True
                     await _to_the_end(end())

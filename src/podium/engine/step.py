@@ -28,13 +28,13 @@ from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import Message, Reply, Request, Tool, unanswered, user
 from podium.core.run import Run, StepRecord, StepStatus
 from podium.core.run_records import Check
+from podium.core.structured_output import misfit
 from podium.engine.calls import Calls, OnDelta
 from podium.engine.context import compose
 from podium.engine.hedging import Listener, Race, Won
 from podium.engine.inspection import holds_answer, inspected, inspected_answer
 from podium.engine.reply_stream import begin_telling
 from podium.engine.requests import asked_again, never_fitted, request_for, require_able, tools_for
-from podium.engine.structured_output import misfit
 from podium.engine.substitutes import (
     delegation_of,
     hedge_for,
@@ -58,7 +58,7 @@ MOST_TURNS: Final = 100
 """How often a worker may use tools in one go. One that never comes to an end has failed."""
 
 
-class StepWork:
+class StepRunner:
     """One step being carried out."""
 
     _asked: str

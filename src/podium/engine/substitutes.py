@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from podium.core.errors import PromptTooLong, WorkerError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import NO_TERMS, Message, Reply, assistant, user
+from podium.core.requirements import Needs, before_the_end, can, final_needs, needs_of_one
 from podium.core.retry import Hedge
 from podium.core.run import Run
 from podium.engine.assignment import Assignment, Delegation
 from podium.engine.inspection import holds_answer
-from podium.engine.requirements import Needs, before_the_end, can, final_needs, needs_of_one
 
 if TYPE_CHECKING:
     from podium.engine.execution import Execution

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from podium.core.errors import BadReply
 from podium.core.events import ToolUsed
-from podium.core.request import Message, Reply, Terms, ToolCall, ToolResult
+from podium.core.request import Message, Reply, ResponseOptions, ToolCall, ToolResult
 from podium.engine.assignment import Scope
 from podium.engine.requests import turn_of
 from podium.engine.resume import with_answers
@@ -28,7 +28,7 @@ def unwanted_calls(reply: Reply, worker: str) -> BadReply:
     return BadReply(f"{worker} called {called}, but was offered no tools")
 
 
-def turn_with_calls(reply: Reply, terms: Terms, known: set[str]) -> Message:
+def turn_with_calls(reply: Reply, terms: ResponseOptions, known: set[str]) -> Message:
     """The turn in which the worker called tools, one at a time where that is demanded; `known`
     takes up the ids of its calls."""
     if not terms.parallel_tools:

@@ -16,7 +16,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from podium.conductors import plan
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.errors import UsageError
 from podium.core.pool import Pool
 from podium.core.run import Round, StepRecord
@@ -62,7 +62,7 @@ class LaterSituation(NamedTuple):
     """An étude after a first round, and whether that came to the right answer."""
 
     etude: Etude
-    situation: Situation
+    situation: PlanningContext
     is_right: bool
 
 
@@ -98,7 +98,7 @@ def later_situations(
                 workflow = _with_a_wrong_worker(rng, workflow, pool)
             round_ = carry_out(workflow, pool, voice, order=order)
             if grade(round_.steps[-1].reply, etude) is wanted:
-                situation = Situation(question=etude.question, pool=pool, rounds=(round_,))
+                situation = PlanningContext(question=etude.question, pool=pool, rounds=(round_,))
                 yield LaterSituation(etude, situation, wanted)
                 break
         else:
@@ -137,7 +137,7 @@ def later_openings(
             text = plan.write_acceptance(order)
         else:
             text = plan.write(_second(rng, etude, pool, round_), pool, order=order)
-        yield Opening(Situation(question=etude.question, pool=pool, rounds=(round_,)), text)
+        yield Opening(PlanningContext(question=etude.question, pool=pool, rounds=(round_,)), text)
 
 
 # ---- carrying a round out

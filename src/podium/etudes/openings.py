@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from podium.conductors import plan
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.pool import Pool
 from podium.core.workflow import Access, Step, Workflow
 from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
@@ -68,7 +68,7 @@ class Opening(NamedTuple):
     question itself names who is to do what; otherwise the plan's workers are nobody's choice,
     and nothing is to be learned from them."""
 
-    situation: Situation
+    situation: PlanningContext
     plan: str
     is_assigned: bool = False
 
@@ -111,7 +111,7 @@ def openings(
                 true_access=true_access,
             )
             question = _assigned(rng, pool, workflow) if is_assigned else etude.question
-        situation = Situation(question=question, pool=pool)
+        situation = PlanningContext(question=question, pool=pool)
         yield Opening(situation, plan.write(workflow, pool, order=order), is_assigned)
 
 

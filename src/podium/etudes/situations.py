@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from podium.conductors import plan
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.etudes.etude import NESTED_SHARE, Etude, make_etude
 from podium.etudes.everyday import everyday
 from podium.etudes.later import FLAKY, later_situations
@@ -24,7 +24,7 @@ class Practice(NamedTuple):
     which a plan for it is to be written."""
 
     asked: Etude | str
-    situation: Situation
+    situation: PlanningContext
 
 
 def training_situations(
@@ -76,4 +76,4 @@ def training_situations(
             asked = make_etude(rng, "train", shape, nested_share=nested_share)
             question, needed = asked.question, asked.families
         pool = pool_profiles(rng, models, keep=needed if keep_needed else (), drop=drop)
-        yield Practice(asked, Situation(question=question, pool=pool))
+        yield Practice(asked, PlanningContext(question=question, pool=pool))

@@ -27,11 +27,11 @@ from __future__ import annotations
 
 from podium.etudes.perfect import OracleWorker, oracle_workers
 from podium.evals.cluster import Opening, spread
-from podium.evals.context import Stage, Strategy
+from podium.evals.context import EvalContext, Strategy
 from podium.evals.ensemble import Ensemble, opened
 from podium.evals.evaluation import Evaluation
 from podium.evals.recorded import RecordedPool, recorded_pool
-from podium.evals.report import Report, Wanted, reported
+from podium.evals.report import EvalSpec, Report, reported
 from podium.evals.sample import Case, Sample, Variant, etude_cases, suite_cases
 from podium.evals.strategies import STRATEGIES
 from podium.evals.strategies.folds import Folded, cross_validated
@@ -50,6 +50,8 @@ __all__ = [
     "Comparison",
     "Ensemble",
     "EtudesTable",
+    "EvalContext",
+    "EvalSpec",
     "Evaluation",
     "Folded",
     "Learned",
@@ -62,10 +64,8 @@ __all__ = [
     "Row",
     "Sample",
     "SampleFiles",
-    "Stage",
     "Strategy",
     "Variant",
-    "Wanted",
     "Yardsticks",
     "compared",
     "cross_validated",

@@ -25,13 +25,13 @@ from podium.core.errors import RequestRefused
 from podium.core.request import Reply, Request
 from podium.core.run import Run
 from podium.core.worker import Worker
-from podium.engine import Switchboard
+from podium.engine import CallPolicy
 from podium.engine.runner import Options
 from podium.evals.sample import Case
 from podium.workers.cached import CachedWorker
 
 
-class Purse:
+class EvalBudget:
     """Money for an evaluation; with no cap there is no end to it. `spent` is what was paid in
     all, before this process as well."""
 
@@ -77,12 +77,12 @@ class Purse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class EvalContext:
     """The workers by name, the engine's switchboard, and what holds for every run. `repeat` is
     how often the tasks were put before."""
 
     workers: Mapping[str, Worker]
-    board: Switchboard
+    board: CallPolicy
     options: Options
     seed: int
     repeat: int = 0
@@ -94,7 +94,7 @@ class Stage:
         return Random(f"{self.seed}/{case.task.id}/{purpose}{again}")  # noqa: S311 - repeatable
 
 
-Strategy = Callable[[Case, Stage], Awaitable[Run]]
+Strategy = Callable[[Case, EvalContext], Awaitable[Run]]
 """A way to answer: one function, from a task to the run that answers it."""
 
 
@@ -105,7 +105,7 @@ takes the whole time limit, and the other workers' tasks would wait for it."""
 
 
 @dataclass(slots=True)
-class Occasion:
+class SampleContext:
     """Which repeat of its task this is, how many calls were answered by kept replies, and what
     the others cost."""
 
@@ -114,13 +114,13 @@ class Occasion:
     paid_usd: float = 0.0
 
 
-_current: Final = ContextVar[Occasion | None]("podium_occasion", default=None)
+_current: Final = ContextVar[SampleContext | None]("podium_occasion", default=None)
 
 
 @contextmanager
-def occasion(repeat: int = 0) -> Iterator[Occasion]:
+def occasion(repeat: int = 0) -> Iterator[SampleContext]:
     """What is asked inside, and in everything that is begun inside, is asked on this occasion."""
-    now = Occasion(repeat)
+    now = SampleContext(repeat)
     token = _current.set(now)
     try:
         yield now

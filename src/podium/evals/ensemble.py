@@ -27,12 +27,12 @@ from podium.conductors.evolved.description import PARAMETERS
 from podium.config import ConductorSettings, Settings, WorkerSettings
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.worker import Worker
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.runner import Options
 from podium.etudes import FAMILIES
 from podium.etudes.flaky import FlakyWorker
 from podium.etudes.perfect import oracle_workers
-from podium.evals.context import CountedWorker, RepeatingWorker, Stage
+from podium.evals.context import CountedWorker, EvalContext, RepeatingWorker
 from podium.workers import Http, connect
 from podium.workers.cached import ReplyCache
 from podium.workers.local import weights
@@ -66,10 +66,10 @@ class Ensemble:
     asked: Counter[str] = field(default_factory=Counter)
     identity: str = ""
 
-    def stage(self, seed: int) -> Stage:
+    def stage(self, seed: int) -> EvalContext:
         """What all strategies share that these take part in."""
-        board = Switchboard(self.retry)
-        return Stage(workers=self.workers, board=board, options=self.options, seed=seed)
+        board = CallPolicy(self.retry)
+        return EvalContext(workers=self.workers, board=board, options=self.options, seed=seed)
 
     def made_flaky(self, share: float, seed: int) -> Ensemble:
         """The same, but every specialist declines that share of the requests it gets."""

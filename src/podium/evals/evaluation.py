@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from podium.core.errors import BudgetExhausted, StoreError, UsageError
 from podium.core.run import Run, new_run_id, timestamp
-from podium.evals.context import Purse, Strategy, occasion
+from podium.evals.context import EvalBudget, Strategy, occasion
 from podium.evals.ensemble import Ensemble
 from podium.evals.sample import THE_STRATEGY, Case, Sample, graded
 from podium.evals.strategies import candidates, check_strategy, note_on, strategy_named
@@ -128,7 +128,7 @@ class Evaluation:
         keep: Keep | None = None,
         known: Known = nothing_known,
         perform: Perform | None = None,
-        purse: Purse | None = None,
+        purse: EvalBudget | None = None,
     ) -> None:
         self._ensemble = ensemble
         self._cases = cases
@@ -138,7 +138,7 @@ class Evaluation:
         self._keep = keep
         self._known = known
         self._perform = perform or Performer(ensemble, seed=seed)
-        self._purse = purse or Purse()
+        self._purse = purse or EvalBudget()
         self._rows: dict[str, Row] = {}
         self.unfinished: dict[str, int] = {}
         _check_ids(cases)

@@ -22,7 +22,7 @@ from podium.core.budget import Budget
 from podium.core.errors import BudgetExhausted, UsageError
 from podium.core.worker import Worker
 from podium.etudes import USUAL, EtudeShape
-from podium.evals.context import Purse
+from podium.evals.context import EvalBudget
 from podium.evals.ensemble import Ensemble
 from podium.evals.evaluation import Evaluation, Perform, Watch, nothing_known, unwatched
 from podium.evals.recorded import is_recorded, recorded_pool
@@ -37,7 +37,7 @@ from podium.tasks.suites import ETUDES, USUAL_ETUDES, loaded_suite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EvalSpec:
     """Which strategies, on how many tasks of which suite, and how many of them at once.
 
     `suite` and `data` are as `podium.tasks.suite` takes them; a variant is for the études alone.
@@ -147,7 +147,7 @@ class Report:
     that had to be measured for them. `left_out` are the lines of the suite's file that are no
     tasks. `stop` is set where it ended before all was measured."""
 
-    wanted: Wanted
+    wanted: EvalSpec
     rows: tuple[Row, ...]
     measured: tuple[Row, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -182,7 +182,7 @@ class Report:
 
 async def reported(
     ensemble: Ensemble,
-    wanted: Wanted,
+    wanted: EvalSpec,
     *,
     watch: Watch = unwatched,
     files: SampleFiles | None = None,
@@ -194,7 +194,7 @@ async def reported(
         ensemble = ensemble.made_flaky(wanted.variant.flaky, wanted.seed)
     cases, left_out = wanted.posed(ensemble)
     _check_prices(wanted, ensemble)
-    purse = Purse(wanted.cap_usd)
+    purse = EvalBudget(wanted.cap_usd)
     evaluation = Evaluation(
         ensemble,
         cases,
@@ -228,7 +228,7 @@ async def reported(
     return Report(wanted, tuple(rows), evaluation.measured, left_out, stop)
 
 
-def _check_prices(wanted: Wanted, ensemble: Ensemble) -> None:
+def _check_prices(wanted: EvalSpec, ensemble: Ensemble) -> None:
     """A cap on money needs the price of everyone who may be asked, planners included."""
     conductors = [ensemble.conductor]
     if any(name.partition(":")[0] == "untrained" for name in wanted.strategies):
@@ -239,7 +239,7 @@ def _check_prices(wanted: Wanted, ensemble: Ensemble) -> None:
     Budget(usd=wanted.cap_usd, allow_unpriced=allowed).check(asked)
 
 
-def _manifest(wanted: Wanted, cases: Sequence[Case], ensemble: Ensemble) -> dict[str, Any]:
+def _manifest(wanted: EvalSpec, cases: Sequence[Case], ensemble: Ensemble) -> dict[str, Any]:
     """What makes an evaluation this one and no other. Strategies and repeats may be added. Of a
     file of one's own all counts, for it also says how answers are graded."""
     tasks = [(case.task.id, case.task.question, case.task.answer) for case in cases]

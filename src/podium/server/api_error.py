@@ -77,7 +77,7 @@ RETRY_SECONDS: Final = 1.0
 """When to come back where nobody can know how long it takes."""
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """A request is refused, or could not be carried out.
 
     `field` names what is at fault in the body, as a path such as `messages.2.content`;
@@ -105,77 +105,77 @@ class Refusal(Exception):
         return STATUS[self.reason]
 
 
-def refusal_of(error: Exception) -> Refusal:
+def refusal_of(error: Exception) -> ApiError:
     """The error as a client may be told of it; of a fault of our own, no more than its kind."""
-    if isinstance(error, Refusal):
+    if isinstance(error, ApiError):
         return error
     if isinstance(error, StoreError):
         return _without_records(error)
-    return Refusal("failed", f"the server failed: {type(error).__name__}")
+    return ApiError("failed", f"the server failed: {type(error).__name__}")
 
 
-def invalid(field: str, message: str) -> Refusal:
+def invalid(field: str, message: str) -> ApiError:
     """The body is at fault, in that field."""
-    return Refusal("invalid", message, field=field)
+    return ApiError("invalid", message, field=field)
 
 
-def too_long(why: str) -> Refusal:
+def too_long(why: str) -> ApiError:
     """The conversation fits into no worker's window."""
     message = f"the prompt is too long for the workers here, so shorten it: {why}"
-    return Refusal("too_long", message, field="messages")
+    return ApiError("too_long", message, field="messages")
 
 
-def unseen_budget() -> Refusal:
+def unseen_budget() -> ApiError:
     """Nobody can tell what a key has left."""
     message = "what this key may still spend cannot be looked up now; try again"
-    return Refusal("overloaded", message, retry_after=RETRY_SECONDS)
+    return ApiError("overloaded", message, retry_after=RETRY_SECONDS)
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """The border: what Podium raises, as a `Refusal`."""
+    """The border: what Podium raises, as a `ApiError`."""
     try:
         yield
     except GuardrailBlocked as error:
-        raise Refusal("blocked", str(error)) from error
+        raise ApiError("blocked", str(error)) from error
     except BudgetExhausted as error:
-        raise Refusal("out_of_budget", str(error)) from error
+        raise ApiError("out_of_budget", str(error)) from error
     except NotFound as error:
-        raise Refusal("not_found", str(error)) from error
+        raise ApiError("not_found", str(error)) from error
     except Conflict as error:
-        raise Refusal("conflict", str(error)) from error
+        raise ApiError("conflict", str(error)) from error
     except PlanError as error:
         raise invalid("podium.workflow", str(error)) from error
     except ConfigError as error:
         raise _of_the_configuration(error) from error
     except UsageError as error:
-        raise Refusal("invalid", str(error)) from error
+        raise ApiError("invalid", str(error)) from error
     except RateLimited as error:
-        raise Refusal("rate_limited", str(error), retry_after=error.retry_after) from error
+        raise ApiError("rate_limited", str(error), retry_after=error.retry_after) from error
     except PromptTooLong as error:
         raise too_long(str(error)) from error
     except RequestRefused as error:
-        raise Refusal("invalid", str(error)) from error
+        raise ApiError("invalid", str(error)) from error
     except WorkerError as error:
-        raise Refusal("upstream", str(error), retry_after=error.retry_after) from error
+        raise ApiError("upstream", str(error), retry_after=error.retry_after) from error
     except StoreError as error:
         raise _without_records(error) from error
 
 
-def _without_records(error: StoreError) -> Refusal:
+def _without_records(error: StoreError) -> ApiError:
     """What a client may know of a store that fails: whether to come back."""
     LOGGER.error("%s", error)
     if isinstance(error, UnreadableRun):
-        return Refusal("failed", _of_the_operators(error))
+        return ApiError("failed", _of_the_operators(error))
     if isinstance(error, BudgetUnseen):
         return unseen_budget()
-    return Refusal("overloaded", NO_RECORDS, retry_after=RETRY_SECONDS)
+    return ApiError("overloaded", NO_RECORDS, retry_after=RETRY_SECONDS)
 
 
-def _of_the_configuration(error: ConfigError) -> Refusal:
+def _of_the_configuration(error: ConfigError) -> ApiError:
     """What a client may know of it: the fact, and not the remedy, which is for the log."""
     LOGGER.warning("refused for what is configured: %s", error)
-    return Refusal("invalid", _of_the_operators(error))
+    return ApiError("invalid", _of_the_operators(error))
 
 
 def _of_the_operators(error: PodiumError) -> str:

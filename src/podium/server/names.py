@@ -23,7 +23,7 @@ from podium.core.run import Tier
 from podium.core.worker import Worker
 from podium.engine.context import prompt_hash
 from podium.engine.runner import Options
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 
 TIERS: Final = MappingProxyType[str, Tier](
     {"podium-mini": "mini", "podium": "podium", "podium-ultra": "ultra"}
@@ -93,13 +93,13 @@ class Names:
             return target
         tier, pin, _ = name.partition(PIN)
         if pin and tier in self.pins:
-            raise Refusal(
+            raise ApiError(
                 "not_found",
                 f"{name!r} pins what this server no longer does; it is {self.pins[tier]!r} now",
                 field="model",
             )
         known = (*TIERS, *self._workers)
-        raise Refusal(
+        raise ApiError(
             "not_found", f"there is no model {name[:200]!r}; {nearest(name, known)}", field="model"
         )
 

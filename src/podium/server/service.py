@@ -11,22 +11,22 @@ from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings
 from podium.core.errors import WorkerError
 from podium.core.pool import Pool
-from podium.server.access import Door, Visitor
-from podium.server.access.concurrency import Places
+from podium.server.access import AccessPolicy, Principal
+from podium.server.access.concurrency import ConcurrencyLimiter
 from podium.server.answers.gateway import Gateway
 from podium.server.answers.loading import Loading
-from podium.server.answers.result import Answered, Teller
+from podium.server.answers.result import ApiResult, StreamSink
 from podium.server.answers.tiers import Tiers
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Asked
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import ApiRequest
 from podium.server.figures.digest import Digests
 from podium.server.logs import LOGGER
 from podium.server.names import Names, Target
 from podium.server.records.audit import Audit
-from podium.server.records.buffered_store import Keeper
-from podium.server.records.cost import Bill
+from podium.server.records.buffered_store import BufferedRunStore
+from podium.server.records.cost import RequestCost
 from podium.server.records.metrics import Metrics, Tally
-from podium.server.records.repository import Archive
+from podium.server.records.repository import RunRepository
 
 if TYPE_CHECKING:
     from podium.server.records.traces import Traces
@@ -40,12 +40,12 @@ class Service:
     settings: ServerSettings
     pool: Pool
     names: Names
-    door: Door
-    keeper: Keeper
-    archive: Archive
+    door: AccessPolicy
+    keeper: BufferedRunStore
+    archive: RunRepository
     tiers: Tiers
     gateway: Gateway
-    places: Places
+    places: ConcurrencyLimiter
     metrics: Metrics
     started: float
     digests: Digests = field(default_factory=Digests)
@@ -56,19 +56,19 @@ class Service:
 
     async def answer(
         self,
-        asked: Asked,
-        visitor: Visitor,
+        asked: ApiRequest,
+        visitor: Principal,
         target: Target,
-        bill: Bill,
-        teller: Teller | None = None,
-    ) -> Answered:
-        """Answer by a run, or by the worker that was asked for; raises `Refusal`."""
+        bill: RequestCost,
+        teller: StreamSink | None = None,
+    ) -> ApiResult:
+        """Answer by a run, or by the worker that was asked for; raises `ApiError`."""
         if target.worker is not None:
             return await self.gateway.answer(asked, visitor, target.worker, bill, teller)
         assert target.tier is not None, "what is no worker is a tier"
         return await self.tiers.answer(asked, visitor, target.tier, bill, teller)
 
-    async def settle(self, visitor: Visitor, target: Target, bill: Bill) -> None:
+    async def settle(self, visitor: Principal, target: Target, bill: RequestCost) -> None:
         """Charge whoever asked, also when the request was cut off meanwhile."""
         await self.door.settle(
             visitor,
@@ -90,8 +90,8 @@ class Service:
 
 async def opened(
     podium: AsyncPodium,
-    keeper: Keeper,
-    door: Door,
+    keeper: BufferedRunStore,
+    door: AccessPolicy,
     settings: ServerSettings,
     traces: Traces | None = None,
     configured: Settings | None = None,
@@ -102,7 +102,7 @@ async def opened(
     audit = audit or Audit()
     pool, conductor, options = await podium.pool(), await podium.conductor(), await podium.options()
     excludable, mini = await podium.excludable(), await podium.mini()
-    archive = Archive(keeper, audit)
+    archive = RunRepository(keeper, audit)
     archive.broadcast.listener = traces
     board, metrics = await podium.switchboard(), Metrics()
     board.breakers.on_opening = partial(_left_alone, metrics)
@@ -133,7 +133,7 @@ async def opened(
             guardrails=await podium.guardrails(),
             workers=await podium.workers(),
         ),
-        places=Places(settings.in_flight, settings.queue),
+        places=ConcurrencyLimiter(settings.in_flight, settings.queue),
         metrics=metrics,
         started=time.time(),
         traces=traces,
@@ -156,5 +156,5 @@ class Holder:
     def __call__(self) -> Service:
         """The service."""
         if self.service is None:
-            raise Refusal("overloaded", "this server is not ready yet; try again", retry_after=1)
+            raise ApiError("overloaded", "this server is not ready yet; try again", retry_after=1)
         return self.service

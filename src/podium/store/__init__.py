@@ -32,7 +32,7 @@ from podium.store.base import (
     RunSummary,
     corrected,
 )
-from podium.store.journal import BEATS_PER_LEASE, Journal, Pulse
+from podium.store.journal import BEATS_PER_LEASE, Heartbeat, Journal
 from podium.store.keys import KeyStore
 
 __all__ = [
@@ -44,12 +44,12 @@ __all__ = [
     "AuditLog",
     "Feedback",
     "FeedbackStore",
+    "Heartbeat",
     "Journal",
     "KeyStore",
     "NameStore",
     "NamedRequest",
     "NullStore",
-    "Pulse",
     "RunFilter",
     "RunList",
     "RunStore",

@@ -161,7 +161,7 @@ BEATS_PER_LEASE: Final = 4
 """So that a run outlives some beats that come late or fail."""
 
 
-class Pulse:
+class Heartbeat:
     """Beats for the runs of the journals that are given to it."""
 
     def __init__(

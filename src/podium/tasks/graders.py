@@ -29,9 +29,9 @@ from typing import Any, ClassVar, Final
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from podium.core.errors import ConfigError, UsageError, installing
+from podium.core.structured_output import fits, require_sound
 from podium.core.task import Grader
 from podium.core.worker import Worker
-from podium.engine.structured_output import fits, require_sound
 from podium.tasks import answers, mathematics
 from podium.tasks.answers import (
     LONGEST_ANSWER,

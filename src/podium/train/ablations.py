@@ -24,7 +24,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.worker import Worker
 from podium.core.workflow import Workflow
-from podium.engine import Switchboard
+from podium.engine import CallPolicy
 from podium.engine.limits import Gate
 from podium.train.recipe import FIXED_SUBTASK, Recipe
 from podium.train.score import Scorer
@@ -41,7 +41,7 @@ def recipe_scorer(
 ) -> Scorer:
     """The scorer of the recipe's plans over these workers, all of whose switches it honours;
     `later` are the same as rounds after the first meet them."""
-    asked, board = recipe.prompt, Switchboard()
+    asked, board = recipe.prompt, CallPolicy()
     later = workers if later is None else later
     if asked.one_worker is not None:
         board = _OneGate(worker_named(workers, asked.one_worker))
@@ -129,7 +129,7 @@ class _StandIn(Worker):
         return await self._worker.reply(request)
 
 
-class _OneGate(Switchboard):
+class _OneGate(CallPolicy):
     """A board with one gate for all: the limits are the worker's, in however many places."""
 
     def __init__(self, worker: Worker) -> None:

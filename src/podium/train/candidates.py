@@ -24,7 +24,7 @@ from podium.core.pool import Pool
 from podium.core.run import Run
 from podium.core.task import Task
 from podium.core.worker import Worker
-from podium.engine import Switchboard
+from podium.engine import CallPolicy
 from podium.engine.runner import Options, Runner
 from podium.train.score import fault
 from podium.train.turns import Trial
@@ -57,7 +57,7 @@ class Candidates:
         self._workers = workers
         self._pool = pool
         self._options = Options(rounds=turns, max_steps=1)
-        self._board = Switchboard()
+        self._board = CallPolicy()
 
     async def try_out(
         self,

@@ -28,11 +28,11 @@ from podium.core.task import Task
 from podium.tasks.cluster import BorrowedReplies, Replies, Seats, taken
 from podium.train import processes
 from podium.train.ablations import recipe_scorer
-from podium.train.cast import CACHE_FILE, make_cast
 from podium.train.exercises import pool_settings
 from podium.train.recipe import Recipe
 from podium.train.references import plain_scorer
 from podium.train.score import Score, Scorer
+from podium.train.worker_set import CACHE_FILE, make_cast
 from podium.workers import Http
 from podium.workers.cached import LEAST_BYTES
 

@@ -20,7 +20,7 @@ from xml.sax.saxutils import escape
 from podium._util.files import write_whole
 from podium._util.svg import DARK, LIGHT, SURFACES, Scale, ticks
 from podium.core.errors import ConfigError, StoreError
-from podium.train.course import HELD_OUT, Course, read_courses
+from podium.train.training_history import HELD_OUT, Course, read_courses
 
 STEPS: Final = "steps/"
 

@@ -33,7 +33,6 @@ from podium.core.errors import ConfigError, Unavailable
 from podium.core.pool import Pool
 from podium.core.task import Task
 from podium.train.candidates import Candidates, Readings, earned
-from podium.train.cast import Cast, make_cast
 from podium.train.checkpoints import (
     ANEW,
     DIRECTORY,
@@ -50,6 +49,7 @@ from podium.train.method import EvolveTable
 from podium.train.recipe import Recipe
 from podium.train.space import Space, principal_directions, read_space
 from podium.train.turns import Trial, seen_in
+from podium.train.worker_set import WorkerSet, make_cast
 from podium.workers import Http
 from podium.workers.local.hidden_states import HiddenReader
 
@@ -109,7 +109,7 @@ def _questions(recipe: Recipe, pool: Pool) -> _Questions:
 
 
 async def _described(
-    recipe: Recipe, evolve: EvolveTable, cast: Cast, reader: HiddenReader
+    recipe: Recipe, evolve: EvolveTable, cast: WorkerSet, reader: HiddenReader
 ) -> Description:
     """What the coordinator is to be, all but its numbers."""
     shape = await reader.shape(evolve.matrices)
@@ -143,7 +143,7 @@ async def _space(
     return Space(described, principal_directions(states, evolve.directions))
 
 
-def _kept(cast: Cast) -> dict[str, float]:
+def _kept(cast: WorkerSet) -> dict[str, float]:
     if cast.cache is None:
         return {}
     return {"cache_hits": cast.cache.hits, "cache_misses": cast.cache.misses}
@@ -152,7 +152,7 @@ def _kept(cast: Cast) -> dict[str, float]:
 class _Tryouts:
     """Tries coordinators out over the recipe's workers, and reads what they read."""
 
-    def __init__(self, evolve: EvolveTable, cast: Cast, reader: HiddenReader) -> None:
+    def __init__(self, evolve: EvolveTable, cast: WorkerSet, reader: HiddenReader) -> None:
         self._matrices = evolve.matrices
         self._reader = reader
         self._candidates = Candidates(cast.forgetful, cast.pool, turns=evolve.turns)

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from podium.client.assembly import assemble
 from podium.config import Settings, load
 from podium.config.problems import nearest
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError, PodiumError, Unavailable
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 from podium.core.request import Request, user
@@ -173,7 +173,7 @@ class Exercise(NamedTuple):
     """A task, and all that its conductor knows when it begins."""
 
     task: Task
-    situation: Situation
+    situation: PlanningContext
 
 
 Fits = Callable[[Exercise], bool]
@@ -220,7 +220,7 @@ def everyday_exercises(recipe: Recipe) -> list[Exercise]:
         _among_etudes(
             recipe,
             everyday_task(question),
-            Situation(question=question, pool=pool_profiles(rng, models, split="test")),
+            PlanningContext(question=question, pool=pool_profiles(rng, models, split="test")),
             "test",
         )
         for question in everyday("test")[: recipe.run.eval_tasks]
@@ -287,11 +287,11 @@ def _task(asked: Etude | str) -> Task:
 def _tested(recipe: Recipe, etude: Etude, rng: Random) -> Exercise:
     models = dict.fromkeys(recipe.pool.roles, "")
     pool = pool_profiles(rng, models, split="test", keep=etude.families, drop=recipe.pool.drop)
-    situation = Situation(question=etude.question, pool=pool)
+    situation = PlanningContext(question=etude.question, pool=pool)
     return _among_etudes(recipe, etude_task(etude), situation, "test")
 
 
-def _among_etudes(recipe: Recipe, task: Task, situation: Situation, split: Split) -> Exercise:
+def _among_etudes(recipe: Recipe, task: Task, situation: PlanningContext, split: Split) -> Exercise:
     """The exercise, over the pool that its question was made with or, where one worker takes
     every place, over as many of that one."""
     one, pool = recipe.prompt.one_worker, situation.pool
@@ -323,7 +323,7 @@ def _stood_in(recipe: Recipe, pool: Pool) -> Pool:
     return pool if one is None else in_every_place(pool[one], pool)
 
 
-def _situation(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> Situation:
+def _situation(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> PlanningContext:
     workers = list(pool.workers)
     if recipe.pool.subset is not None:
         size = rng.randint(recipe.pool.subset.smallest, recipe.pool.subset.largest)
@@ -335,10 +335,12 @@ def _situation(recipe: Recipe, task: Task, pool: Pool, rng: Random) -> Situation
     chosen = tuple(
         worker if worker.fallback in names else replace(worker, fallback=None) for worker in workers
     )
-    return _limited(recipe, Situation(question=task.question, pool=replace(pool, workers=chosen)))
+    return _limited(
+        recipe, PlanningContext(question=task.question, pool=replace(pool, workers=chosen))
+    )
 
 
-def _limited(recipe: Recipe, situation: Situation) -> Situation:
+def _limited(recipe: Recipe, situation: PlanningContext) -> PlanningContext:
     return replace(
         situation,
         max_steps=recipe.prompt.max_steps,

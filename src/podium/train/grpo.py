@@ -39,7 +39,6 @@ from podium.core.pool import Pool
 from podium.tasks.everyday import EVERYDAY
 from podium.train import processes, references
 from podium.train.ablations import recipe_scorer
-from podium.train.cast import Cast, make_cast
 from podium.train.checkpoints import last_checkpoint, where_room_may_run_out
 from podium.train.cluster import SpreadScorer, spread
 from podium.train.diagnostics import References, diagnose
@@ -59,6 +58,7 @@ from podium.train.score import Scoring
 from podium.train.sft import MODEL
 from podium.train.shared_prompts import SharingTrainer
 from podium.train.trainer_setup import StopInTime, silence, trl_arguments
+from podium.train.worker_set import WorkerSet, make_cast
 from podium.workers import Http
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ def _left_out(count: int, recipe: Recipe) -> str:
     )
 
 
-def _kept(cast: Cast, cluster: SpreadScorer | None) -> dict[str, float]:
+def _kept(cast: WorkerSet, cluster: SpreadScorer | None) -> dict[str, float]:
     if cast.cache is None:
         return {}
     asked = Counter(hits=cast.cache.hits, misses=cast.cache.misses)
@@ -219,7 +219,7 @@ class _Loop:
         """What the coroutine comes to on the trainer's event loop, where all workers live."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._trainer.async_loop).result()
 
-    def close(self, cast: Cast) -> None:
+    def close(self, cast: WorkerSet) -> None:
         """End the event loop that TRL has started, whatever still runs there, and let go of what
         the workers held."""
         thread, loop = self._trainer.async_loop_thread, self._trainer.async_loop

@@ -24,8 +24,8 @@ from podium.core.usage import Usage
 from podium.train.checkpoints import last_checkpoint
 from podium.train.exercises import wants_references
 from podium.train.method import EvolveTable, GrpoTable, SftTable
-from podium.train.misfits import Kind, idle_keys
 from podium.train.recipe import NOT_THE_RECIPE, Recipe, is_path
+from podium.train.recipe_checks import Kind, idle_keys
 from podium.workers.local.sources import read_config, source
 
 USUAL_POPULATION: Final = 32

@@ -24,7 +24,7 @@ from podium.config.files import read_tables
 from podium.config.problems import form_problem
 from podium.core.errors import ConfigError
 from podium.train.method import EstimateTable, EvolveTable, GrpoTable, RunTable, SftTable
-from podium.train.misfits import Kind, misfits, unknown_names
+from podium.train.recipe_checks import Kind, misfits, unknown_names
 from podium.train.rewards import PAPER
 from podium.train.schema import (
     DataTable,

@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from podium.conductors import plan
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import ConfigError, MalformedPlan, PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool
 from podium.core.run import Round, Run, StepRecord, best_so_far, new_run_id, timestamp
 from podium.core.task import Task
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
-from podium.engine import Switchboard
+from podium.engine import CallPolicy
 from podium.engine.runner import Runner
 from podium.train.rewards import PAPER, Reward
 
@@ -118,10 +118,10 @@ class Scorer:
         reward: Reward = PAPER,
         max_steps: int = DEFAULT_MAX_STEPS,
         amend: Amend | None = None,
-        board: Switchboard | None = None,
+        board: CallPolicy | None = None,
         later: Sequence[Worker] | None = None,
     ) -> None:
-        board = board or Switchboard()
+        board = board or CallPolicy()
         self.reward = reward
         self.max_steps = max_steps
         self._amend = amend
@@ -314,7 +314,7 @@ class _Written:
 
     name = "scored"
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """Never asked, because the round that is scored is the last."""
         raise PlanError("the plan that is scored is the only one there is")
 

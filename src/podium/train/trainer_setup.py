@@ -19,9 +19,9 @@ from podium.train import processes
 from podium.train.checkpoints import DIRECTORY
 from podium.train.logbook import Logbook
 from podium.train.method import OptimiserTable
-from podium.train.misfits import group_misfits
 from podium.train.processes import mixed
 from podium.train.recipe import Recipe
+from podium.train.recipe_checks import group_misfits
 
 
 class StopInTime(TrainerCallback):

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from podium.conductors import plan
 from podium.conductors.prompt import Prompt
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.errors import ConfigError, NotFound, UnreadableRun
 from podium.core.run import Run
 from podium.core.task import Judged, Outcome, outcome_of
@@ -263,7 +263,7 @@ def _plan_of(run: Run, prompt: Prompt) -> dict[str, Any] | None:
     planned = [round_.workflow for round_ in run.rounds if round_.workflow is not None]
     if len(planned) != 1 or any(step.worker not in run.pool.names for step in planned[0].steps):
         return None
-    situation = Situation(
+    situation = PlanningContext(
         question=run.question,
         pool=run.pool,
         history=run.history,

@@ -12,9 +12,9 @@ from podium.conductors.evolved.conductor import EvolvedConductor
 from podium.core.errors import RequestRefused
 from podium.core.events import Event, StepDelta
 from podium.core.pool import WorkerProfile
-from podium.core.request import Terms, Tool
+from podium.core.request import ResponseOptions, Tool
 from podium.core.run import Run, TurnRole, dump, load
-from podium.engine.guardrails import Checked, Guardrail, Pass, Verdict
+from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict
 from podium.engine.requests import request_of
 from podium.engine.runner import Options, Runner
 from podium.workers import ScriptedWorker
@@ -114,7 +114,11 @@ async def test_who_works_first_is_asked_just_the_question() -> None:
 async def test_only_a_worker_is_told_that_its_reply_is_the_answer_and_held_to_its_terms() -> None:
     ann = ScriptedWorker("ann", "42")
     run = await led(
-        ("ann", "thinker"), ("ann", "worker"), ann=ann, rounds=2, terms=Terms(max_tokens=7)
+        ("ann", "thinker"),
+        ("ann", "worker"),
+        ann=ann,
+        rounds=2,
+        terms=ResponseOptions(max_tokens=7),
     )
     told = ["goes to the user as the answer" in step.prompt for step in run.steps]
     assert told == [False, True]
@@ -246,7 +250,7 @@ async def test_what_a_request_demands_is_demanded_of_workers_alone() -> None:
     able = WorkerProfile(name="bob", capabilities=frozenset({"tools", "json"}))
     workers = [ScriptedWorker("ann", "Hm."), ScriptedWorker(able, '{"it": 42}')]
     conductor = EvolvedConductor(coordinator(), Reading(("ann", "thinker"), ("ann", "worker")))
-    terms = Terms(schema={"type": "object"}, tools=tools, tool_choice="none")
+    terms = ResponseOptions(schema={"type": "object"}, tools=tools, tool_choice="none")
     run = await Runner(conductor, workers).run(QUESTION, options=Options(rounds=2, terms=terms))
     assert turns(run) == [("ann", "thinker"), ("bob", "worker")]
     assert run.answer == '{"it": 42}'
@@ -257,7 +261,7 @@ async def test_what_a_request_demands_is_demanded_of_workers_alone() -> None:
 async def test_guardrails_look_at_an_answer_with_every_earlier_turn_as_its_source() -> None:
     sources: list[list[str]] = []
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         sources.append([source.step for source in checked.sources])
         return Pass()
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from podium.conductors.evolved.turns import Turn, is_accepted, suggested, transcript
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import assistant, system, user
 from podium.core.run import StepRecord, StepStatus, TurnRole
@@ -60,7 +60,7 @@ def test_a_thinker_suggests_a_role_in_its_last_line(reply: str, role: str | None
 
 
 def test_the_transcript_begins_with_the_conversation_and_ends_with_an_objection() -> None:
-    situation = Situation(
+    situation = PlanningContext(
         question="And now?",
         pool=POOL,
         history=(system("Be brief."), user("Hi"), assistant("Hello")),

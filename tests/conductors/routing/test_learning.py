@@ -23,7 +23,7 @@ from podium.conductors.routing.learning import (
     fitted_head,
     taught,
 )
-from podium.conductors.routing.quality_bias import Dial, earned
+from podium.conductors.routing.quality_bias import QualityBias, earned
 from podium.conductors.routing.router import expected_by
 
 WORKERS = (Known("small", "s", 1.0), Known("large", "l", 10.0))
@@ -117,7 +117,7 @@ def test_a_dial_ends_where_routing_earned_most() -> None:
     expected = np.array([[0.1, 0.9], [0.2, 0.7], [0.3, 0.4], [0.3, 0.4]])
     rewards = np.array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
     costs = np.array([0.0, 1.0])
-    dial = Dial.learned(expected, rewards, costs)
+    dial = QualityBias.learned(expected, rewards, costs)
     assert dial.prices[-1] > 0
     assert earned(expected, rewards, costs, dial.prices[-1]) == 1.0
 
@@ -127,7 +127,7 @@ def test_evolution_finds_what_soft_targets_leave() -> None:
     vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
     start = np.zeros((vectors.shape[1] + 1, 2), dtype=np.float32)
     start[-1] = (0.5, 0.45)
-    dial = Dial.learned(expected_by(start, vectors), found.rewards, found.costs)
+    dial = QualityBias.learned(expected_by(start, vectors), found.rewards, found.costs)
     *_, last = evolved(
         start, vectors, found.rewards, found.costs, dial, Evolution(generations=20, spread=100.0)
     )
@@ -141,7 +141,7 @@ def test_evolution_begins_with_the_head_as_it_is_and_repeats_itself() -> None:
     found = evidence(60)
     vectors = HashedEncoder.fitted(found.questions).encode(found.questions)
     head = fitted_head(vectors, found.rewards, 0.5, 3.0, np.zeros((vectors.shape[1], 2)))
-    dial = Dial.learned(expected_by(head, vectors), found.rewards, found.costs)
+    dial = QualityBias.learned(expected_by(head, vectors), found.rewards, found.costs)
     runs = [
         list(evolved(head, vectors, found.rewards, found.costs, dial, Evolution(generations=2)))
         for _ in range(2)

@@ -17,7 +17,7 @@ from podium.conductors.routing import LearnedRouter
 from podium.conductors.routing.arrays import Array, packed, unpacked
 from podium.conductors.routing.encoders import HashedEncoder, ScoringEncoder
 from podium.conductors.routing.neighbours import NearScores
-from podium.conductors.routing.quality_bias import MARKS, Dial
+from podium.conductors.routing.quality_bias import MARKS, QualityBias
 from podium.conductors.routing.words import Counted, WordScores
 from support.routing import PLAYS, SUMS, pool_of, small_router
 
@@ -62,7 +62,7 @@ def test_what_is_expected_is_told_as_a_reward_and_still_tells_workers_apart() ->
 def test_the_dial_chooses_among_those_whose_own_chance_is_high_enough() -> None:
     """At a quarter of the dial the router would have `cheap` tell who wrote a play, with little
     chance to be right; where it has to be sure, `dear` is."""
-    router = replace(small_router(), dial=Dial((1.0,) * len(MARKS)))
+    router = replace(small_router(), dial=QualityBias((1.0,) * len(MARKS)))
     free = router.decide(PLAYS[0], POOL, 0.25)
     assert (free.worker, free.confidence < 0.5) == ("cheap", True)
     sure = router.decide(PLAYS[0], POOL, 0.25, 0.5)

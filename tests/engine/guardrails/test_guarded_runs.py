@@ -10,7 +10,7 @@ import pytest
 
 from podium.client.client import AsyncPodium
 from podium.core.budget import Budget
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import ConfigError, GuardrailBlocked, RequestRefused
 from podium.core.events import (
     Event,
@@ -25,7 +25,7 @@ from podium.core.request import (
     Message,
     Reply,
     Request,
-    Terms,
+    ResponseOptions,
     Text,
     Thinking,
     Tool,
@@ -38,12 +38,12 @@ from podium.core.run import Run, dump, load
 from podium.core.usage import Usage
 from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine import RetryPolicy, Switchboard
+from podium.engine import CallPolicy, RetryPolicy
 from podium.engine.guardrails import (
     Block,
-    Checked,
     Grounding,
     Guardrail,
+    GuardrailInput,
     Note,
     Pass,
     Redact,
@@ -69,9 +69,9 @@ class Planner:
 
     def __init__(self, *plans: Workflow | None) -> None:
         self.plans = list(plans)
-        self.situations: list[Situation] = []
+        self.situations: list[PlanningContext] = []
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         self.situations.append(situation)
         return Plan(self.plans.pop(0) if len(self.plans) > 1 else self.plans[0])
 
@@ -80,16 +80,16 @@ def runner(planner: Planner, *workers: Worker, guardrails: list[Guardrail]) -> R
     async def no_sleep(seconds: float) -> None:
         await asyncio.sleep(0)
 
-    board = Switchboard(RetryPolicy(), sleep=no_sleep)
+    board = CallPolicy(RetryPolicy(), sleep=no_sleep)
     return Runner(planner, workers, board=board, guardrails=guardrails)
 
 
-def says(verdict: Verdict) -> Callable[[Checked], Verdict]:
+def says(verdict: Verdict) -> Callable[[GuardrailInput], Verdict]:
     return lambda checked: verdict
 
 
-def seen(place: str, log: list[Checked]) -> Guardrail:
-    def look(checked: Checked) -> Verdict:
+def seen(place: str, log: list[GuardrailInput]) -> Guardrail:
+    def look(checked: GuardrailInput) -> Verdict:
         log.append(checked)
         return Pass()
 
@@ -102,7 +102,7 @@ def deeds(run: Run) -> list[tuple[str, str, str]]:
 
 
 async def test_each_place_is_looked_at_once_and_in_order() -> None:
-    log: list[Checked] = []
+    log: list[GuardrailInput] = []
     run = await runner(
         Planner(TWO),
         Actor("a", lambda _: "facts"),
@@ -207,7 +207,7 @@ async def test_a_value_put_back_into_json_is_quoted_as_json_has_it() -> None:
     key = '-----BEGIN PRIVATE KEY-----\nab"c\n-----END PRIVATE KEY-----'
     actor = Actor("a", lambda _: '{"key": "[private key 1]"}', can=("json",))
     guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
-    terms = Terms(schema={"type": "object"})
+    terms = ResponseOptions(schema={"type": "object"})
     run = await runner(Planner(ONE), actor, guardrails=[guard]).run(
         f"keep {key}", options=Options(terms=terms)
     )
@@ -224,7 +224,7 @@ async def test_the_fault_of_json_that_does_not_fit_quotes_nothing_that_was_not_l
     for outer in (ONE, Workflow((Step("conductor", "split"),))):
         workers = (actor, other, ConductorWorker())
         run = await runner(Planner(outer, ONE), *workers, guardrails=[guard]).run(
-            "who?", options=Options(terms=Terms(schema=schema)), emit=events.append
+            "who?", options=Options(terms=ResponseOptions(schema=schema)), emit=events.append
         )
         assert (run.status, run.answer) == ("failed", None)
         assert "breaks the rule 'type' of the schema" in (run.error or "")
@@ -254,7 +254,7 @@ async def test_nothing_of_a_final_reply_is_told_before_it_was_checked() -> None:
         if isinstance(event, StepDelta):
             told.append(event.text)
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         assert told == []
         return Redact(checked.text.replace("secret", "[…]"), "a word")
 
@@ -284,7 +284,7 @@ async def test_a_blocked_reply_ends_the_run_and_is_kept_nowhere() -> None:
     after = Actor("c")
     events: list[Event] = []
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Block("it is rude") if "damn" in checked.text else Pass()
 
     run = await runner(
@@ -304,7 +304,7 @@ async def test_a_blocked_reply_ends_the_run_and_is_kept_nowhere() -> None:
 
 @pytest.mark.parametrize("place", ["question", "reply", "answer"])
 async def test_a_hook_that_raises_blocks_and_its_words_are_not_kept(place: str) -> None:
-    def fails(checked: Checked) -> Verdict:
+    def fails(checked: GuardrailInput) -> Verdict:
         raise ValueError(f"cannot read {checked.text}")
 
     guard = Guardrail("broken", fails, places=(place,))  # type: ignore[arg-type]
@@ -319,7 +319,7 @@ async def test_a_hook_that_raises_blocks_and_its_words_are_not_kept(place: str) 
 
 
 async def test_a_hook_that_fails_lets_pass_where_that_is_wanted_and_the_run_says_so() -> None:
-    async def fails(checked: Checked) -> Verdict:
+    async def fails(checked: GuardrailInput) -> Verdict:
         raise ValueError
 
     guard = Guardrail("broken", fails, places=("answer",), on_error="pass")
@@ -331,7 +331,7 @@ async def test_a_hook_that_fails_lets_pass_where_that_is_wanted_and_the_run_says
 
 
 async def test_what_is_no_verdict_and_what_takes_too_long_block() -> None:
-    async def forever(checked: Checked) -> Verdict:
+    async def forever(checked: GuardrailInput) -> Verdict:
         await asyncio.sleep(30)
         return Pass()
 
@@ -355,7 +355,7 @@ async def test_another_plan_is_made_with_the_reason_told_to_the_conductor() -> N
     replies = iter(["bad", "good"])
     planner = Planner(ONE)
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Replan("it is bad") if checked.text == "bad" else Pass()
 
     guard = Guardrail("taste", look, places=("answer",))
@@ -389,7 +389,7 @@ async def test_a_plan_that_is_demanded_and_cannot_be_had_blocks() -> None:
 async def test_an_answer_that_passed_before_stands_though_a_later_one_did_not() -> None:
     replies = iter(["good", "bad"])
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Replan("it is bad") if checked.text == "bad" else Pass()
 
     guard = Guardrail("taste", look, places=("answer",))
@@ -402,7 +402,7 @@ async def test_an_answer_that_passed_before_stands_though_a_later_one_did_not() 
 async def test_a_verifier_is_asked_on_the_runs_budget_and_its_call_is_on_the_run() -> None:
     judge = Actor("judge", lambda _: "yes")
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", f"fine? {checked.text}", lambda said: Note(f"judge: {said}"))
 
     guard = Guardrail("judged", look, places=("answer",))
@@ -500,7 +500,7 @@ async def test_what_is_blocked_in_a_nested_run_blocks_the_run() -> None:
     outer = Workflow((Step("conductor", "split"),))
     planner = Planner(outer, ONE)
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Block("rude") if "damn" in checked.text else Pass()
 
     for places in (("reply",), ("answer",)):
@@ -515,7 +515,7 @@ async def test_what_is_blocked_in_a_nested_run_blocks_the_run() -> None:
 
 
 async def test_a_nested_answer_is_looked_at_as_a_reply_inside_and_as_the_answer_once() -> None:
-    log: list[Checked] = []
+    log: list[GuardrailInput] = []
     told: list[str] = []
 
     def emit(event: Event) -> None:
@@ -547,7 +547,7 @@ async def test_what_tools_are_called_with_and_their_results_are_looked_at() -> N
     actor = Actor("a", act, can=("tools",))
     guard = Guardrail("privacy", Redaction())
     guarded = runner(Planner(ONE), actor, guardrails=[guard])
-    options = Options(terms=Terms(tools=(TOOL,)))
+    options = Options(terms=ResponseOptions(tools=(TOOL,)))
     run = await guarded.run("who?", options=options)
     assert run.status == "waiting"
     assert [json.loads(call.arguments) for call in run.waiting_for] == [{"to": "[e-mail 1]"}]
@@ -570,7 +570,7 @@ async def test_a_run_whose_question_was_blocked_cannot_be_resumed() -> None:
 
 
 async def test_a_run_that_was_blocked_cannot_be_resumed_whatever_is_in_force_now() -> None:
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Block("rude") if "damn" in checked.text else Pass()
 
     workers = Actor("a", lambda _: "damn it"), Actor("b", lambda _: "damn, so")
@@ -623,7 +623,7 @@ async def test_checks_stand_on_the_step_as_soon_as_it_is_done() -> None:
 
 
 def test_a_bare_function_is_a_guardrail_everywhere_and_bad_ones_are_refused() -> None:
-    def politeness(checked: Checked) -> Verdict:
+    def politeness(checked: GuardrailInput) -> Verdict:
         return Pass()
 
     assert as_guardrail(politeness) == Guardrail("politeness", politeness)
@@ -642,7 +642,7 @@ async def test_a_verifier_that_was_asked_when_the_run_was_stopped_is_on_it() -> 
         if isinstance(event, RunDone):
             ended.append(event.run)
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", "?", lambda said: Pass(said))
 
     guard = Guardrail("judged", look, places=("answer",))
@@ -662,7 +662,7 @@ async def test_a_verifier_that_was_asked_when_the_run_was_stopped_is_on_it() -> 
 async def test_a_run_that_goes_on_is_guarded_and_pays_nothing_twice() -> None:
     judge = Actor("judge", lambda _: "fine")
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", "?", lambda said: Pass(said))
 
     guard = Guardrail("judged", look, places=("reply",))
@@ -687,7 +687,7 @@ async def test_a_step_that_has_not_begun_when_something_is_blocked_does_not() ->
     slow, after = Actor("slow"), Actor("c")
     slow.gate = asyncio.Event()
 
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         if checked.worker == "b":
             assert slow.gate is not None
             slow.gate.set()
@@ -701,7 +701,7 @@ async def test_a_step_that_has_not_begun_when_something_is_blocked_does_not() ->
 
 
 async def test_what_verifying_the_question_took_counts_once_though_runs_are_nested() -> None:
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Verify("judge", "?", lambda said: Pass(said))
 
     guard = Guardrail("judged", look, places=("question",))
@@ -737,7 +737,7 @@ async def test_whoever_asked_has_their_values_in_calls_of_their_tools_and_after_
         guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
         workers = (ConductorWorker(), Actor("a", act, can=("tools",)))
         guarded = runner(Planner(*plans), *workers, guardrails=[guard])
-        options = Options(terms=Terms(tools=(TOOL,)))
+        options = Options(terms=ResponseOptions(tools=(TOOL,)))
         run = await guarded.run(f"mail {MAIL}", options=options, emit=emit)
         (call,) = run.waiting_for
         assert json.loads(call.arguments) == {"to": MAIL}
@@ -759,7 +759,7 @@ async def test_a_run_that_goes_on_elsewhere_has_marks_where_values_were() -> Non
 
     guard = Guardrail("privacy", Redaction(restore=True), places=("question",))
     actor = Actor("a", act, can=("tools",))
-    options = Options(terms=Terms(tools=(TOOL,)))
+    options = Options(terms=ResponseOptions(tools=(TOOL,)))
     run = await runner(Planner(ONE), actor, guardrails=[guard]).run(f"{MAIL}", options=options)
     elsewhere = runner(Planner(ONE), actor, guardrails=[guard])
     results = [ToolResult(run.waiting_for[0].id, "bob@example.com")]

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from podium.engine.guardrails import Checked, Pass, Verdict
+from podium.engine.guardrails import GuardrailInput, Pass, Verdict
 from podium.engine.guardrails.chain import HookMemory
 
 
-def passes(checked: Checked) -> Verdict:
+def passes(checked: GuardrailInput) -> Verdict:
     return Pass()
 
 

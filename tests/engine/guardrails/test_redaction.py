@@ -10,7 +10,16 @@ from itertools import product
 import pytest
 
 from podium.core.run_records import Place
-from podium.engine.guardrails import KINDS, Block, Checked, Kind, Pass, Redact, Redaction, Verdict
+from podium.engine.guardrails import (
+    KINDS,
+    Block,
+    GuardrailInput,
+    Kind,
+    Pass,
+    Redact,
+    Redaction,
+    Verdict,
+)
 from podium.engine.guardrails.base import PerRun, Restoring
 from podium.engine.guardrails.redaction import (
     LONGEST_AT_ONCE,
@@ -126,7 +135,7 @@ def hook(*, found: str = "redact", restore: bool = False) -> PerRun:
 
 
 def verdict(text: str, place: Place = "question") -> Verdict:
-    decided = hook().for_run()(Checked(place=place, text=text, run_id="run_1", question=""))
+    decided = hook().for_run()(GuardrailInput(place=place, text=text, run_id="run_1", question=""))
     assert isinstance(decided, Pass | Block | Redact)
     return decided
 
@@ -167,7 +176,7 @@ def test_the_same_value_has_the_same_mark_and_no_two_values_share_one() -> None:
     run = hook().for_run()
 
     def left(text: str) -> str:
-        decided = run(Checked(place="reply", text=text, run_id="run_1", question=""))
+        decided = run(GuardrailInput(place="reply", text=text, run_id="run_1", question=""))
         assert isinstance(decided, Redact)
         return decided.text
 
@@ -182,14 +191,14 @@ def test_a_mark_that_somebody_wrote_is_not_given_again() -> None:
 
 def test_what_is_found_can_block_instead() -> None:
     run = hook(found="block").for_run()
-    decided = run(Checked(place="question", text="a@x.org", run_id="run_1", question=""))
+    decided = run(GuardrailInput(place="question", text="a@x.org", run_id="run_1", question=""))
     assert decided == Block("it holds 1 × e-mail")
 
 
 async def test_a_long_text_is_redacted_as_others_and_lets_them_work_meanwhile() -> None:
     run = hook().for_run()
     text = f"a@x.org, 555-123-4567{' ' * LONGEST_AT_ONCE}b@x.org"
-    deciding = run(Checked(place="question", text=text, run_id="run_1", question=""))
+    deciding = run(GuardrailInput(place="question", text=text, run_id="run_1", question=""))
     assert inspect.isawaitable(deciding)
     turns = 0
 
@@ -209,8 +218,8 @@ async def test_a_long_text_is_redacted_as_others_and_lets_them_work_meanwhile() 
 
 def test_only_values_that_came_with_the_question_are_put_back() -> None:
     run = hook(restore=True).for_run()
-    run(Checked(place="question", text="I am a@x.org", run_id="run_1", question=""))
-    run(Checked(place="reply", text="leaked: b@x.org", run_id="run_1", question=""))
+    run(GuardrailInput(place="question", text="I am a@x.org", run_id="run_1", question=""))
+    run(GuardrailInput(place="reply", text="leaked: b@x.org", run_id="run_1", question=""))
     assert isinstance(run, Restoring)
     told = run.restore("[e-mail 1] and [e-mail 2] and [e-mail 3]")
     assert told == "a@x.org and [e-mail 2] and [e-mail 3]"

@@ -152,7 +152,7 @@ def test_failures_come_with_their_runs_those_first_that_the_best_single_got_righ
     assert saved == sorted(saved, reverse=True)
     first = shown[0]
     labels = [label.text for label in first.all("h5")]
-    assert labels[:3] == ["Question", "Expected", "Answered"]
+    assert labels[:3] == ["Question", "Expected", "ApiResult"]
     assert any(label.startswith("Round 2") for label in labels)
     assert first.all("ol", class_="steps")
 

@@ -10,7 +10,7 @@ from podium.conductors import Conductor
 from podium.core.pool import Pool
 from podium.core.worker import Worker
 from podium.engine.runner import Options
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules
 from podium.store.sql import SqlRunStore
@@ -30,7 +30,7 @@ async def served_to(
     made = make_key("Ada", rules)
     await store.keys.add(made.key)
     pool = Pool(tuple(worker.profile for worker in workers))
-    door = Gatekeeper(store.keys, pool)
+    door = KeyAuthenticator(store.keys, pool)
     app = application(
         workers, conductor=conductor, options=Options(rounds=rounds), store=store, door=door
     )

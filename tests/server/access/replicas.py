@@ -15,7 +15,7 @@ from podium.core.errors import StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Request, user
 from podium.core.usage import NO_USAGE, Price, Usage
-from podium.server.access import Gatekeeper, Visitor
+from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.tokens import Made, make_key
 from podium.store.database import locate
 from podium.store.keys import Charged, Rules
@@ -33,7 +33,7 @@ class Replica:
 
     def __init__(self, store: SqlRunStore) -> None:
         self.store = store
-        self.door = Gatekeeper(
+        self.door = KeyAuthenticator(
             store.keys, Pool((WORKER,)), shared=True, lease_seconds=LEASE_SECONDS
         )
         self._is_dead = False
@@ -62,13 +62,13 @@ class Replica:
         while pool.checkedout():
             await asyncio.sleep(0.001)
 
-    async def begin(self, made: Made, tokens: int = 1, model: str = "worker") -> Visitor:
+    async def begin(self, made: Made, tokens: int = 1, model: str = "worker") -> Principal:
         """A request is let in and begins."""
         visitor = await self.door.admit(made.token)
         await self.door.begin(visitor, tier_or_worker=model, tokens=tokens)
         return visitor
 
-    async def settle(self, visitor: Visitor, usd: float = 0.0, tokens: int = 0) -> None:
+    async def settle(self, visitor: Principal, usd: float = 0.0, tokens: int = 0) -> None:
         """That request used so much."""
         await self.door.settle(
             visitor,

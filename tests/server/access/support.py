@@ -8,7 +8,7 @@ from dataclasses import replace
 from podium.core.errors import NotFound, StoreError
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import NO_USAGE, Usage
-from podium.server.access import Gatekeeper, Visitor
+from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.tokens import make_key
 from podium.store.keys import Charged, Key, KeyUsage, Rules, Standing
 from podium.store.quotas import RunCharge, TabStore
@@ -124,7 +124,7 @@ class Server:
     def __init__(self, pool: Pool = POOL) -> None:
         self.keys = MemoryKeys()
         self.clock = Clock()
-        self.door = Gatekeeper(self.keys, pool, clock=self.clock)
+        self.door = KeyAuthenticator(self.keys, pool, clock=self.clock)
 
     async def token(self, rules: Rules = NO_RULES, expires_at: str | None = None) -> str:
         """The token of a new key."""
@@ -132,13 +132,13 @@ class Server:
         await self.keys.add(made.key)
         return made.token
 
-    async def visitor(self, rules: Rules = NO_RULES) -> Visitor:
+    async def visitor(self, rules: Rules = NO_RULES) -> Principal:
         """Somebody with a new key of those rules."""
         return await self.door.admit(await self.token(rules))
 
     async def settle(
         self,
-        visitor: Visitor,
+        visitor: Principal,
         tokens: int | None = 0,
         usd: float | None = 0.0,
         model: str = "podium",

@@ -8,7 +8,7 @@ import pytest
 
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
 from podium.server.access import usage_writer as book_module
-from podium.server.access.usage_writer import Book, used_of
+from podium.server.access.usage_writer import UsageWriter, used_of
 from podium.store.keys import Charged, KeyUsage, Standing
 from podium.store.quotas import LARGEST_COUNT, RunCharge
 from server.access.support import MemoryKeys
@@ -24,7 +24,7 @@ def keys() -> MemoryKeys:
 
 
 async def test_what_is_used_is_summed_up_by_key_day_and_model(keys: MemoryKeys) -> None:
-    book = Book(keys)
+    book = UsageWriter(keys)
     for _ in range(3):
         book.enter("key_1", DAY, "podium", ONE)
     book.enter("key_1", DAY, "mini", ONE)
@@ -46,7 +46,7 @@ async def test_what_is_used_is_summed_up_by_key_day_and_model(keys: MemoryKeys) 
 
 
 async def test_the_unknown_is_counted_as_unknown_and_charged_as_assumed(keys: MemoryKeys) -> None:
-    book = Book(keys)
+    book = UsageWriter(keys)
     book.enter("key_1", DAY, "podium", ONE)
     book.enter("key_1", DAY, "podium", UNKNOWN)
     await book.close()
@@ -86,7 +86,7 @@ async def test_lines_are_written_together_a_while_later(
     keys: MemoryKeys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(book_module, "WRITE_SECONDS", 0.0)
-    book = Book(keys)
+    book = UsageWriter(keys)
     book.enter("key_1", DAY, "podium", ONE)
     book.enter("key_1", DAY, "podium", ONE)
     assert keys.used == []
@@ -104,7 +104,7 @@ async def test_lines_are_written_together_a_while_later(
 async def test_what_cannot_be_written_is_kept_and_written_later(
     keys: MemoryKeys, caplog: pytest.LogCaptureFixture
 ) -> None:
-    book = Book(keys)
+    book = UsageWriter(keys)
     keys.broken = True
     book.enter("key_1", DAY, "podium", ONE)
     with caplog.at_level(logging.WARNING, logger="podium"):
@@ -117,7 +117,7 @@ async def test_what_cannot_be_written_is_kept_and_written_later(
 
 
 async def test_a_standing_counts_the_written_and_the_unwritten_once_each(keys: MemoryKeys) -> None:
-    book = Book(keys)
+    book = UsageWriter(keys)
     book.enter("key_1", "2026-01-01", "podium", ONE)
     await book.write()
     book.enter("key_1", DAY, "podium", ONE)
@@ -151,7 +151,7 @@ class SlowKeys(MemoryKeys):
 
 async def test_a_standing_waits_for_what_is_just_being_written() -> None:
     keys = SlowKeys()
-    book = Book(keys)
+    book = UsageWriter(keys)
     book.enter("key_1", DAY, "podium", ONE)
     writing = asyncio.create_task(book.write())
     await keys.writing.wait()

@@ -6,7 +6,7 @@ import pytest
 
 from podium.config import ServerSettings
 from podium.server.access.sessions import check_request
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.workers import ScriptedWorker
 from support.serving import PLAIN, application, serving
 
@@ -22,7 +22,7 @@ def is_refused(
 ) -> bool:
     try:
         check_request(method, headers, settings)
-    except Refusal as refusal:
+    except ApiError as refusal:
         return refusal.status in (400, 403)
     return False
 

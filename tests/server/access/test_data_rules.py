@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podium.conductors import ModelConductor
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import Unavailable
 from podium.core.pool import WorkerProfile
 from podium.core.run import Run
@@ -51,7 +51,7 @@ class Restless:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         names = situation.pool.names
         steps = (Step(self.dice.choice(names), "do it", "all") for _ in range(4))
         return Plan(Workflow(tuple(steps)))
@@ -65,7 +65,7 @@ class Insisting:
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         return Plan(Workflow((Step(self.wanted, "do it", ()),)))
 
 

@@ -4,32 +4,32 @@ import pytest
 
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import Price
-from podium.server.access.key_budget import Experience, dearest
+from podium.server.access.key_budget import CostEstimator, dearest
 from podium.store.keys import Charged
 
 
 def test_a_request_is_taken_to_come_to_what_those_before_it_did() -> None:
-    experience = Experience(dearest=0.001)
+    experience = CostEstimator(dearest=0.001)
     experience.learn("podium", Charged(0.5, 1000))
     assert experience.estimate("podium", 3) == Charged(0.5, 1000)
     assert experience.estimate("podium-mini", 3) == Charged(0.003, 3)
 
 
 def test_a_request_is_taken_to_come_to_no_less_than_reading_it() -> None:
-    experience = Experience(dearest=0.001)
+    experience = CostEstimator(dearest=0.001)
     assert experience.estimate("podium", 2000) == Charged(2.0, 2000)
     experience.learn("podium", Charged(0.5, 1000))
     assert experience.estimate("podium", 2000) == Charged(2.0, 2000)
 
 
 def test_a_short_question_does_not_make_a_long_one_seem_dearer_than_it_is() -> None:
-    experience = Experience(dearest=0.000001)
+    experience = CostEstimator(dearest=0.000001)
     experience.learn("podium", Charged(0.5, 1000))
     assert experience.estimate("podium", 100_000).usd == 0.5
 
 
 def test_experience_follows_what_happens_now() -> None:
-    experience = Experience(dearest=0.0)
+    experience = CostEstimator(dearest=0.0)
     experience.learn("podium", Charged(1.0, 1000))
     for _ in range(60):
         experience.learn("podium", Charged(0.1, 100))

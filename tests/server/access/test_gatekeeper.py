@@ -10,10 +10,10 @@ from podium.core.budget import Budget
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.core.usage import UNKNOWN_USAGE, Price, Usage
-from podium.server.access import Gatekeeper, OpenDoor
+from podium.server.access import AllowAll, KeyAuthenticator
 from podium.server.access.accounts import KEY_SECONDS
 from podium.server.access.authenticator import STRANGERS_A_MINUTE, WRONG_A_MINUTE
-from podium.server.api_error import Reason, Refusal
+from podium.server.api_error import ApiError, Reason
 from podium.store.keys import SCOPES, Allowance, Rules
 from server.access.support import NOON, POOL, Server
 
@@ -27,8 +27,8 @@ async def server() -> AsyncIterator[Server]:
     await server.door.close()
 
 
-async def refused(server: Server, token: str | None, address: str = "") -> Refusal:
-    with pytest.raises(Refusal) as refusal:
+async def refused(server: Server, token: str | None, address: str = "") -> ApiError:
+    with pytest.raises(ApiError) as refusal:
         await server.door.admit(token, address)
     return refusal.value
 
@@ -185,7 +185,7 @@ async def test_a_tier_takes_one_scope_and_a_worker_another(
     if allowed:
         await server.door.begin(visitor, tier_or_worker=model, tokens=1)
         return
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await server.door.begin(visitor, tier_or_worker=model, tokens=1)
     assert refusal.value.status == 403
 
@@ -204,7 +204,7 @@ async def test_what_a_key_does_not_allow_is_forbidden(server: Server, model: str
             exclude=frozenset({"anthropic"}),
         )
     )
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiError) as refusal:
         await server.door.begin(visitor, tier_or_worker=model, tokens=1)
     assert (refusal.value.status, refusal.value.field) == (403, "model")
 
@@ -214,7 +214,7 @@ async def begin(server: Server, visitor_token: str, tokens: int = 0) -> Reason |
     visitor = await server.door.admit(visitor_token)
     try:
         await server.door.begin(visitor, tier_or_worker="podium", tokens=tokens)
-    except Refusal as refusal:
+    except ApiError as refusal:
         return refusal.reason
     return None
 
@@ -223,7 +223,7 @@ async def test_too_many_requests_are_told_when_to_come_back(server: Server) -> N
     token = await server.token(Rules(requests_per_minute=2))
     assert [await begin(server, token) for _ in range(3)] == [None, None, "rate_limited"]
     visitor = await server.door.admit(token)
-    with pytest.raises(Refusal, match="try again in 30 s") as refusal:
+    with pytest.raises(ApiError, match="try again in 30 s") as refusal:
         await server.door.begin(visitor, tier_or_worker="podium", tokens=0)
     assert refusal.value.status == 429
     assert refusal.value.retry_after == pytest.approx(30.0)
@@ -265,7 +265,7 @@ async def test_a_spent_budget_is_told_apart_from_haste_and_begins_anew(
     await server.door.begin(visitor, tier_or_worker="podium", tokens=10)
     await server.settle(visitor, tokens=100, usd=1.0)
     again = await server.door.admit(token)
-    with pytest.raises(Refusal, match="'Ada' may spend .* is spent") as refusal:
+    with pytest.raises(ApiError, match="'Ada' may spend .* is spent") as refusal:
         await server.door.begin(again, tier_or_worker="podium", tokens=10)
     assert (refusal.value.reason, refusal.value.status) == ("out_of_budget", 402)
     server.clock.now += renewed or 400 * DAY
@@ -277,14 +277,14 @@ async def test_what_is_spent_is_remembered_by_the_next_process(server: Server) -
     visitor = await server.door.admit(token)
     await server.settle(visitor, tokens=1, usd=1.0)
     await server.door.close()
-    server.door = Gatekeeper(server.keys, POOL, clock=server.clock)
+    server.door = KeyAuthenticator(server.keys, POOL, clock=server.clock)
     assert await begin(server, token) == "out_of_budget"
 
 
 async def test_what_another_process_spends_counts_within_seconds(server: Server) -> None:
     token = await server.token(Rules(in_total=Allowance(usd=1.0)))
     assert await begin(server, token) is None
-    other = Gatekeeper(server.keys, POOL, clock=server.clock)
+    other = KeyAuthenticator(server.keys, POOL, clock=server.clock)
     visitor = await other.admit(token)
     await other.settle(
         visitor, model="podium", usage=Usage(1, 1), orchestration=Usage(0, 0), cost_usd=1.0
@@ -304,7 +304,7 @@ async def test_requests_in_flight_hold_what_they_will_probably_use(server: Serve
     for visitor in flying:
         await server.door.begin(visitor, tier_or_worker="podium", tokens=100)
     visitor = await server.door.admit(token)
-    with pytest.raises(Refusal, match="requests in flight hold what is left") as refusal:
+    with pytest.raises(ApiError, match="requests in flight hold what is left") as refusal:
         await server.door.begin(visitor, tier_or_worker="podium", tokens=100)
     assert (refusal.value.status, refusal.value.retry_after) == (429, 1.0)
     await server.settle(flying[0], tokens=10, usd=0.01)
@@ -359,7 +359,7 @@ async def test_usage_is_written_by_the_day_on_which_it_was_settled(server: Serve
 
 
 async def test_an_open_door_lets_everyone_in_for_everything() -> None:
-    door = OpenDoor()
+    door = AllowAll()
     for token in (None, "", "sk-whatever"):
         visitor = await door.admit(token)
         assert all(visitor.may(scope) for scope in SCOPES)

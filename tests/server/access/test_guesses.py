@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from podium.server.access import authenticator as guesses
-from podium.server.access.authenticator import WRONG_A_MINUTE, Guesses, network_of
+from podium.server.access.authenticator import WRONG_A_MINUTE, FailedAuthLimiter, network_of
 
 
 def test_each_address_has_its_own_count_which_passes_with_time() -> None:
-    counted = Guesses()
+    counted = FailedAuthLimiter()
     for _ in range(WRONG_A_MINUTE):
         assert counted.wait("1.2.3.4", 0.0) == 0
         counted.add("1.2.3.4", 0.0)
@@ -18,7 +18,7 @@ def test_each_address_has_its_own_count_which_passes_with_time() -> None:
 
 def test_who_was_quiet_for_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guesses, "MOST_ADDRESSES", 2)
-    counted = Guesses()
+    counted = FailedAuthLimiter()
     for address in ("a", "b", "a", "c"):
         for _ in range(WRONG_A_MINUTE):
             counted.add(address, 0.0)

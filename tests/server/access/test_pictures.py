@@ -9,7 +9,7 @@ from podium.core.pool import WorkerProfile
 from podium.core.request import Image, Message, ToolResult, user
 from podium.server.access import image_urls as pictures
 from podium.server.access.image_urls import check_pictures, is_public
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
@@ -94,7 +94,7 @@ def test_an_address_on_the_internet_is_public(url: str) -> None:
 
 async def test_pictures_that_tools_showed_are_looked_at_as_well() -> None:
     shown = ToolResult("c1", "see", images=(Image(url=METADATA),))
-    with pytest.raises(Refusal, match="169.254.169.254.* is not at a public address"):
+    with pytest.raises(ApiError, match="169.254.169.254.* is not at a public address"):
         await check_pictures([user("Look."), Message("tool", (shown,))], private=False)
 
 
@@ -129,7 +129,7 @@ async def test_a_name_that_leads_into_a_network_is_not_public(
 ) -> None:
     monkeypatch.setattr(pictures, "addresses_of", {"pictures.example.org": leads_to}.__getitem__)
     picture = Image(url="https://pictures.example.org/a.png")
-    with pytest.raises(Refusal, match="is not at a public address"):
+    with pytest.raises(ApiError, match="is not at a public address"):
         await check_pictures([Message("user", (picture,))], private=False)
 
 
@@ -160,7 +160,7 @@ async def test_a_name_that_nobody_answers_for_in_time_is_refused(
     monkeypatch.setattr(pictures, "LOOK_UP_SECONDS", 0.01)
     picture = Image(url="https://slow.example.org/a.png")
     try:
-        with pytest.raises(Refusal, match="could not be looked up"):
+        with pytest.raises(ApiError, match="could not be looked up"):
             await check_pictures([Message("user", (picture,))], private=False)
     finally:
         let_go.set()
@@ -169,7 +169,7 @@ async def test_a_name_that_nobody_answers_for_in_time_is_refused(
 async def test_a_request_has_only_so_many_names_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "addresses_of", _nobody_asks)
     many = tuple(Image(url=f"https://h{n}.example.org/") for n in range(pictures.MOST_HOSTS + 1))
-    with pytest.raises(Refusal, match="are the most"):
+    with pytest.raises(ApiError, match="are the most"):
         await check_pictures([Message("user", many)], private=False)
 
 

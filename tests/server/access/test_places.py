@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from podium.server.access.concurrency import Places
-from podium.server.api_error import Refusal
+from podium.server.access.concurrency import ConcurrencyLimiter
+from podium.server.api_error import ApiError
 
 
 async def test_who_comes_first_is_served_first() -> None:
-    places = Places(in_flight=1, queue=2)
+    places = ConcurrencyLimiter(in_flight=1, queue=2)
     await places.take()
     served: list[str] = []
 
@@ -28,9 +28,9 @@ async def test_who_comes_first_is_served_first() -> None:
 
 
 async def test_beyond_the_queue_a_request_is_told_when_to_come_back() -> None:
-    places = Places(in_flight=1, queue=0)
+    places = ConcurrencyLimiter(in_flight=1, queue=0)
     await places.take()
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         await places.take()
     assert refused.value.status == 503
     assert refused.value.retry_after == 2.0
@@ -39,7 +39,7 @@ async def test_beyond_the_queue_a_request_is_told_when_to_come_back() -> None:
 
 
 async def test_a_request_that_gives_up_waiting_leaves_the_queue() -> None:
-    places = Places(in_flight=1, queue=1)
+    places = ConcurrencyLimiter(in_flight=1, queue=1)
     await places.take()
     waiting = asyncio.create_task(places.take())
     await asyncio.sleep(0)
@@ -51,7 +51,7 @@ async def test_a_request_that_gives_up_waiting_leaves_the_queue() -> None:
 
 
 async def test_a_place_that_comes_as_its_taker_gives_up_is_not_lost() -> None:
-    places = Places(in_flight=1, queue=1)
+    places = ConcurrencyLimiter(in_flight=1, queue=1)
     await places.take()
     waiting = asyncio.create_task(places.take())
     await asyncio.sleep(0)
@@ -63,17 +63,17 @@ async def test_a_place_that_comes_as_its_taker_gives_up_is_not_lost() -> None:
 
 
 async def test_closing_refuses_what_is_new_and_waits_for_what_goes_on() -> None:
-    places = Places(in_flight=2, queue=2)
+    places = ConcurrencyLimiter(in_flight=2, queue=2)
     await places.take()
     closing = asyncio.create_task(places.close(10))
     await asyncio.sleep(0)
-    with pytest.raises(Refusal, match="about to stop"):
+    with pytest.raises(ApiError, match="about to stop"):
         await places.take()
     places.give_back()
     assert await closing
 
 
 async def test_closing_does_not_wait_for_ever() -> None:
-    places = Places(in_flight=2, queue=2)
+    places = ConcurrencyLimiter(in_flight=2, queue=2)
     await places.take()
     assert not await places.close(0.001)

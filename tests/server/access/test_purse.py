@@ -10,7 +10,7 @@ from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
 from podium.core.usage import Price, Usage
-from podium.server.access.key_budget import Exhausted, Purse
+from podium.server.access.key_budget import Exhausted, KeyBudget
 from podium.store.keys import Allowance, Charged, Rules, Standing
 
 ASK = Request((user("a question"),), max_tokens=1000)
@@ -19,7 +19,7 @@ A_DOLLAR_A_DAY = Rules(per_day=Allowance(usd=1.0))
 
 
 def test_what_is_claimed_is_not_left_for_others_but_for_its_own_request() -> None:
-    purse = Purse(Rules(per_day=Allowance(usd=1.0, tokens=100)))
+    purse = KeyBudget(Rules(per_day=Allowance(usd=1.0, tokens=100)))
     tab = purse.open_tab(Charged(0.75, 60))
     assert tab.claim == Charged(0.75, 60)
     assert purse.left() == Allowance(usd=0.25, tokens=40)
@@ -28,20 +28,20 @@ def test_what_is_claimed_is_not_left_for_others_but_for_its_own_request() -> Non
 
 
 def test_a_claim_is_no_more_than_what_is_left() -> None:
-    purse = Purse(A_DOLLAR_A_DAY)
+    purse = KeyBudget(A_DOLLAR_A_DAY)
     purse.open_tab(Charged(0.75, 60))
     assert purse.open_tab(Charged(0.75, 60)).claim == Charged(0.25, 60)
     assert purse.exhausted() == Exhausted("day", "usd", 1.0, held=True)
 
 
 def test_a_settled_tab_is_replaced_by_what_was_used() -> None:
-    purse = Purse(A_DOLLAR_A_DAY)
+    purse = KeyBudget(A_DOLLAR_A_DAY)
     purse.settle(purse.open_tab(Charged(0.75, 60)), Charged(0.5, 10))
     assert purse.left() == Allowance(usd=0.5)
 
 
 def test_tabs_of_fractions_leave_no_crumbs() -> None:
-    purse = Purse(A_DOLLAR_A_DAY)
+    purse = KeyBudget(A_DOLLAR_A_DAY)
     tabs = [purse.open_tab(Charged(share, 1)) for share in (0.1, 0.2, 0.3)]
     for tab in tabs:
         purse.settle(tab, Charged())
@@ -49,7 +49,7 @@ def test_tabs_of_fractions_leave_no_crumbs() -> None:
 
 
 def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
-    purse = Purse(A_DOLLAR_A_DAY)
+    purse = KeyBudget(A_DOLLAR_A_DAY)
     tab, other = purse.open_tab(Charged(0.25, 0)), purse.open_tab(Charged(0.25, 0))
     tab.hold(Hold(usd=0.125))
     assert other.left.usd == 0.75, "within the estimate"
@@ -63,7 +63,7 @@ def test_what_calls_hold_beyond_the_estimate_is_claimed_as_it_happens() -> None:
 
 
 def test_the_tightest_cap_is_the_one_that_is_named() -> None:
-    purse = Purse(Rules(per_day=Allowance(usd=1.0), per_month=Allowance(usd=10.0)))
+    purse = KeyBudget(Rules(per_day=Allowance(usd=1.0), per_month=Allowance(usd=10.0)))
     purse.stand(Standing(day=Charged(0.25, 0), month=Charged(9.5, 0)))
     error = purse.open_tab(Charged()).exhausted("usd")
     assert str(error) == "the key's budget is spent: usd is capped at $10"
@@ -72,7 +72,7 @@ def test_the_tightest_cap_is_the_one_that_is_named() -> None:
 async def test_a_run_waits_for_calls_of_others_with_its_key_and_is_told_when_there_are_none() -> (
     None
 ):
-    purse = Purse(A_DOLLAR_A_DAY)
+    purse = KeyBudget(A_DOLLAR_A_DAY)
     first, second = (Ledger(Budget(), account=purse.open_tab(Charged())) for _ in range(2))
     held = first.hold(DEAR, ASK)
     assert held is not None
@@ -87,7 +87,7 @@ async def test_a_run_waits_for_calls_of_others_with_its_key_and_is_told_when_the
 
 
 def test_a_run_whose_own_budget_is_spent_does_not_wait_for_others() -> None:
-    purse = Purse(A_DOLLAR_A_DAY)
+    purse = KeyBudget(A_DOLLAR_A_DAY)
     other = Ledger(Budget(), account=purse.open_tab(Charged()))
     assert other.hold(DEAR, replace(ASK, max_tokens=100)) is not None
     mine = Ledger(Budget(usd=0.001), account=purse.open_tab(Charged()))
@@ -130,13 +130,13 @@ def test_a_run_whose_own_budget_is_spent_does_not_wait_for_others() -> None:
 def test_each_cap_is_of_its_own_period(
     rules: Rules, standing: Standing, exhausted: Exhausted | None
 ) -> None:
-    purse = Purse(rules)
+    purse = KeyBudget(rules)
     purse.stand(standing)
     assert purse.exhausted() == exhausted
 
 
 def test_the_tightest_cap_says_what_is_left() -> None:
-    purse = Purse(
+    purse = KeyBudget(
         Rules(
             per_day=Allowance(usd=1.0), per_month=Allowance(usd=10.0), in_total=Allowance(tokens=50)
         )
@@ -148,7 +148,7 @@ def test_the_tightest_cap_says_what_is_left() -> None:
 
 
 def test_a_new_standing_leaves_the_claims_alone() -> None:
-    purse = Purse(A_DOLLAR_A_DAY)
+    purse = KeyBudget(A_DOLLAR_A_DAY)
     tab = purse.open_tab(Charged(0.5, 0))
     purse.stand(Standing(day=Charged(0.25, 0)))
     assert purse.left() == Allowance(usd=0.25)

@@ -14,9 +14,9 @@ from podium.core.errors import BudgetExhausted
 from podium.core.pool import WorkerProfile
 from podium.core.request import Request, user
 from podium.core.usage import UNKNOWN_USAGE, Price, Usage
-from podium.server.access import Visitor
-from podium.server.access.key_budget import Purse, Tab
-from podium.server.api_error import Reason, Refusal
+from podium.server.access import Principal
+from podium.server.access.key_budget import KeyBudget, Reservation
+from podium.server.api_error import ApiError, Reason
 from podium.store.keys import Allowance, Charged, Rules
 from server.access.support import Server
 
@@ -48,7 +48,7 @@ class InFlight(NamedTuple):
     """A request, and those of its calls that have not ended."""
 
     ledger: Ledger
-    tab: Tab
+    tab: Reservation
     calls: list[Hold]
 
 
@@ -56,7 +56,7 @@ class InFlight(NamedTuple):
 def test_no_cap_is_passed_however_many_calls_of_however_many_requests_overlap(
     rules: Rules, data: st.DataObject
 ) -> None:
-    purse = Purse(rules)
+    purse = KeyBudget(rules)
     flying: list[InFlight] = []
     charged, begun = Charged(), 0
     for deed in ("b", "b", *data.draw(st.lists(st.sampled_from("bccccee"), min_size=8))):
@@ -120,7 +120,7 @@ class Visits:
         self.rules = rules
         self.data = data
         self.server = Server()
-        self.flying: list[Visitor] = []
+        self.flying: list[Principal] = []
         self.used: list[tuple[int, Charged]] = []
         self.ended = 0
 
@@ -155,10 +155,10 @@ class Visits:
         else:
             assert reason == "out_of_budget"
 
-    async def refused(self, visitor: Visitor, tokens: int) -> Reason | None:
+    async def refused(self, visitor: Principal, tokens: int) -> Reason | None:
         try:
             await self.server.door.begin(visitor, tier_or_worker="podium", tokens=tokens)
-        except Refusal as refusal:
+        except ApiError as refusal:
             return refusal.reason
         return None
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import ColumnElement, literal
 
 from podium.server.access import accounts as rates_module
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.store import sql_keys as sql_rates
 from podium.store.keys import Rules
 from server.access.replicas import Replica, Replicas, replicas_of
@@ -38,7 +38,7 @@ async def wait(replica: Replica, replicas: Replicas, tokens: int = 1) -> float |
     """How long a request is told to wait; None where it may begin."""
     try:
         visitor = await replica.begin(replicas.made, tokens)
-    except Refusal as refusal:
+    except ApiError as refusal:
         if refusal.reason != "rate_limited":
             raise
         return refusal.retry_after
@@ -87,7 +87,7 @@ async def test_a_key_with_a_rate_is_refused_while_the_store_cannot_be_asked(plac
         (replica,) = replicas.all
         visitor = await replica.door.admit(replicas.made.token)
         replica.store._closed = True
-        with pytest.raises(Refusal, match="cannot be looked up") as caught:
+        with pytest.raises(ApiError, match="cannot be looked up") as caught:
             await replica.door.begin(visitor, tier_or_worker="worker", tokens=1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
         replica.store._closed = False

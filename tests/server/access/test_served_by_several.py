@@ -20,7 +20,7 @@ from podium.core.request import Delta, Reply, Request, ToolCall
 from podium.core.run import Run
 from podium.core.usage import Price, Usage
 from podium.core.workflow import Step, Workflow
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.operation.startup import DIALECTS
 from podium.store.keys import Allowance, Charged, Rules
@@ -64,7 +64,7 @@ class Several:
 
     served: list[Served]
     stores: list[SqlRunStore]
-    doors: list[Gatekeeper]
+    doors: list[KeyAuthenticator]
     worker: Chatterbox
     key_id: str
 
@@ -99,7 +99,7 @@ async def several(place: str, rules: Rules) -> AsyncIterator[Several]:
     async with AsyncExitStack() as stack:
         for _ in range(2):
             store = await SqlRunStore.open(place)
-            door = Gatekeeper(store.keys, Pool((worker.profile,)), shared=True)
+            door = KeyAuthenticator(store.keys, Pool((worker.profile,)), shared=True)
             if not both.stores:
                 await store.keys.add(made.key)
             app = application(

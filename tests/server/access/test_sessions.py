@@ -6,7 +6,7 @@ import pytest
 
 from podium.server.access.sessions import SESSION_SECONDS, Sessions, read_session
 from podium.server.access.tokens import make_key
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.store.keys import Rules
 from server.access.support import NOON, Clock, Server
 
@@ -61,7 +61,7 @@ async def test_a_session_does_what_its_key_does_and_ends_with_it() -> None:
     assert visitor.scopes == {"ask"}
     await server.keys.revoke(visitor.key_id)
     server.clock.now += 6
-    with pytest.raises(Refusal, match="revoked"):
+    with pytest.raises(ApiError, match="revoked"):
         await server.door.admit(session)
 
 
@@ -69,7 +69,7 @@ async def test_a_session_cannot_be_had_for_a_session() -> None:
     server = Server()
     session = await server.door.sign_in(await server.token())
     assert session is not None
-    with pytest.raises(Refusal, match="not one of this server's"):
+    with pytest.raises(ApiError, match="not one of this server's"):
         await server.door.sign_in(session)
-    with pytest.raises(Refusal, match="sign in again"):
+    with pytest.raises(ApiError, match="sign in again"):
         await server.door.admit(session[:-1] + ("0" if session[-1] != "0" else "1"))

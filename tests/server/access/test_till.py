@@ -13,9 +13,9 @@ from podium.core.errors import BudgetExhausted, BudgetUnseen, StoreError
 from podium.core.run import Run
 from podium.core.usage import Usage
 from podium.server.access import shared_budget as till_module
-from podium.server.access.key_budget import Tab
-from podium.server.access.shared_budget import Till
-from podium.server.api_error import Refusal
+from podium.server.access.key_budget import Reservation
+from podium.server.access.shared_budget import SharedBudget
+from podium.server.api_error import ApiError
 from podium.store.keys import Allowance, Charged, Rules
 from podium.store.quotas import Drawn, TabRow
 from podium.store.sql_reservations import SqlTabs
@@ -61,7 +61,7 @@ async def test_a_call_that_waits_for_another_replica_leaves_nothing_behind_as_it
         first, second = await one.begin(replicas.made), await other.begin(replicas.made)
         await hold_of(one, first, 5000)
         account = other.door.account_of(second)
-        assert isinstance(account, Tab)
+        assert isinstance(account, Reservation)
         for _ in range(3):
             await account.change()
         assert not account._purse._waiting
@@ -83,7 +83,7 @@ async def test_a_budget_that_is_spent_elsewhere_is_spent_here_at_once(place: str
             await hold_of(other, late, 500)
         await other.settle(late, usd=0.001)
         await other.door.close()
-        with pytest.raises(Refusal, match=r"the \$1 that the key 'Ada' may spend it has in all"):
+        with pytest.raises(ApiError, match=r"the \$1 that the key 'Ada' may spend it has in all"):
             await other.begin(replicas.made)
 
 
@@ -182,7 +182,7 @@ async def test_a_run_whose_key_was_revoked_is_not_gone_on_with(
         (replica,) = replicas.all
         run = replace(make_run(), owner=replicas.made.key.id)
         await replica.store.keys.revoke(replicas.made.key.id)
-        with pytest.raises(Refusal, match="the key 'Ada' was revoked"):
+        with pytest.raises(ApiError, match="the key 'Ada' was revoked"):
             async with replica.door.account_for(run):
                 raise AssertionError("nobody gets here")
         async with replica.door.account_for(replace(run, owner="")) as account:
@@ -195,7 +195,7 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
         first = await cut_off.begin(replicas.made)
         second = await cut_off.door.admit(replicas.made.token)
         cut_off.store._closed = True
-        with pytest.raises(Refusal, match="cannot be looked up") as caught:
+        with pytest.raises(ApiError, match="cannot be looked up") as caught:
             await cut_off.door.begin(second, tier_or_worker="worker", tokens=1)
         assert (caught.value.status, caught.value.retry_after) == (503, 1.0)
         with pytest.raises(BudgetUnseen, match="cannot be told"):
@@ -210,7 +210,7 @@ async def test_a_key_with_a_cap_is_refused_while_the_store_cannot_be_asked(place
 async def test_a_key_without_a_cap_never_asks_the_store(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Till, "_drawn", None)
+    monkeypatch.setattr(SharedBudget, "_drawn", None)
     async with replicas_of(place, Rules(per_request=Allowance(usd=1.0)), 1) as replicas:
         (replica,) = replicas.all
         visitor = await replica.begin(replicas.made)
@@ -227,7 +227,7 @@ async def test_a_call_within_what_its_tab_was_granted_does_not_ask_again(
         visitor = await replica.begin(replicas.made)
         ledger, hold = await hold_of(replica, visitor, 500)
         ledger.settle(hold, Usage(1, 1, 0, 0, 0), 0.0)
-        monkeypatch.setattr(Till, "_drawn", None)
+        monkeypatch.setattr(SharedBudget, "_drawn", None)
         assert (await hold_of(replica, visitor, 490))[1].max_tokens == 490
 
 
@@ -238,15 +238,15 @@ async def test_a_request_that_is_given_up_while_it_begins_leaves_no_tab(
         (replica,) = replicas.all
         visitor = await replica.door.admit(replicas.made.token)
         opened, let_go = asyncio.Event(), asyncio.Event()
-        drawing = Till._drawn
+        drawing = SharedBudget._drawn
 
-        async def slowly(self: Till, *args: object) -> object:
+        async def slowly(self: SharedBudget, *args: object) -> object:
             drawn = await drawing(self, *args)  # type: ignore[arg-type]
             opened.set()
             await let_go.wait()
             return drawn
 
-        monkeypatch.setattr(Till, "_drawn", slowly)
+        monkeypatch.setattr(SharedBudget, "_drawn", slowly)
         begin = replica.door.begin(visitor, tier_or_worker="worker", tokens=1)
         task = asyncio.create_task(begin)
         await opened.wait()

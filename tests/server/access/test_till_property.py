@@ -13,7 +13,7 @@ import pytest
 from podium.core.budget import Budget, Hold, Ledger
 from podium.core.errors import BudgetExhausted, BudgetUnseen
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.store.keys import Allowance, Rules
 from server.access.replicas import CRUMB, WORKER, Replica, Replicas, asking, replicas_of
 
@@ -57,7 +57,7 @@ async def visit(replicas: Replicas, truth: Truth, dice: random.Random) -> None:
     replica = dice.choice(replicas.all)
     try:
         visitor = await replica.begin(replicas.made, tokens=dice.choice([1, 40]))
-    except Refusal:
+    except ApiError:
         return
     ledger = Ledger(Budget(), account=replica.door.account_of(visitor))
     try:

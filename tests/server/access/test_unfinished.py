@@ -14,15 +14,15 @@ from podium import AsyncPodium
 from podium.conductors import FixedConductor
 from podium.core.budget import Budget, Ledger
 from podium.core.pool import Pool, WorkerProfile
-from podium.core.request import Reply, Request, Terms, Tool, ToolCall, ToolResult, user
+from podium.core.request import Reply, Request, ResponseOptions, Tool, ToolCall, ToolResult, user
 from podium.core.run import Run
 from podium.core.usage import NO_USAGE, Price, Usage
 from podium.core.workflow import Step, Workflow
-from podium.engine.guardrails import Checked, Guardrail, Pass, Verdict, Verify
-from podium.server.access import Gatekeeper, Visitor
+from podium.engine.guardrails import Guardrail, GuardrailInput, Pass, Verdict, Verify
+from podium.server.access import KeyAuthenticator, Principal
 from podium.server.access.tokens import Made, make_key
-from podium.server.api_error import Refusal
-from podium.server.records.cost import Bill
+from podium.server.api_error import ApiError
+from podium.server.records.cost import RequestCost
 from podium.store.keys import Allowance, Charged, Rules
 from podium.store.sql import SqlRunStore
 from podium.workers import ScriptedWorker
@@ -31,20 +31,20 @@ DOLLARS = Rules(in_total=Allowance(usd=1.0))
 JUDGE = WorkerProfile(name="judge", price=Price(input=100.0, output=1000.0))
 
 
-class House:
+class Runtime:
     """A gatekeeper over a real store, with one key of a dollar."""
 
     def __init__(self, store: SqlRunStore, made: Made) -> None:
         self.store = store
         self.made = made
-        self.door = Gatekeeper(store.keys, Pool((JUDGE,)))
+        self.door = KeyAuthenticator(store.keys, Pool((JUDGE,)))
 
-    async def begin(self) -> Visitor:
+    async def begin(self) -> Principal:
         visitor = await self.door.admit(self.made.token)
         await self.door.begin(visitor, tier_or_worker="podium", tokens=1)
         return visitor
 
-    async def settle(self, visitor: Visitor, bill: Bill) -> None:
+    async def settle(self, visitor: Principal, bill: RequestCost) -> None:
         await self.door.settle(
             visitor,
             model="podium",
@@ -58,7 +58,7 @@ class House:
         await self.door.close()
         return (await self.store.keys.standing(self.made.key.id, "2026-01-02")).total
 
-    def call(self, visitor: Visitor, usage: Usage, usd: float) -> None:
+    def call(self, visitor: Principal, usage: Usage, usd: float) -> None:
         """A call of the visitor's request begins and ends."""
         ledger = Ledger(Budget(), account=self.door.account_of(visitor))
         hold = ledger.hold(JUDGE, Request((user("?"),), max_tokens=100))
@@ -67,11 +67,11 @@ class House:
 
 
 @asynccontextmanager
-async def house_in(folder: Path) -> AsyncIterator[House]:
+async def house_in(folder: Path) -> AsyncIterator[Runtime]:
     store = await SqlRunStore.open(folder / "podium.db")
     made = make_key("Ada", DOLLARS)
     await store.keys.add(made.key)
-    house = House(store, made)
+    house = Runtime(store, made)
     try:
         yield house
     finally:
@@ -87,11 +87,11 @@ class Verified:
         self.places: list[str] = []
         self.is_on = True
 
-    def __call__(self, checked: Checked) -> Verdict:
+    def __call__(self, checked: GuardrailInput) -> Verdict:
         self.places.append(checked.place)
         return Verify("judge", "Is it fine?", lambda _: Pass()) if self.is_on else Pass()
 
-    async def linger(self, checked: Checked) -> Verdict:
+    async def linger(self, checked: GuardrailInput) -> Verdict:
         if self.is_on:
             self.paid.set()
             await asyncio.Event().wait()
@@ -118,7 +118,7 @@ def judge() -> ScriptedWorker:
 
 
 ALONE = FixedConductor(Workflow((Step("judge", "Look"),)))
-TOOLS = Terms(tools=(Tool("look", "looks something up", {"type": "object"}),))
+TOOLS = ResponseOptions(tools=(Tool("look", "looks something up", {"type": "object"}),))
 
 
 async def gone_away(asking: asyncio.Task[Run], verified: Verified) -> None:
@@ -144,11 +144,11 @@ async def test_who_goes_away_while_a_question_is_looked_at_is_charged_and_held_t
             account = house.door.account_of(visitor)
             asking = asyncio.create_task(podium.ask("Why?", account=account))
             await gone_away(asking, verified)
-            await house.settle(visitor, Bill())
+            await house.settle(visitor, RequestCost())
         visitor = await house.begin()
         house.call(visitor, Usage(0, 0, 0, 0, 0), 0.2)
-        await house.settle(visitor, Bill())
-        with pytest.raises(Refusal, match=r"the \$1 that the key 'Ada' may spend it has in all"):
+        await house.settle(visitor, RequestCost())
+        with pytest.raises(ApiError, match=r"the \$1 that the key 'Ada' may spend it has in all"):
             await house.begin()
         charged = await house.charged()
     assert worker.calls == 4
@@ -168,7 +168,7 @@ async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_
         key_id, visitor = house.made.key.id, await house.begin()
         account = house.door.account_of(visitor)
         run = await podium.ask("Why?", terms=TOOLS, owner=key_id, account=account)
-        bill = Bill()
+        bill = RequestCost()
         bill.take(run, None)
         await house.settle(visitor, bill)
         verified.is_on = True
@@ -177,7 +177,7 @@ async def test_who_goes_away_while_results_are_looked_at_is_charged_besides_the_
         results = [ToolResult(run.waiting_for[0].id, "it")]
         going_on = podium.resume(looked, results=results, account=house.door.account_of(visitor))
         await gone_away(asyncio.create_task(going_on), verified)
-        await house.settle(visitor, Bill())
+        await house.settle(visitor, RequestCost())
         charged = await house.charged()
     assert verified.places == ["question", "question"]
     assert run.cost_usd == pytest.approx(0.3)
@@ -195,7 +195,7 @@ async def test_a_run_is_charged_once_by_its_end_and_by_the_request_that_it_was_f
             house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
         await house.store.begin(replace(run, status="running", answer=None, rounds=()))
         await house.store.finish(run)
-        bill = Bill()
+        bill = RequestCost()
         bill.take(run, None)
         await house.settle(visitor, bill)
         assert await house.charged() == Charged(0.75, 45)
@@ -209,7 +209,7 @@ async def test_a_call_that_is_not_on_the_run_is_charged_besides_it_and_once(
         visitor = await house.begin()
         for _ in range(3):
             house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
-        bill = Bill()
+        bill = RequestCost()
         bill.take(run, None)
         await house.settle(visitor, bill)
         await house.store.begin(replace(run, status="running", answer=None, rounds=()))
@@ -232,7 +232,7 @@ async def test_a_request_that_goes_on_with_a_run_is_charged_what_it_added(
             visitor = await house.begin()
             for _ in range(calls):
                 house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
-            bill = Bill()
+            bill = RequestCost()
             bill.take(run, last)
             await house.settle(visitor, bill)
         assert await house.charged() == Charged(0.75, 45)
@@ -245,7 +245,7 @@ async def test_what_calls_used_of_which_the_bill_knows_less_is_charged_as_assume
         visitor = await house.begin()
         house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
         house.call(visitor, Usage(10, 5, 0, 0, 0), 0.25)
-        await house.settle(visitor, Bill(Usage(10, 5, 0, 0, 0), NO_USAGE, 0.25))
+        await house.settle(visitor, RequestCost(Usage(10, 5, 0, 0, 0), NO_USAGE, 0.25))
         assert await house.charged() == Charged(0.5, 30)
         (row,) = await house.store.keys.usage(key_id=house.made.key.id)
     assert (row.cost_usd, row.assumed_usd, row.unknown_cost) == (0.25, 0.25, 1)

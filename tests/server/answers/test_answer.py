@@ -10,9 +10,9 @@ from podium.core.run import Round, Run, RunStatus, StepRecord
 from podium.core.usage import Usage
 from podium.core.workflow import Step, Workflow
 from podium.server.answers.result import answer_of, answered, failure_of, retold, stands
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Asked
-from podium.server.records.cost import Bill
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import ApiRequest
+from podium.server.records.cost import RequestCost
 
 PLAN = Workflow((Step("solo", "Look"),))
 STEP = StepRecord(0, 0, "solo", "Look", (), "done", "seen", None, 0.0, 1.0)
@@ -44,8 +44,8 @@ def test_a_run_is_told_again_under_the_name_of_its_tier() -> None:
 
 
 def test_an_answer_tells_what_its_own_request_came_to() -> None:
-    bill = Bill(usage=Usage(1, 2, 0, 0, 0))
-    told = answered(Asked(model="podium@pin", messages=()), RUN, bill)
+    bill = RequestCost(usage=Usage(1, 2, 0, 0, 0))
+    told = answered(ApiRequest(model="podium@pin", messages=()), RUN, bill)
     assert (told.answer.model, told.answer.usage, told.run) == ("podium@pin", bill.usage, RUN)
 
 
@@ -70,8 +70,8 @@ def test_only_a_run_that_waits_has_calls_to_tell() -> None:
     ],
 )
 def test_a_run_that_came_to_nothing_is_refused_with_its_reason(run: Run, reason: str) -> None:
-    with pytest.raises(Refusal) as refused:
-        answered(Asked(model="podium", messages=()), run, Bill())
+    with pytest.raises(ApiError) as refused:
+        answered(ApiRequest(model="podium", messages=()), run, RequestCost())
     assert refused.value.reason == reason
 
 

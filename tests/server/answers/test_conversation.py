@@ -8,7 +8,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Image, Message, Text, ToolCall, ToolResult, assistant, system, user
 from podium.core.run import Run
 from podium.server.answers.conversation import SEE_THE_PICTURE, after, inside, outside, turn_of
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 
 RUN = "run_0123456789abcdef"
 CALL = ToolCall("toolu_1", "look", "{}")
@@ -39,7 +39,7 @@ def test_a_picture_without_a_word_is_to_be_looked_at() -> None:
 
 @pytest.mark.parametrize("messages", [(user("Hi"), assistant("Hello")), (user("  "),)])
 def test_a_conversation_that_asks_nothing_is_refused(messages: tuple[Message, ...]) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         turn_of(messages)
     assert refused.value.field == "messages"
 
@@ -102,13 +102,13 @@ def test_words_beside_results_of_another_servers_calls_are_asked() -> None:
     turn = turn_of((user("Look!"), called, results(ToolResult("call_1", "red")), user("And now?")))
     assert (turn.question, turn.results, turn.waiting) == ("And now?", (), "")
     assert turn.history == (user("Look!"), called, results(ToolResult("call_1", "red")))
-    with pytest.raises(Refusal, match="no run here waits for that"):  # nobody told of the call
+    with pytest.raises(ApiError, match="no run here waits for that"):  # nobody told of the call
         turn_of((user("Look!"), results(ToolResult("call_1", "red"), Text("And now?"))))
 
 
 @pytest.mark.parametrize("ids", [["call_of_somebody"], [SEEN.id, "call_ffffffffffffffff_x"]])
 def test_results_that_no_one_run_waits_for_are_refused(ids: list[str]) -> None:
-    with pytest.raises(Refusal, match="no run here waits for") as refused:
+    with pytest.raises(ApiError, match="no run here waits for") as refused:
         turn_of((results(*(ToolResult(id_, "red") for id_ in ids)),))
     assert refused.value.field == "messages"
 

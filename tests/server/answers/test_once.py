@@ -15,8 +15,8 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run, timestamp
 from podium.server.answers.idempotency import Acts, once
 from podium.server.dialects.base import Named
-from podium.server.records.buffered_store import Keeper
-from podium.server.records.repository import Archive
+from podium.server.records.buffered_store import BufferedRunStore
+from podium.server.records.repository import RunRepository
 from podium.store import NamedRequest
 from podium.store.sql import SqlRunStore
 
@@ -37,7 +37,7 @@ def answered(run_id: str) -> Run:
     )
 
 
-class House:
+class Runtime:
     """An archive over a store whose clock is set by hand, and what requests do there."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class House:
         self.store = await SqlRunStore.open(
             file, clock=lambda: timestamp(self.now), lease_seconds=30
         )
-        self.archive = Archive(Keeper(self.store, shared=True))
+        self.archive = RunRepository(BufferedRunStore(self.store, shared=True))
 
     async def begin(self, run_id: str) -> Run:
         """The question is looked at for long before the run is on record."""
@@ -89,15 +89,15 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    house = House()
+async def house(tmp_path: Path) -> AsyncIterator[Runtime]:
+    house = Runtime()
     await house.open(tmp_path / "podium.db")
     yield house
     await house.store.close()
 
 
 async def test_what_is_sent_again_while_its_question_is_checked_for_long_begins_no_second_run(
-    house: House,
+    house: Runtime,
 ) -> None:
     first = await house.first()
     again = house.ask()
@@ -110,7 +110,7 @@ async def test_what_is_sent_again_while_its_question_is_checked_for_long_begins_
 
 
 async def test_a_request_that_is_refused_late_leaves_the_name_to_who_took_it_up(
-    house: House,
+    house: Runtime,
 ) -> None:
     first = await house.first()
     taken = await house.store.names.take_up(await house.given(), "there:2")
@@ -122,7 +122,7 @@ async def test_a_request_that_is_refused_late_leaves_the_name_to_who_took_it_up(
     assert await house.given() == replace(taken, run_id=house.begun[0])
 
 
-async def test_a_request_that_is_refused_gives_its_name_back(house: House) -> None:
+async def test_a_request_that_is_refused_gives_its_name_back(house: Runtime) -> None:
     first = await house.first()
     house.refuses = True
     house.checked.set()

@@ -19,7 +19,7 @@ from podium.core.usage import Price, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.runner import Options
-from podium.server.access import OpenDoor, Visitor
+from podium.server.access import AllowAll, Principal
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.responses.dialect import RESPONSES
@@ -53,16 +53,16 @@ def looker(name: str = "looker") -> ScriptedWorker:
     return ScriptedWorker(profile, script)
 
 
-class ByToken(OpenDoor):
+class ByToken(AllowAll):
     """A door that takes any word for a key."""
 
     def __init__(self) -> None:
         self.settled: list[tuple[str, dict[str, Any]]] = []
 
-    async def admit(self, token: str | None, address: str = "") -> Visitor:
-        return Visitor(key_id=f"key_{token}", name=token or "", scopes=frozenset({"ask"}))
+    async def admit(self, token: str | None, address: str = "") -> Principal:
+        return Principal(key_id=f"key_{token}", name=token or "", scopes=frozenset({"ask"}))
 
-    async def settle(self, visitor: Visitor, **used: Any) -> None:
+    async def settle(self, visitor: Principal, **used: Any) -> None:
         self.settled.append((visitor.key_id, used))
 
 
@@ -107,7 +107,7 @@ async def test_results_of_tools_go_on_with_the_very_run(store: bool, tmp_path: P
 
 async def test_a_run_goes_on_within_what_its_key_has_left_by_then(tmp_path: Path) -> None:
     class NearlySpent(ByToken):
-        def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
+        def budget_for(self, visitor: Principal, budget: Budget) -> Budget:
             return replace(budget, calls=0) if self.settled else budget
 
     worker = looker()

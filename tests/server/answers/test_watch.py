@@ -17,7 +17,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Round, Run, StepRecord
 from podium.core.run_records import Routed
 from podium.core.workflow import Step, Workflow
-from podium.server.answers.result import Watch
+from podium.server.answers.result import EventFilter
 
 RUN = Run(
     id="run_1",
@@ -32,7 +32,7 @@ ONE = Workflow((Step("solo", "Why?"),))
 TWO = Workflow((Step("solo", "Think " * 100), Step("duo", "Answer.", (0,))))
 
 
-class Told:
+class RunSink:
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -57,9 +57,9 @@ class Told:
         return [each for each in self.said if each[0] in kinds]
 
 
-def told(*events: Event) -> Told:
-    teller = Told()
-    watch = Watch(teller)
+def told(*events: Event) -> RunSink:
+    teller = RunSink()
+    watch = EventFilter(teller)
     for event in events:
         watch(event)
     return teller
@@ -131,8 +131,8 @@ def test_whoever_asked_hears_values_to_the_last_piece_and_the_run_keeps_its_mark
     def restore(text: str) -> str:
         return text.replace("[e-mail 1]", "ada@example.com")
 
-    teller, heard = Told(), list[Event]()
-    watch = Watch(teller, broadcast=heard.append)
+    teller, heard = RunSink(), list[Event]()
+    watch = EventFilter(teller, broadcast=heard.append)
     ended = replace(RUN, answer="To [e-mail 1], see list[")
     done = StepRecord(0, 0, "solo", "Why?", (), "done", ended.answer or "", None, 0.0, 1.0)
     events: list[Event] = [
@@ -182,7 +182,7 @@ def test_what_is_done_is_reported_in_a_line_each() -> None:
 
 
 def test_the_run_is_there_when_it_has_ended_and_a_nested_one_is_not_it() -> None:
-    watch = Watch()
+    watch = EventFilter()
     watch(RunStarted(RUN))
     watch(RunDone(NESTED))
     assert watch.run is None
@@ -192,7 +192,7 @@ def test_the_run_is_there_when_it_has_ended_and_a_nested_one_is_not_it() -> None
 
 def test_whoever_is_to_know_of_a_run_that_begins_is_told_first() -> None:
     begun: list[Run] = []
-    watch = Watch(begun=begun.append)
+    watch = EventFilter(begun=begun.append)
     watch(RunStarted(RUN))
     watch(RunStarted(NESTED, ("run_1", 0)))
     assert begun == [RUN]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects import attachments as pictures
 from podium.server.dialects import fields as reading
 from podium.server.dialects import openai, tools
@@ -20,13 +20,13 @@ from support.readers import refusal
 
 
 def test_a_missing_field_is_named() -> None:
-    with pytest.raises(Refusal, match=r"a\.model is required, and it is missing") as caught:
+    with pytest.raises(ApiError, match=r"a\.model is required, and it is missing") as caught:
         reading.opened({}, "a").required("model", reading.text)
     assert caught.value.field == "a.model"
 
 
 def test_a_null_field_that_is_required_is_told_from_a_missing_one() -> None:
-    with pytest.raises(Refusal, match="it is null"):
+    with pytest.raises(ApiError, match="it is null"):
         reading.opened({"model": None}).required("model", reading.text)
 
 
@@ -35,19 +35,19 @@ def test_an_optional_field_may_be_null() -> None:
 
 
 def test_an_unknown_field_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(Refusal, match="did you mean 'temperature'") as caught:
+    with pytest.raises(ApiError, match="did you mean 'temperature'") as caught:
         reading.opened({"temprature": 1}, "deep").only({"temperature", "top_p"})
     assert caught.value.field == "deep.temprature"
 
 
 def test_a_very_long_unknown_field_is_cut_in_the_message() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         reading.opened({"x" * 100_000: 1}).only({"model"})
     assert len(str(caught.value)) < 500
 
 
 def test_an_unknown_field_with_half_a_character_can_be_written_in_a_response() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         reading.opened({"\ud800": 1}).only({"model"})
     assert str(caught.value).encode()
     assert (caught.value.field or "").encode()
@@ -55,7 +55,7 @@ def test_an_unknown_field_with_half_a_character_can_be_written_in_a_response() -
 
 @pytest.mark.parametrize("body", [None, [], "text", 1, True])
 def test_a_body_that_is_no_object_is_refused(body: object) -> None:
-    with pytest.raises(Refusal, match="the body: expected an object"):
+    with pytest.raises(ApiError, match="the body: expected an object"):
         reading.opened(body)
 
 
@@ -158,10 +158,10 @@ READERS: list[Reader[Any]] = [
 ]
 
 
-def refused(reader: Reader[Any], value: object) -> Refusal | None:
+def refused(reader: Reader[Any], value: object) -> ApiError | None:
     try:
         reader(value, "field")
-    except Refusal as found:
+    except ApiError as found:
         return found
     return None
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.core.request import Thinking
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.opaque_thinking import seal, unsealed
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -32,13 +32,13 @@ def test_what_was_sealed_elsewhere_holds_nothing(words: str) -> None:
     "inside", [b"", b"{", b"7", b'[["Hm."]]', b'[["Hm.", "x", ""]]', b'[[1, "x", "m"]]', b"\xff"]
 )
 def test_a_seal_that_was_changed_is_refused(inside: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         unsealed("podium.seal." + base64.b64encode(inside).decode(), "input.0.encrypted_content")
     assert caught.value.field == "input.0.encrypted_content"
 
 
 @given(st.binary(max_size=60))
 def test_anything_in_a_seal_is_read_or_refused(inside: bytes) -> None:
-    with suppress(Refusal):
+    with suppress(ApiError):
         found = unsealed("podium.seal." + base64.b64encode(inside).decode(), "data")
         assert all(isinstance(part, Thinking) and part.model for part in found)

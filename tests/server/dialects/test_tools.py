@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.tools import demanded, distinct, schema, tool
 from support.readers import refusal
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "a" * 129, None, 1])
 def test_a_tool_has_a_name_that_every_provider_takes(name: object) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         tool(name, None, None, "tools.0")
     assert caught.value.field == "tools.0.name"
 
@@ -21,7 +21,7 @@ def test_a_tool_without_parameters_takes_none() -> None:
 
 def test_two_tools_of_one_name_are_refused() -> None:
     one = tool("look", None, None, "tools.0")
-    with pytest.raises(Refusal, match="two tools are named 'look'"):
+    with pytest.raises(ApiError, match="two tools are named 'look'"):
         distinct((one, one), "tools")
 
 
@@ -45,7 +45,7 @@ def test_the_parameters_of_a_tool_may_have_patterns_that_only_others_can_check()
 
 
 def test_the_parameters_of_a_tool_have_the_form_of_a_schema() -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         tool("look", None, {"$schema": 5}, "tools.0")
     assert caught.value.field == "tools.0.parameters.$schema"
 
@@ -60,6 +60,6 @@ def test_a_tool_that_is_not_there_or_is_named_like_a_choice_cannot_be_demanded(
     name: str, problem: str
 ) -> None:
     tools = tuple(tool(one, None, None, "tools.0") for one in ("look", "auto"))
-    with pytest.raises(Refusal, match=problem) as caught:
+    with pytest.raises(ApiError, match=problem) as caught:
         demanded(tools, name, "tool_choice.name")
     assert caught.value.field == "tool_choice.name"

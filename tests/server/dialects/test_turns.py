@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podium.core.request import Image, Message, Text, Thinking, ToolCall, ToolResult, system, user
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.tools import (
     OpenCalls,
     end_of_turn,
@@ -38,10 +38,10 @@ def test_calls_that_are_all_answered_are_settled() -> None:
 def test_an_open_call_is_refused_where_it_stands_or_where_its_result_is_missed() -> None:
     calls = answered()
     calls.call(call("d"), "messages.3")
-    with pytest.raises(Refusal, match=r"messages\.3: the call 'd' has no result; do so") as there:
+    with pytest.raises(ApiError, match=r"messages\.3: the call 'd' has no result; do so") as there:
         calls.settle()
     assert there.value.field == "messages.3"
-    with pytest.raises(Refusal) as later:
+    with pytest.raises(ApiError) as later:
         calls.settle("messages.4")
     assert later.value.field == "messages.4"
 
@@ -50,21 +50,21 @@ def test_of_many_open_calls_a_few_are_named_and_none_at_length() -> None:
     calls = OpenCalls("do so")
     for number in range(1000):
         calls.call(call(f"{number}{'x' * 1000}"), "a")
-    with pytest.raises(Refusal, match=r"the calls '0x+…', '1x") as caught:
+    with pytest.raises(ApiError, match=r"the calls '0x+…', '1x") as caught:
         calls.settle()
     assert len(str(caught.value)) < 600
 
 
 def test_an_id_is_free_again_when_its_call_was_answered_unless_it_may_be_used_once() -> None:
     answered().call(call("c"), "d")
-    with pytest.raises(Refusal, match="two calls have the id 'c'"):
+    with pytest.raises(ApiError, match="two calls have the id 'c'"):
         answered(once=True).call(call("c"), "d")
 
 
 def test_two_open_calls_cannot_have_one_id() -> None:
     calls = OpenCalls("do so", named="uses")
     calls.call(call("c"), "a")
-    with pytest.raises(Refusal, match="two uses have the id 'c'"):
+    with pytest.raises(ApiError, match="two uses have the id 'c'"):
         calls.call(call("c"), "b")
 
 
@@ -72,7 +72,7 @@ def test_two_open_calls_cannot_have_one_id() -> None:
 def test_a_result_needs_an_open_call_unless_it_may_have_been_made_before(
     call_id: str, came: str
 ) -> None:
-    with pytest.raises(Refusal, match=f"f: the call '{call_id}' {came}; do so"):
+    with pytest.raises(ApiError, match=f"f: the call '{call_id}' {came}; do so"):
         answered().answer(ToolResult(call_id, "noon"), "f")
     answered(goes_on=True).answer(ToolResult(call_id, "noon"), "f")
 

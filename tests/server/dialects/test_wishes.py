@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Wished
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import PodiumParams
 from podium.server.dialects.podium_params import wished, with_headers
 from support.readers import refusal
 
@@ -19,7 +19,7 @@ def test_the_podium_object_becomes_what_is_wished() -> None:
         "workflow": {"steps": []},
         "dial": 0.2,
     }
-    assert wished(value, "podium") == Wished(
+    assert wished(value, "podium") == PodiumParams(
         budget={"usd": 0.5, "calls": 3},
         exclude=frozenset({"openai"}),
         max_steps=2,
@@ -92,7 +92,7 @@ def test_the_body_and_the_headers_may_each_say_a_part() -> None:
 def test_what_cannot_be_meant_is_refused(
     body: dict[str, Any], headers: dict[str, str], field: str
 ) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         with_headers(body, headers)
     assert refused.value.field == field
 

@@ -12,7 +12,7 @@ import pytest
 
 from podium.core.errors import StoreError
 from podium.core.pool import Pool
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import Made, make_key
 from podium.store.audit import Deed, Entry
 from podium.store.keys import SCOPES, Rules
@@ -51,7 +51,7 @@ async def serve(directory: Path) -> AsyncIterator[Server]:
     for each in made.values():
         await store.keys.add(each.key)
     workers = [ScriptedWorker("solo", "42")]
-    door = Gatekeeper(store.keys, Pool(tuple(worker.profile for worker in workers)))
+    door = KeyAuthenticator(store.keys, Pool(tuple(worker.profile for worker in workers)))
     async with serving(application(workers, store=store, door=door)) as served:
         run = kept_run(owner=made["Bob"].key.id, question=SECRET)
         await store.finish(run)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.endpoints import exchange
 from podium.server.endpoints.exchange import ClientGone, Exchange, parsed, token_in, written
 
@@ -40,14 +40,14 @@ async def test_a_body_may_come_in_pieces() -> None:
 
 async def test_a_body_that_announces_too_much_is_refused_unread() -> None:
     wire = Wire(headers=[(b"content-length", str(2 * 2**20).encode())])
-    with pytest.raises(Refusal, match="over 1 MB") as refused:
+    with pytest.raises(ApiError, match="over 1 MB") as refused:
         await wire.exchange.json(1)
     assert refused.value.status == 413
 
 
 async def test_a_body_that_becomes_too_much_is_refused_before_it_is_read_whole() -> None:
     wire = Wire(*(body(b"x" * 2**20, more=True) for _ in range(5)))
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         await wire.exchange.json(1)
     assert refused.value.status == 413
     assert wire.incoming.qsize() == 3
@@ -60,7 +60,7 @@ async def test_a_client_that_leaves_while_it_sends_has_left() -> None:
 
 async def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "BODY_SECONDS", 0.001)
-    with pytest.raises(Refusal, match="send it faster"):
+    with pytest.raises(ApiError, match="send it faster"):
         await Wire(body(b"{", more=True)).exchange.json(1)
 
 
@@ -134,7 +134,7 @@ async def test_a_key_is_shown_as_either_vendor_has_it(
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"1", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_refused(text: bytes) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         parsed(text)
     assert refused.value.status == 400
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from podium.core.pool import Pool, WorkerProfile
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.endpoints import exchange
@@ -66,7 +66,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(monkeypatch: pytest.M
 async def test_a_body_within_the_limit_is_read_and_a_key_asked_for(tmp_path: Path) -> None:
     store = await open_store(tmp_path / "podium.db")
     pool = Pool((WorkerProfile(name="solo"),))
-    door = Gatekeeper(keys_in(store), pool)
+    door = KeyAuthenticator(keys_in(store), pool)
     app = application([ScriptedWorker("solo", "yes")], store=store, door=door)
     async with serving(app) as served:
         judged = await served.client.post("/v1/runs/run_1/feedback", json={"score": 1})

@@ -9,7 +9,7 @@ import pytest
 
 from podium.config import ServerSettings
 from podium.core.pool import Pool
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules, Scope
 from podium.store.sql import SqlRunStore
@@ -118,7 +118,7 @@ async def test_learning_takes_a_key_of_the_operator(trained: Path, tmp_path: Pat
     for made in (admin, usual):
         await store.keys.add(made.key)
     worker = ScriptedWorker("solo", "yes")
-    door = Gatekeeper(store.keys, Pool((worker.profile,)))
+    door = KeyAuthenticator(store.keys, Pool((worker.profile,)))
     settings = ServerSettings(learning=(str(trained),))
     async with serving(application([worker], store=store, door=door, settings=settings)) as served:
         paths = ("", "/trained.etudes", "/trained.etudes/samples", "/trained.mine/report")

@@ -11,7 +11,7 @@ from podium.core.pool import Limits, Pool, WorkerProfile
 from podium.core.run import timestamp
 from podium.core.usage import Price
 from podium.core.workflow import Step
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import Rules, Scope
 from podium.store.sql import SqlRunStore
@@ -41,7 +41,7 @@ async def open_pool(
     made = [make_key(f"key {number}", each) for number, each in enumerate(rules)]
     for each in made:
         await store.keys.add(each.key)
-    door = Gatekeeper(store.keys, Pool((ADA, BOB))) if rules else None
+    door = KeyAuthenticator(store.keys, Pool((ADA, BOB))) if rules else None
     workers = [ScriptedWorker(profile, "yes") for profile in (ADA, BOB)]
     async with serving(application(workers, store=store, door=door)) as served:
         yield served, store, [each.token for each in made]

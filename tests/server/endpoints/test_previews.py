@@ -8,7 +8,7 @@ from starlette.types import Message
 
 from podium.conductors import ModelConductor
 from podium.config import ServerSettings
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import PlanError
 from podium.core.request import Reply, Request, user
 from podium.core.usage import Price, Usage
@@ -169,7 +169,7 @@ async def test_planning_that_fails_is_charged_for_all_the_same() -> None:
     class GivesUp:
         name = "gives up"
 
-        async def plan(self, situation: Situation, call: Caller) -> Plan:
+        async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
             await call(planner, Request((user(situation.question),)))
             raise PlanError("there is no plan for this")
 

@@ -17,7 +17,7 @@ from podium.config import ServerSettings
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.run import Run, new_run_id, timestamp
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.server.records import broadcast, retention
 from podium.store import keys_in, open_store
@@ -275,7 +275,7 @@ async def test_somebody_elses_run_looks_as_if_there_were_none(tmp_path: Path) ->
     made = make_key("ada", Rules(scopes=frozenset({"ask", "runs:read", "runs:delete"})))
     await keys_in(store).add(made.key)
     worker = ScriptedWorker("solo", "yes")
-    door = Gatekeeper(keys_in(store), Pool((worker.profile,)))
+    door = KeyAuthenticator(keys_in(store), Pool((worker.profile,)))
     headers = {"authorization": f"Bearer {made.token}"}
     unknown = new_run_id()
     async with serving(application([worker], store=store, door=door)) as served:
@@ -336,7 +336,7 @@ async def test_everyone_sees_their_own_runs_and_an_administrator_all(tmp_path: P
     for made in keys.values():
         await keys_in(store).add(made.key)
     worker = ScriptedWorker("solo", "yes")
-    door = Gatekeeper(keys_in(store), Pool((worker.profile,)))
+    door = KeyAuthenticator(keys_in(store), Pool((worker.profile,)))
     async with serving(application([worker], store=store, door=door)) as served:
 
         async def ask(name: str, method: str, path: str, **more: Any) -> Any:

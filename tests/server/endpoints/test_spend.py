@@ -14,7 +14,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import timestamp
 from podium.core.usage import Price, Usage
 from podium.core.workflow import Step
-from podium.server.access import Gatekeeper
+from podium.server.access import KeyAuthenticator
 from podium.server.access.tokens import make_key
 from podium.store.keys import KeyUsage, Rules, Scope
 from podium.store.sql import SqlRunStore
@@ -36,7 +36,7 @@ class Books:
     store: SqlRunStore
     ids: list[str]
     tokens: list[str]
-    door: Gatekeeper | None
+    door: KeyAuthenticator | None
 
     async def spend(self, token: str = "", **query: str) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -53,7 +53,7 @@ async def books(directory: Path, *rules: Rules) -> AsyncIterator[Books]:
     for each in made:
         await store.keys.add(each.key)
     profile = WorkerProfile(name="ada", price=Price(input=1000.0, output=1000.0))
-    door = Gatekeeper(store.keys, Pool((profile,))) if rules else None
+    door = KeyAuthenticator(store.keys, Pool((profile,))) if rules else None
     worker = ScriptedWorker(profile, "yes", usage=Usage(100, 25, 0, 0, 0))
     async with serving(application([worker], store=store, door=door)) as served:
         ids = [each.key.id for each in made]

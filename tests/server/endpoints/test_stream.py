@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from podium.core.request import user
-from podium.server.answers.result import Answered
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Answer, Asked
+from podium.server.answers.result import ApiResult
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.endpoints.exchange import Exchange
 from podium.server.endpoints.stream import Stream
 from support.plain_dialect import PlainDialect, lines
@@ -23,7 +23,7 @@ class Client:
         self.headers: dict[bytes, bytes] = {}
         self._body = b""
         exchange = Exchange({"headers": []}, asyncio.Event().wait, self._take)  # type: ignore[arg-type]
-        wanted = Asked(model="podium", messages=(user("Why?"),), stream=True, **asked)
+        wanted = ApiRequest(model="podium", messages=(user("Why?"),), stream=True, **asked)
         self.stream = Stream(exchange, PlainDialect(), wanted, keep_alive_seconds)
 
     async def _take(self, message: Any) -> None:
@@ -39,16 +39,16 @@ class Client:
     def text(self) -> str:
         return "".join(each[1] for each in self.got if each[0] == "text")
 
-    async def reads(self, tell: Callable[[Stream], str | Refusal]) -> None:
+    async def reads(self, tell: Callable[[Stream], str | ApiError]) -> None:
         """Carry what `tell` tells; what it returns is the whole answer in the end."""
 
-        async def work() -> Answered:
+        async def work() -> ApiResult:
             self.stream.opened("run_1", kept=True)
             outcome = tell(self.stream)
-            if isinstance(outcome, Refusal):
+            if isinstance(outcome, ApiError):
                 raise outcome
             await asyncio.sleep(0)
-            return Answered(answer=Answer(id="run_1", model="podium", created=0, text=outcome))
+            return ApiResult(answer=Answer(id="run_1", model="podium", created=0, text=outcome))
 
         await self.stream.carry(work())
 
@@ -71,19 +71,19 @@ async def test_pieces_are_sent_and_what_was_not_told_in_pieces_at_the_end() -> N
 
 async def test_a_failure_before_the_first_piece_leaves_the_response_unsent() -> None:
     client = Client()
-    with pytest.raises(Refusal):
-        await client.reads(lambda stream: Refusal("upstream", "no"))
+    with pytest.raises(ApiError):
+        await client.reads(lambda stream: ApiError("upstream", "no"))
     assert client.status == 0
 
 
 async def test_a_failure_after_it_is_told_in_the_stream() -> None:
-    def tell(stream: Stream) -> Refusal:
+    def tell(stream: Stream) -> ApiError:
         stream.text("forty")
-        return Refusal("upstream", "no")
+        return ApiError("upstream", "no")
 
     client = Client()
     # The piece and the failure come in the same moment: the piece is sent first all the same.
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         await client.reads(tell)
     assert client.status == 200
     assert client.got[1:] == [["text", "forty"], ["fail", "upstream"]]
@@ -125,7 +125,7 @@ async def test_an_answer_that_begins_again_with_other_words_is_an_error() -> Non
         return "fourteen"
 
     client = Client()
-    with pytest.raises(Refusal, match="does not go on from there"):
+    with pytest.raises(ApiError, match="does not go on from there"):
         await client.reads(tell)
     assert client.text == "forty"
     assert client.got[-1] == ["fail", "upstream"]
@@ -137,7 +137,7 @@ async def test_an_answer_that_is_not_what_was_told_is_an_error() -> None:
         return "fifty"
 
     client = Client()
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         await client.reads(tell)
     assert client.got[-1] == ["fail", "upstream"]
 
@@ -161,12 +161,12 @@ async def test_progress_and_thinking_come_before_the_answer_and_only_where_they_
 async def test_a_silent_stream_shows_that_it_lives() -> None:
     client = Client(keep_alive_seconds=0.001)
 
-    async def work() -> Answered:
+    async def work() -> ApiResult:
         client.stream.opened("run_1", kept=False)
         async with asyncio.timeout(5):
             while len(client.got) < 3:
                 await asyncio.sleep(0.001)
-        return Answered(answer=Answer(id="run_1", model="podium", created=0, text="yes"))
+        return ApiResult(answer=Answer(id="run_1", model="podium", created=0, text="yes"))
 
     await client.stream.carry(work())
     assert client.got[:3] == [["begin", "run_1"], ["alive"], ["alive"]]
@@ -178,7 +178,7 @@ async def test_a_reader_who_leaves_stops_the_work() -> None:
     client = Client()
     stopped = asyncio.Event()
 
-    async def work() -> Answered:
+    async def work() -> ApiResult:
         client.stream.opened("run_1", kept=False)
         try:
             await asyncio.Event().wait()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from podium.conductors import FixedConductor, Plan, Situation
+from podium.conductors import FixedConductor, Plan, PlanningContext
 from podium.core.run import Run, new_run_id, timestamp
 from podium.core.worker import Caller
 from podium.core.workflow import Step, Workflow
@@ -730,7 +730,7 @@ class Improving:
 
     name = "improving"
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         if not situation.rounds:
             return Plan(Workflow((Step("ada", "Guess"),)))
         return Plan(JOIN if len(situation.rounds) == 1 else None)

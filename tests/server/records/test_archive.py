@@ -11,10 +11,10 @@ from podium.core.errors import UnreadableRun
 from podium.core.events import RunDone, RunStarted
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
-from podium.server.access import Visitor
-from podium.server.api_error import Refusal
-from podium.server.records.buffered_store import Keeper
-from podium.server.records.repository import Archive
+from podium.server.access import Principal
+from podium.server.api_error import ApiError
+from podium.server.records.buffered_store import BufferedRunStore
+from podium.server.records.repository import RunRepository
 from podium.store import NullStore, RunStore, open_store
 
 RUN = Run(
@@ -27,9 +27,9 @@ RUN = Run(
     owner="key_ada",
 )
 ENDED = replace(RUN, status="answered", answer="so")
-ADA = Visitor(key_id="key_ada", scopes=frozenset({"ask"}))
-BOB = Visitor(key_id="key_bob", scopes=frozenset({"ask"}))
-ADMIN = Visitor(key_id="key_admin", scopes=frozenset({"admin"}))
+ADA = Principal(key_id="key_ada", scopes=frozenset({"ask"}))
+BOB = Principal(key_id="key_bob", scopes=frozenset({"ask"}))
+ADMIN = Principal(key_id="key_admin", scopes=frozenset({"admin"}))
 
 
 async def damaged(directory: Path) -> RunStore:
@@ -44,7 +44,7 @@ async def damaged(directory: Path) -> RunStore:
 
 
 async def test_a_run_that_goes_on_is_found_though_nothing_of_it_is_written() -> None:
-    archive = Archive(Keeper(NullStore()))
+    archive = RunRepository(BufferedRunStore(NullStore()))
     archive.broadcast(RunStarted(RUN))
     assert await archive.run(RUN.id, ADA) == RUN
 
@@ -63,8 +63,8 @@ async def test_a_run_that_ends_while_the_store_is_read_is_found() -> None:
             await asyncio.Event().wait()
 
     store = Slow()
-    keeper = Keeper(store)
-    archive = Archive(keeper)
+    keeper = BufferedRunStore(store)
+    archive = RunRepository(keeper)
     archive.broadcast(RunStarted(RUN))
     looking = asyncio.create_task(archive.run(RUN.id, ADA))
     await store.is_read.wait()
@@ -79,7 +79,7 @@ async def test_a_run_that_cannot_be_read_is_forgotten_by_whoever_may_see_it(
 ) -> None:
     for number, visitor in enumerate((ADA, ADMIN)):
         (directory := tmp_path / str(number)).mkdir()
-        archive = Archive(Keeper(await damaged(directory)))
+        archive = RunRepository(BufferedRunStore(await damaged(directory)))
         with pytest.raises(UnreadableRun):
             await archive.run(RUN.id, visitor)
         await archive.forget(RUN.id, visitor)
@@ -90,9 +90,9 @@ async def test_a_run_that_cannot_be_read_is_forgotten_by_whoever_may_see_it(
 async def test_to_others_a_run_that_cannot_be_read_looks_as_if_there_were_none(
     tmp_path: Path,
 ) -> None:
-    archive = Archive(Keeper(await damaged(tmp_path)))
+    archive = RunRepository(BufferedRunStore(await damaged(tmp_path)))
     for look in (archive.run, archive.forget):
-        with pytest.raises(Refusal, match="there is no 'run_0123") as refused:
+        with pytest.raises(ApiError, match="there is no 'run_0123") as refused:
             await look(RUN.id, BOB)
         assert refused.value.reason == "not_found"
     assert len(await archive.keeper.list()) == 1
@@ -103,8 +103,8 @@ async def test_to_others_a_run_that_cannot_be_read_looks_as_if_there_were_none(
 async def test_one_that_cannot_be_read_is_found_by_its_whole_id_alone_as_all_are(
     tmp_path: Path, wanted: str
 ) -> None:
-    archive = Archive(Keeper(await damaged(tmp_path)))
-    with pytest.raises(Refusal, match="there is no ") as refused:
+    archive = RunRepository(BufferedRunStore(await damaged(tmp_path)))
+    with pytest.raises(ApiError, match="there is no ") as refused:
         await archive.run(wanted, ADMIN)
     assert refused.value.reason == "not_found"
     await archive.keeper.close()

@@ -15,7 +15,7 @@ from podium.config.guardrails import GuardrailSettings
 from podium.config.settings import StoreSettings
 from podium.core.pool import WorkerProfile
 from podium.engine import RetryPolicy
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.records.audit import AGAIN_SECONDS, Audit, fingerprint, plain
 from podium.store.sql import SqlRunStore
 
@@ -77,7 +77,7 @@ def test_replicas_with_the_same_settings_have_the_same_fingerprint() -> None:
 async def test_reading_again_is_entered_again_only_after_a_while(store: SqlRunStore) -> None:
     now = 0.0
     audit = Audit(store.audit, clock=lambda: now)
-    ada, eve = Visitor(key_id="key_1", name="Ada"), Visitor(key_id="key_2", name="Eve")
+    ada, eve = Principal(key_id="key_1", name="Ada"), Principal(key_id="key_2", name="Eve")
     for visitor in (ada, ada, eve):
         await audit.enter_reading("run read", visitor, "run_1")
     assert len(await acts(store)) == 2

@@ -14,8 +14,8 @@ from podium.core.run import Round, Run, StepRecord
 from podium.core.workflow import Step, Workflow
 from podium.server.records import buffered_store as keeping
 from podium.server.records import write_retry as owed
-from podium.server.records.buffered_store import Keeper
-from podium.server.records.repository import Archive
+from podium.server.records.buffered_store import BufferedRunStore
+from podium.server.records.repository import RunRepository
 from podium.store import Abandoned, NullStore, open_store
 
 WORKFLOW = Workflow((Step("solo", "answer"),))
@@ -67,7 +67,7 @@ class Written(NullStore):
 
 async def test_a_run_that_ends_soon_is_written_once() -> None:
     store = Written()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     await keeper.begin(a_run())
     await keeper.plan("run_1", Round(0, WORKFLOW))
     await keeper.step("run_1", STEP)
@@ -79,7 +79,7 @@ async def test_a_run_that_ends_soon_is_written_once() -> None:
 async def test_runs_that_end_while_another_is_written_are_written_together() -> None:
     store = Written()
     store.gate.clear()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     await keeper.finish(ended("run_1"))
     await asyncio.sleep(0)
     await keeper.finish(ended("run_2"))
@@ -91,7 +91,7 @@ async def test_runs_that_end_while_another_is_written_are_written_together() -> 
 
 async def test_a_run_that_goes_on_is_written_as_it_happens() -> None:
     store = Written()
-    keeper = Keeper(store, patience=0)
+    keeper = BufferedRunStore(store, patience=0)
     await keeper.begin(a_run())
     await keeper.plan("run_1", Round(0, WORKFLOW))
     async with asyncio.timeout(5):
@@ -107,7 +107,7 @@ async def test_a_run_that_goes_on_is_written_as_it_happens() -> None:
 
 async def test_what_has_begun_is_written_when_the_server_ends() -> None:
     store = Written()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     await keeper.begin(a_run())
     await keeper.close()
     assert store.writes == [("begin", "run_1")]
@@ -116,7 +116,7 @@ async def test_what_has_begun_is_written_when_the_server_ends() -> None:
 async def test_a_run_is_found_before_it_is_written() -> None:
     store = Written()
     store.gate.clear()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     await keeper.finish(ended())
     assert (await keeper.load("run_1")).answer == "yes"
     await asyncio.sleep(0)
@@ -126,7 +126,7 @@ async def test_a_run_is_found_before_it_is_written() -> None:
 
 async def test_of_a_run_that_is_left_out_nothing_is_kept() -> None:
     store = Written()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     keeper.leave_out(a_run())
     await keeper.begin(a_run())
     await keeper.step("run_1", STEP)
@@ -141,7 +141,7 @@ async def test_a_run_that_is_left_out_is_held_while_it_waits_for_tools(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = Written()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     waiting = replace(a_run(), status="waiting")
     keeper.leave_out(waiting)
     await keeper.finish(waiting)
@@ -157,7 +157,7 @@ async def test_a_run_that_is_left_out_is_held_while_it_waits_for_tools(
 
 
 async def test_a_held_run_can_be_deleted() -> None:
-    keeper = Keeper(Written())
+    keeper = BufferedRunStore(Written())
     waiting = replace(a_run(), status="waiting")
     keeper.leave_out(waiting)
     await keeper.finish(waiting)
@@ -168,7 +168,7 @@ async def test_a_held_run_can_be_deleted() -> None:
 
 async def test_deleting_waits_for_what_is_still_to_be_written() -> None:
     store = Written()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     await keeper.finish(ended())
     await keeper.delete("run_1")
     assert store.writes == [("finish", "run_1"), ("delete", "run_1")]
@@ -180,7 +180,7 @@ async def test_one_run_that_cannot_be_stored_costs_no_other(
     store = Written()
     store.fails = {"run_2"}
     store.gate.clear()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     await keeper.finish(ended("run_1"))
     await asyncio.sleep(0)
     await keeper.finish(ended("run_2"))
@@ -195,7 +195,7 @@ async def test_one_run_that_cannot_be_stored_costs_no_other(
 async def test_where_others_share_the_store_a_run_is_written_before_it_has_ended() -> None:
     store = Written()
     store.gate.clear()
-    keeper = Keeper(store, shared=True)
+    keeper = BufferedRunStore(store, shared=True)
     ending = [asyncio.create_task(keeper.finish(ended(f"run_{n}"))) for n in range(3)]
     await asyncio.sleep(0.001)
     assert not any(task.done() for task in ending)
@@ -208,7 +208,7 @@ async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_wa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await open_store(tmp_path / "runs.db")
-    here, there = Keeper(store, shared=True), Keeper(store, shared=True)
+    here, there = BufferedRunStore(store, shared=True), BufferedRunStore(store, shared=True)
     waiting = replace(a_run(), status="waiting")
     here.leave_out(waiting)
     await here.finish(waiting)
@@ -229,7 +229,7 @@ async def test_where_others_share_the_store_a_run_to_forget_is_there_while_it_wa
 
 
 async def test_a_run_that_is_held_is_taken_up_once() -> None:
-    keeper = Keeper(Written())
+    keeper = BufferedRunStore(Written())
     waiting = replace(a_run(), status="waiting")
     keeper.leave_out(waiting)
     await keeper.finish(waiting)
@@ -244,7 +244,7 @@ async def test_a_run_that_is_held_is_taken_up_once() -> None:
 
 async def test_a_run_is_performed_before_its_beginning_is_written() -> None:
     store = Written()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     await keeper.begin(a_run())
     assert await keeper.is_performed("run_1")
     assert await keeper.load("run_1") == a_run()
@@ -267,7 +267,7 @@ async def test_a_run_that_ends_while_its_beginning_is_written_is_found_throughou
 
     store = Slow()
     store.gate.clear()
-    keeper = Keeper(store, patience=0.0)
+    keeper = BufferedRunStore(store, patience=0.0)
     await keeper.begin(a_run())
     await store.begins.wait()
     ending = asyncio.create_task(keeper.finish(ended()))
@@ -285,7 +285,7 @@ async def test_a_run_is_taken_up_as_it_ended_though_that_is_still_to_be_written(
     tmp_path: Path,
 ) -> None:
     store = await open_store(tmp_path / "runs.db")
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     waiting = replace(a_run(), status="waiting")
     await keeper.finish(waiting)
     assert await keeper.claim("run_1", "another-machine:1") == waiting
@@ -296,7 +296,7 @@ async def test_a_run_is_taken_up_as_it_ended_though_that_is_still_to_be_written(
 class Busy(Written):
     """Another run ends whenever some are written, a thousand times."""
 
-    keeper: Keeper
+    keeper: BufferedRunStore
     most = 1000
 
     async def finish(self, *runs: Run) -> None:
@@ -309,7 +309,7 @@ class Busy(Written):
         return ended(run_id)
 
 
-Reading = Callable[[Keeper], Awaitable[object]]
+Reading = Callable[[BufferedRunStore], Awaitable[object]]
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ Reading = Callable[[Keeper], Awaitable[object]]
 )
 async def test_nobody_waits_for_runs_that_end_after_they_asked(reading: Reading) -> None:
     store = Busy()
-    store.keeper = keeper = Keeper(store)
+    store.keeper = keeper = BufferedRunStore(store)
     await keeper.finish(ended("run_1"))
     await asyncio.sleep(0)
     await keeper.finish(ended("run_2"))
@@ -343,7 +343,7 @@ async def test_a_store_that_breaks_down_keeps_nobody_waiting() -> None:
             await super().finish(*runs)
             raise RuntimeError("no store any more")
 
-    keeper = Keeper(store := Broken())
+    keeper = BufferedRunStore(store := Broken())
     store.gate.clear()
     await keeper.finish(ended("run_1"))
     await asyncio.sleep(0)
@@ -362,7 +362,7 @@ async def test_a_run_that_ends_while_the_store_is_away_is_found_and_written_when
 ) -> None:
     monkeypatch.setattr(owed, "AGAIN_SECONDS", 0.001)
     store = Written()
-    keeper = Keeper(store, shared=shared)
+    keeper = BufferedRunStore(store, shared=shared)
     await keeper.begin(a_run())
     store.fails = {"run_1"}
     await asyncio.wait_for(keeper.finish(ended()), 5)
@@ -392,7 +392,7 @@ class Forsaken(Written):
 
 async def test_a_run_that_has_ended_here_is_not_taken_over_while_that_is_to_be_written() -> None:
     store = Forsaken()
-    keeper = Keeper(store, shared=True)
+    keeper = BufferedRunStore(store, shared=True)
     assert [run.id for run in await keeper.abandoned(9)] == ["run_1"]
     store.fails = {"run_1"}
     await keeper.finish(ended())
@@ -408,8 +408,8 @@ async def test_after_a_store_was_away_others_may_say_that_they_are_at_work_befor
     lease_seconds: float, is_over: bool
 ) -> None:
     store = Forsaken()
-    keeper = Keeper(store, shared=True, lease_seconds=lease_seconds)
-    archive = Archive(keeper)
+    keeper = BufferedRunStore(store, shared=True, lease_seconds=lease_seconds)
+    archive = RunRepository(keeper)
     assert not await archive.is_performed(a_run())
     store.is_away = True
     with pytest.raises(StoreError):
@@ -430,7 +430,7 @@ async def test_only_runs_that_are_written_get_a_beat() -> None:
             return ["run_2"]
 
     store = Hearing()
-    keeper = Keeper(store)
+    keeper = BufferedRunStore(store)
     await keeper.begin(a_run("run_1"))
     assert not await keeper.beat(["run_1"])
     assert await keeper.beat(["run_1", "run_2"]) == ["run_2"], "that one is lost"
@@ -440,7 +440,7 @@ async def test_only_runs_that_are_written_get_a_beat() -> None:
 
 
 async def test_in_a_shared_store_a_run_is_written_as_it_begins() -> None:
-    keeper = Keeper(store := Written(), shared=True)
+    keeper = BufferedRunStore(store := Written(), shared=True)
     await keeper.begin(a_run())
     assert store.writes == [("begin", "run_1")]
     await keeper.plan("run_1", Round(0, WORKFLOW))
@@ -456,7 +456,7 @@ async def test_whoever_ends_a_run_that_another_took_over_hears_of_it() -> None:
                 raise TakenOver("run_1 is another's")
             await super().finish(*runs)
 
-    keeper = Keeper(store := Lost(), shared=True)
+    keeper = BufferedRunStore(store := Lost(), shared=True)
     ends = (keeper.finish(ended("run_1")), keeper.finish(ended("run_2")))
     lost, kept = await asyncio.gather(*ends, return_exceptions=True)
     assert isinstance(lost, TakenOver)

@@ -11,7 +11,7 @@ from podium.core.errors import StoreError, TakenOver
 from podium.core.pool import Pool, WorkerProfile
 from podium.core.run import Run
 from podium.server.records import write_retry as owing
-from podium.server.records.write_retry import Owed
+from podium.server.records.write_retry import WriteRetryQueue
 
 AWAY = StoreError("the database is away")
 
@@ -57,7 +57,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_all_are_written_by_themselves_as_soon_as_the_store_is_back() -> None:
-    owed = Owed((store := Store()).write)
+    owed = WriteRetryQueue((store := Store()).write)
     for number in range(5):
         owed.hold(a_run(f"run_{number}"), AWAY)
     await asyncio.sleep(0.01)
@@ -73,7 +73,7 @@ async def test_a_store_that_is_away_is_tried_with_one_run_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(owing, "AGAIN_SECONDS", 60.0)
-    owed = Owed((store := Store()).write)
+    owed = WriteRetryQueue((store := Store()).write)
     for number in range(50):
         owed.hold(a_run(f"run_{number}"), AWAY)
     await owed.write()
@@ -86,7 +86,7 @@ async def test_a_store_that_is_away_is_tried_with_one_run_at_a_time(
 async def test_a_run_that_the_store_never_takes_keeps_no_other_from_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    owed = Owed((store := Store()).write)
+    owed = WriteRetryQueue((store := Store()).write)
     store.is_away, store.never = False, {"run_0": StoreError("a reply is too large")}
     for number in range(3):
         owed.hold(a_run(f"run_{number}"), AWAY)
@@ -102,7 +102,7 @@ async def test_a_run_that_the_store_never_takes_keeps_no_other_from_it(
 async def test_a_run_that_was_taken_over_meanwhile_is_let_go_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    owed = Owed((store := Store()).write)
+    owed = WriteRetryQueue((store := Store()).write)
     store.is_away, store.never = False, {"run_0": TakenOver("run_0 is another's")}
     owed.hold(a_run("run_0"), AWAY)
     with caplog.at_level(logging.WARNING):
@@ -118,7 +118,7 @@ async def test_what_is_held_is_bounded_in_number_and_in_time(
 ) -> None:
     monkeypatch.setattr(owing, "MOST_OWED", 2)
     monkeypatch.setattr(owing, "OWED_SECONDS", -1.0)
-    owed = Owed(Store().write)
+    owed = WriteRetryQueue(Store().write)
     with caplog.at_level(logging.WARNING):
         for number in range(3):
             owed.hold(a_run(f"run_{number}"), AWAY)

@@ -20,15 +20,15 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.request import Reply, Request
 from podium.core.run import Round, Run, StepRecord, timestamp
 from podium.core.workflow import Step, Workflow
-from podium.server.access import OpenDoor
-from podium.server.access.concurrency import Places
-from podium.server.api_error import Refusal
+from podium.server.access import AllowAll
+from podium.server.access.concurrency import ConcurrencyLimiter
+from podium.server.api_error import ApiError
 from podium.server.records import recovery as recovering
 from podium.server.records.audit import Audit
-from podium.server.records.buffered_store import Keeper
+from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.metrics import Metrics
 from podium.server.records.recovery import MOST_TAKEOVERS, Parts, Recovery
-from podium.server.records.repository import Archive
+from podium.server.records.repository import RunRepository
 from podium.store.sql import SqlRunStore
 from podium.workers import ScriptedWorker
 from support.postgres import Postgres
@@ -71,16 +71,16 @@ class Worker(ScriptedWorker):
             self.at_once -= 1
 
 
-class GoodNoLonger(OpenDoor):
+class GoodNoLonger(AllowAll):
     """Knows a key that was revoked meanwhile."""
 
     @asynccontextmanager
     async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
-        raise Refusal("unauthenticated", "this key was revoked")
+        raise ApiError("unauthenticated", "this key was revoked")
         yield None
 
 
-class Hindered(OpenDoor):
+class Hindered(AllowAll):
     """Cannot say at first what a run may draw on."""
 
     def __init__(self, *errors: Exception) -> None:
@@ -120,17 +120,17 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @asynccontextmanager
 async def a_server(
-    place: str, door: OpenDoor | None = None, conductor: Conductor | None = None
+    place: str, door: AllowAll | None = None, conductor: Conductor | None = None
 ) -> AsyncIterator[Server]:
     store, worker = await SqlRunStore.open(place), Worker()
-    keeper = Keeper(store, shared=True, lease_seconds=0.1)
+    keeper = BufferedRunStore(store, shared=True, lease_seconds=0.1)
     podium = AsyncPodium([worker], conductor, store=keeper)
     parts = Parts(
         podium=podium,
         pool=await podium.pool(),
-        archive=Archive(keeper, Audit(store.audit)),
-        door=door or OpenDoor(),
-        places=Places(9, 9),
+        archive=RunRepository(keeper, Audit(store.audit)),
+        door=door or AllowAll(),
+        places=ConcurrencyLimiter(9, 9),
         metrics=Metrics(),
     )
     server = Server(store, worker, parts, Recovery(parts, every_seconds=0.01))
@@ -280,8 +280,8 @@ async def test_a_run_whose_key_is_good_no_longer_is_ended_with_a_cause(place: st
 @pytest.mark.parametrize(
     "error",
     [
-        Refusal("overloaded", "keys cannot be looked up now; try again"),
-        Refusal("rate_limited", "too many keys were tried"),
+        ApiError("overloaded", "keys cannot be looked up now; try again"),
+        ApiError("rate_limited", "too many keys were tried"),
         StoreError("the connection was reset"),
     ],
 )

@@ -22,7 +22,7 @@ from podium.core.pool import Pool, WorkerProfile
 from podium.core.usage import Price, Usage
 from podium.core.worker import Worker
 from podium.core.workflow import Step, Workflow
-from podium.engine.guardrails import Checked, Guardrail, Note, Verdict, Verify
+from podium.engine.guardrails import Guardrail, GuardrailInput, Note, Verdict, Verify
 from podium.engine.runner import ConductorWorker
 from podium.server.operation.startup import application as whole_application
 from podium.server.records.traces import Traces
@@ -277,7 +277,7 @@ async def test_without_the_extra_the_message_says_how_to_get_it(
 
 
 async def test_what_guardrails_did_is_in_the_trace_without_their_reasons() -> None:
-    def look(checked: Checked) -> Verdict:
+    def look(checked: GuardrailInput) -> Verdict:
         return Verify("b", checked.text, lambda said: Note(f"it said {said}"))
 
     guard = Guardrail("judged", look, places=("question", "answer"))

@@ -24,7 +24,7 @@ from podium.conductors.evolved.turns import (
     turns_of,
 )
 from podium.conductors.names import of_coordinator
-from podium.core.conductor import Plan, Situation
+from podium.core.conductor import Plan, PlanningContext
 from podium.core.errors import ConfigError
 from podium.core.run import TurnRole
 from podium.core.worker import Caller
@@ -64,7 +64,7 @@ class EvolvedConductor:
         """A fingerprint of the roles' words."""
         return prompt_hash()
 
-    async def plan(self, situation: Situation, call: Caller) -> Plan:
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
         """The next turn; once a verifier accepts, acceptance."""
         turns = turns_of(situation.rounds)
         if is_accepted(turns) and situation.answer is not None:
@@ -84,7 +84,7 @@ class EvolvedConductor:
             role=role,
         )
 
-    def _workers(self, situation: Situation, turns: Sequence[Turn]) -> NDArray[np.bool_]:
+    def _workers(self, situation: PlanningContext, turns: Sequence[Turn]) -> NDArray[np.bool_]:
         """Who may be chosen: those of this pool, and of them those that have not failed."""
         described = self._coordinator.described
         known, shared = described.workers, described.shared(situation.pool)
@@ -99,7 +99,7 @@ class EvolvedConductor:
         return able if able.any() else present
 
     def _role(
-        self, logits: Vector, situation: Situation, turns: Sequence[Turn]
+        self, logits: Vector, situation: PlanningContext, turns: Sequence[Turn]
     ) -> tuple[TurnRole, str]:
         """The role of the next turn, and why it is that one."""
         roles = self._coordinator.described.roles

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import Final, NamedTuple
 
 from podium.conductors.evolved.description import ROLES
-from podium.core.conductor import Situation
+from podium.core.conductor import PlanningContext
 from podium.core.run import Round, StepRecord, TurnRole
 
 TEXTS: Final = (*(f"turn_{role}.txt" for role in ROLES), "turn_withheld.txt")
@@ -44,7 +44,7 @@ def turns_of(rounds: Sequence[Round]) -> tuple[Turn, ...]:
     )
 
 
-def transcript(situation: Situation) -> str:
+def transcript(situation: PlanningContext) -> str:
     """All that was said, raw: a line `role: content` for the conversation before, the question,
     and every reply so far. No chat template is put around it, as the paper's coordinator has none:
     a head reads hidden states of texts in the form that it was trained with, and no other."""
@@ -85,7 +85,7 @@ def suggested(turns: Sequence[Turn]) -> TurnRole | None:
     return next((role for role in ROLES if found and role == found[1].casefold()), None)
 
 
-def subtask(role: TurnRole, situation: Situation, *, is_first: bool) -> str:
+def subtask(role: TurnRole, situation: PlanningContext, *, is_first: bool) -> str:
     """What a step is told to do. Who works from the beginning, or does not see the question, is
     asked just that; in another role, who does not see the question is told it."""
     is_shared = situation.pool.share_question

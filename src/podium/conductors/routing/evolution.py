@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from podium.conductors.routing.arrays import Array, known_seed
-from podium.conductors.routing.quality_bias import MARKS, Dial
+from podium.conductors.routing.quality_bias import MARKS, QualityBias
 from podium.core.errors import ConfigError, installing
 
 WEIGHED: Final = tuple(range(1, len(MARKS), 3))
@@ -39,7 +39,7 @@ def evolved(
     vectors: Array,
     rewards: Array,
     costs: Array,
-    dial: Dial,
+    dial: QualityBias,
     evolution: Evolution,
     *,
     generations: int | None = None,
@@ -66,7 +66,7 @@ def evolved(
         yield found
 
 
-def _worth(head: Array, vectors: Array, rewards: Array, costs: Array, dial: Dial) -> float:
+def _worth(head: Array, vectors: Array, rewards: Array, costs: Array, dial: QualityBias) -> float:
     """What routing by the head earns less the price of what it costs, at all marks together."""
     expected = vectors @ head[:-1] + head[-1]
     everyone = np.arange(len(vectors))

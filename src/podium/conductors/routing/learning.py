@@ -29,7 +29,7 @@ from podium.conductors.routing.encoders import Encoder, ScoringEncoder, averaged
 from podium.conductors.routing.evidence import Evidence
 from podium.conductors.routing.evolution import Evolution, evolved
 from podium.conductors.routing.neighbours import NearScores
-from podium.conductors.routing.quality_bias import Dial, price_within, routed
+from podium.conductors.routing.quality_bias import QualityBias, price_within, routed
 from podium.conductors.routing.router import Certainty, LearnedRouter, expected_by
 from podium.conductors.routing.words import Counted, WordScores
 
@@ -144,7 +144,7 @@ def taught(
     hold = max(areas, key=areas.__getitem__)
     head = lesson.head(lesson.everything, hold)
     expected = foreseen[hold]
-    dial = Dial.learned(expected[whole], rewards, costs)
+    dial = QualityBias.learned(expected[whole], rewards, costs)
     generations = 0
     if teaching.evolution is not None:
         stage = _Stage(lesson, hold, dial, teaching.evolution)
@@ -152,7 +152,7 @@ def taught(
         if generations:
             head = stage.head(lesson.everything, generations)
             expected = lesson.foreseen(lambda rows: stage.head(rows, generations))
-            dial = Dial.learned(expected[whole], rewards, costs)
+            dial = QualityBias.learned(expected[whole], rewards, costs)
     chances = certainty(expected[whole], rewards)
     router = LearnedRouter(evidence.workers, reading, head, dial, chances, source)
     return Taught(router, hold, areas, generations)
@@ -221,7 +221,7 @@ class _Stage:
 
     lesson: _Lesson
     hold: Hold
-    dial: Dial
+    dial: QualityBias
     evolution: Evolution
 
     def generations(self) -> int:

@@ -28,7 +28,7 @@ HALVINGS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Dial:
+class QualityBias:
     """The price at each of `MARKS`, falling from the first to the last."""
 
     prices: tuple[float, ...]
@@ -53,7 +53,7 @@ class Dial:
         return {"prices": list(self.prices)}
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Dial:
+    def read(cls, document: Mapping[str, Any]) -> QualityBias:
         """The dial that was written down."""
         prices = tuple(amount(price, "prices from 0 up", 0.0) for price in document["prices"])
         if len(prices) != len(MARKS):
@@ -61,7 +61,7 @@ class Dial:
         return cls(prices)
 
     @classmethod
-    def learned(cls, expected: Array, rewards: Array, costs: Array) -> Dial:
+    def learned(cls, expected: Array, rewards: Array, costs: Array) -> QualityBias:
         """The dial by what was expected of each worker (columns) on each question (rows) by a head
         that had not met it, what they earned there (all of them were asked), and what they cost.
 

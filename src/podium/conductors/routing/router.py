@@ -28,7 +28,7 @@ import numpy as np
 from podium._util.files import read_json, write_whole, writing
 from podium.conductors.routing.arrays import AGAIN, Array, amount, array_in, packed
 from podium.conductors.routing.encoders import Encoder, ReadEncoder, read_encoder, width_of
-from podium.conductors.routing.quality_bias import Dial
+from podium.conductors.routing.quality_bias import QualityBias
 from podium.core.errors import ConfigError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Pool, WorkerProfile
 
@@ -96,7 +96,7 @@ class LearnedRouter:
     workers: tuple[Known, ...]
     encoder: Encoder
     head: Array
-    dial: Dial
+    dial: QualityBias
     certainty: Certainty = Certainty()
     source: str = ""
 
@@ -247,7 +247,7 @@ class LearnedRouter:
                 amount(document["certainty"]["slope"], "a slope"),
                 amount(document["certainty"]["middle"], "a middle"),
             )
-            dial = Dial.read(document["dial"])
+            dial = QualityBias.read(document["dial"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"expected workers, a dial and a certainty in it ({type(error).__name__}: "

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from podium.core.errors import GuardrailBlocked
-from podium.core.request import Part, Terms, Text, ToolCall, ToolResult
+from podium.core.request import Part, ResponseOptions, Text, ToolCall, ToolResult
 from podium.core.run import Round, Run, StepRecord, place_of
 from podium.core.run_records import Check
 from podium.core.workflow import Workflow
-from podium.engine.guardrails.base import Checked, Source
+from podium.engine.guardrails.base import GuardrailInput, Source
 from podium.engine.guardrails.chain import Guard, Keep
 from podium.engine.guardrails.redaction import MARK
 
@@ -43,7 +43,7 @@ class Inspector:
 
     async def reply(self, text: str, step: int, worker: str, keep: Keep) -> str:
         """A worker's reply, or what it calls a tool with."""
-        checked = Checked(
+        checked = GuardrailInput(
             place="reply",
             text=text,
             run_id=self._run_id,
@@ -62,7 +62,7 @@ class Inspector:
         keep: Keep,
     ) -> str:
         """The final reply, or what else is to be the answer."""
-        checked = Checked(
+        checked = GuardrailInput(
             place="answer",
             text=text,
             run_id=self._run_id,
@@ -96,7 +96,7 @@ class Inspector:
         return (*earlier, *now)
 
 
-def restorer(guard: Guard, terms: Terms) -> Callable[[str], str] | None:
+def restorer(guard: Guard, terms: ResponseOptions) -> Callable[[str], str] | None:
     """What makes of a text the one that whoever asked is to have, where anything can be put back.
     What must be JSON stays JSON: a value in it is quoted as one."""
     if not guard.restores:
@@ -154,7 +154,7 @@ async def let_in(
     try:
         question, history = await guard.question(run.id, run.question, run.history, checks.append)
         if workflow is not None:
-            checked = Checked(place="question", text="", run_id=run.id, question=question)
+            checked = GuardrailInput(place="question", text="", run_id=run.id, question=question)
             workflow = await guard.workflow(checked, workflow, checks.append)
     except GuardrailBlocked as error:
         withheld = f"[withheld: blocked by {error.guardrail}]"
@@ -176,7 +176,7 @@ async def let_in_results(
     blocked = None
     try:
         for result in results:
-            checked = Checked(
+            checked = GuardrailInput(
                 place="question", text=result.text, run_id=run.id, question=run.question
             )
             let_in.append(replace(result, text=await guard.look(checked, checks.append)))

@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class GuardrailInput:
     """What a guardrail gets to see.
 
     `text` is what it decides about: the question or one text of the conversation before it, a
@@ -103,7 +103,7 @@ class Verify:
 
 Verdict = Pass | Note | Block | Redact | Replan | Verify
 
-Hook = Callable[[Checked], Verdict | Awaitable[Verdict]]
+Hook = Callable[[GuardrailInput], Verdict | Awaitable[Verdict]]
 """Looks at a text and decides. One that is not asynchronous must return at once."""
 
 

@@ -31,8 +31,8 @@ from podium.core.worker import Caller, Worker
 from podium.core.workflow import Step, Workflow
 from podium.engine.guardrails.base import (
     Block,
-    Checked,
     Guardrail,
+    GuardrailInput,
     Hook,
     Note,
     Pass,
@@ -149,13 +149,13 @@ class Guard:
     ) -> tuple[str, tuple[Message, ...]]:
         """The question and the conversation before it as they may go on; raises
         `GuardrailBlocked`."""
-        checked = Checked(place="question", text=question, run_id=run_id, question=question)
+        checked = GuardrailInput(place="question", text=question, run_id=run_id, question=question)
         question = await self.look(checked, keep)
         checked = replace(checked, question=question)
         return question, await self.messages(checked, history, keep)
 
     async def messages(
-        self, checked: Checked, messages: Sequence[Message], keep: Keep
+        self, checked: GuardrailInput, messages: Sequence[Message], keep: Keep
     ) -> tuple[Message, ...]:
         """Those messages with every text in them looked at as `checked` says; one of which nothing
         is left is left out."""
@@ -166,7 +166,7 @@ class Guard:
             if after.parts or not before.parts
         )
 
-    async def workflow(self, checked: Checked, workflow: Workflow, keep: Keep) -> Workflow:
+    async def workflow(self, checked: GuardrailInput, workflow: Workflow, keep: Keep) -> Workflow:
         """A workflow that came with the question, with every subtask looked at as that."""
         steps: list[Step] = []
         for step in workflow.steps:
@@ -174,7 +174,7 @@ class Guard:
             steps.append(step if text == step.subtask else replace(step, subtask=text))
         return Workflow(tuple(steps))
 
-    async def _message(self, checked: Checked, message: Message, keep: Keep) -> Message:
+    async def _message(self, checked: GuardrailInput, message: Message, keep: Keep) -> Message:
         parts: list[Part] = []
         for part in message.parts:
             match part:
@@ -199,7 +199,7 @@ class Guard:
                     assert_never(part)
         return replace(message, parts=tuple(parts))
 
-    async def look(self, checked: Checked, keep: Keep, round_: int = 0) -> str:
+    async def look(self, checked: GuardrailInput, keep: Keep, round_: int = 0) -> str:
         """The text as it may go on; raises `GuardrailBlocked`, and `ReplanDemanded` where another
         plan might do better."""
         for guardrail, hook in self._at.get(checked.place, ()):
@@ -227,7 +227,7 @@ class Guard:
         return checked.text
 
     async def _settled(
-        self, guardrail: Guardrail, hook: Hook, checked: Checked, attempts: list[Attempt]
+        self, guardrail: Guardrail, hook: Hook, checked: GuardrailInput, attempts: list[Attempt]
     ) -> Settled:
         try:
             async with asyncio.timeout(guardrail.seconds):
@@ -241,7 +241,9 @@ class Guard:
         fault = f"it could not decide: {fault}"
         return Pass(fault) if guardrail.on_error == "pass" else Block(fault)
 
-    async def _decided(self, hook: Hook, checked: Checked, attempts: list[Attempt]) -> Settled:
+    async def _decided(
+        self, hook: Hook, checked: GuardrailInput, attempts: list[Attempt]
+    ) -> Settled:
         returned = hook(checked)
         verdict: object = await returned if inspect.isawaitable(returned) else returned
         for _ in range(MOST_QUESTIONS):
@@ -279,7 +281,7 @@ class _NoVerdict(PodiumError):
 
 def _check(
     guardrail: Guardrail,
-    checked: Checked,
+    checked: GuardrailInput,
     verdict: Settled,
     attempts: Sequence[Attempt],
     round_: int,

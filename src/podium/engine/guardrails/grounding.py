@@ -12,8 +12,8 @@ from string import Template
 from typing import Final, Literal
 
 from podium.core.errors import BadReply
-from podium.engine.context import unused_mark
-from podium.engine.guardrails.base import Block, Checked, Note, Pass, Replan, Verdict, Verify
+from podium.core.tags import unused_mark
+from podium.engine.guardrails.base import Block, GuardrailInput, Note, Pass, Replan, Verdict, Verify
 
 Ungrounded = Literal["block", "replan", "note"]
 """What is done about an answer that is not grounded."""
@@ -33,7 +33,7 @@ class Grounding:
         self.verifier = verifier
         self.ungrounded = ungrounded
 
-    def __call__(self, checked: Checked) -> Verdict:
+    def __call__(self, checked: GuardrailInput) -> Verdict:
         """Have it compared with its sources, where it has any."""
         if not checked.sources:
             return Pass()
@@ -57,7 +57,7 @@ class Grounding:
                 return Note(reason)
 
 
-def prompt_for(checked: Checked) -> str:
+def prompt_for(checked: GuardrailInput) -> str:
     """What the verifier is asked."""
     texts = [checked.question, checked.text]
     for source in checked.sources:

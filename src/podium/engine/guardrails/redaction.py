@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final, Literal, NamedTuple, get_args
 
 from podium.core.events import Emit, Event, RunDone, RunStarted, StepDelta, StepDone
-from podium.engine.guardrails.base import Block, Checked, Hook, Pass, Redact, Verdict
+from podium.engine.guardrails.base import Block, GuardrailInput, Hook, Pass, Redact, Verdict
 
 Kind = Literal[
     "private key", "token", "key", "secret", "e-mail", "iban", "card", "ssn", "phone", "ip"
@@ -223,7 +223,7 @@ class _Redacting:
         self._values: dict[str, str] = {}
         self._last: dict[str, int] = {}
 
-    def __call__(self, checked: Checked) -> Verdict | Awaitable[Verdict]:
+    def __call__(self, checked: GuardrailInput) -> Verdict | Awaitable[Verdict]:
         asked = checked.place == "question"
         if len(checked.text) > LONGEST_AT_ONCE:
             return self._decided_in_turns(checked.text, asked)

@@ -53,7 +53,7 @@ def run_to_read(sample: Sample, run: Run) -> Markup:
         element(
             "div",
             _labelled("Expected", long_text(sample.expected)) if sample.expected else "",
-            _labelled("Answered", long_text(run.answer or "")),
+            _labelled("ApiResult", long_text(run.answer or "")),
             class_="pair",
         ),
     ]

@@ -22,7 +22,7 @@ from podium.core.pool import CONDUCTOR_PROVIDER
 from podium.core.request import Request, system, user
 from podium.core.run import Run
 from podium.etudes import UNSURE
-from podium.evals.context import Stage, Strategy
+from podium.evals.context import EvalContext, Strategy
 from podium.evals.sample import Case
 from podium.evals.strategies.conducting import Transcript
 from podium.tasks.answers import final_answer
@@ -53,14 +53,14 @@ _WRAPPING: Final = " \t\n.,;!*_`\"'“”‘’«»"
 def single(worker: str) -> Strategy:
     """One worker is asked the whole question, and nobody else anything."""
 
-    async def answer(case: Case, stage: Stage) -> Run:
+    async def answer(case: Case, stage: EvalContext) -> Run:
         transcript = Transcript(f"single:{worker}", case, stage)
         return transcript.run(await _asked(transcript, worker, case))
 
     return answer
 
 
-async def majority(case: Case, stage: Stage) -> Run:
+async def majority(case: Case, stage: EvalContext) -> Run:
     """Every worker is asked the whole question, and the most frequent answer counts.
 
     Departures: the paper takes several samples of one model, which is `consensus`; here each
@@ -82,7 +82,7 @@ def consensus(worker: str, count: int) -> Strategy:
     here two ways of writing one answer are two answers.
     """
 
-    async def answer(case: Case, stage: Stage) -> Run:
+    async def answer(case: Case, stage: EvalContext) -> Run:
         transcript = Transcript(f"majority-{count}:{worker}", case, stage)
         return transcript.run(_voted(await _draws(transcript, worker, case, _seeds(stage, count))))
 
@@ -98,7 +98,7 @@ def best_of(worker: str, count: int) -> Strategy:
     Draws are made as in `consensus`.
     """
 
-    async def answer(case: Case, stage: Stage) -> Run:
+    async def answer(case: Case, stage: EvalContext) -> Run:
         transcript = Transcript(f"best-of-{count}:{worker}", case, stage)
         replies = await _draws(transcript, worker, case, _seeds(stage, count))
         if len({normalised(reply) for reply in replies}) < 2:
@@ -130,7 +130,7 @@ def mixture_of_agents(aggregator: str, form: Form, *, layers: int = 1) -> Strate
     see `Form` for the other.
     """
 
-    async def answer(case: Case, stage: Stage) -> Run:
+    async def answer(case: Case, stage: EvalContext) -> Run:
         transcript = Transcript("moa" if layers == 1 else f"moa-{layers}", case, stage)
         workers = _workers(case)
 
@@ -171,7 +171,7 @@ def reflection(worker: str, form: Form) -> Strategy:
     attempt, which is how it is told to say that nothing is left to revise.
     """
 
-    async def answer(case: Case, stage: Stage) -> Run:
+    async def answer(case: Case, stage: EvalContext) -> Run:
         transcript = Transcript(f"reflection:{worker}", case, stage)
         attempts: list[str] = []
         reply = await _asked(transcript, worker, case)
@@ -233,7 +233,7 @@ async def _draws(
     return [reply for reply in await asyncio.gather(*asked) if reply is not None]
 
 
-def _seeds(stage: Stage, count: int) -> Sequence[int]:
+def _seeds(stage: EvalContext, count: int) -> Sequence[int]:
     """As many seeds as there are draws, others in each repeat of a task."""
     return range(stage.repeat * count, (stage.repeat + 1) * count)
 

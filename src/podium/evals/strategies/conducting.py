@@ -15,14 +15,14 @@ from podium.core.workflow import Step, Workflow
 from podium.engine import Calls
 from podium.engine.runner import Options, Runner
 from podium.etudes.openings import random_access
-from podium.evals.context import Stage, Strategy
+from podium.evals.context import EvalContext, Strategy
 from podium.evals.sample import Case
 
 
 class Transcript:
     """One task being answered by calls of a strategy's own."""
 
-    def __init__(self, strategy: str, case: Case, stage: Stage) -> None:
+    def __init__(self, strategy: str, case: Case, stage: EvalContext) -> None:
         self._strategy = strategy
         self._case = case
         self._stage = stage
@@ -118,7 +118,7 @@ def conducted(conductor: Conductor, *, rounds: int) -> Strategy:
     first round too, whatever the others read.
     """
 
-    async def answer(case: Case, stage: Stage) -> Run:
+    async def answer(case: Case, stage: EvalContext) -> Run:
         runner = Runner(conductor, tuple(stage.workers.values()), pool=case.pool, board=stage.board)
         options = replace(stage.options, rounds=rounds)
         if case.task.plan_grader is not None:
@@ -147,14 +147,14 @@ async def _only_planned(runner: Runner, case: Case, options: Options) -> Run:
     return replace(planned, spent=spent_by(planned))
 
 
-async def ideal(case: Case, stage: Stage) -> Run:
+async def ideal(case: Case, stage: EvalContext) -> Run:
     """The plan that a perfect conductor would write, by the same workers: the ceiling of every
     conductor. Only études come with one."""
     assert case.ideal is not None, "an evaluation refuses tasks without an ideal plan"
     return await carried_out("ideal", case.ideal, case, stage)
 
 
-async def random_plans(case: Case, stage: Stage) -> Run:
+async def random_plans(case: Case, stage: EvalContext) -> Run:
     """A well-formed plan of random workers and random access.
 
     In half of the tasks whose ideal plan is known its subtasks are used, which is generous:
@@ -172,7 +172,7 @@ async def random_plans(case: Case, stage: Stage) -> Run:
     return await carried_out("random", Workflow(steps), case, stage)
 
 
-async def carried_out(name: str, workflow: Workflow, case: Case, stage: Stage) -> Run:
+async def carried_out(name: str, workflow: Workflow, case: Case, stage: EvalContext) -> Run:
     """That plan, carried out as it is, however many steps it has."""
     longest = max(stage.options.max_steps, len(workflow))
     widened = replace(stage, options=replace(stage.options, max_steps=longest))

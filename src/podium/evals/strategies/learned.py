@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from podium._util.files import read_json, write_whole, writing
-from podium.conductors import RouterConductor, Situation
+from podium.conductors import PlanningContext, RouterConductor
 from podium.core.errors import ConfigError, UsageError
 from podium.core.run import Run
-from podium.evals.context import Stage, Strategy
+from podium.evals.context import EvalContext, Strategy
 from podium.evals.sample import Case
 from podium.evals.strategies.conducting import carried_out, conducted
 from podium.tasks.sources import optional
@@ -78,7 +78,7 @@ class Learned:
         if isinstance(model, MasRouter):
             cascade = model
 
-            async def answer(case: Case, stage: Stage) -> Run:
+            async def answer(case: Case, stage: EvalContext) -> Run:
                 plan = cascade.plan(case.task.question, case.pool)
                 return await carried_out(self.name, plan, case, stage)
 
@@ -86,7 +86,7 @@ class Learned:
 
         router = model
 
-        def choose(situation: Situation) -> str:
+        def choose(situation: PlanningContext) -> str:
             return chosen(router, situation.question, situation.pool.names)
 
         return conducted(RouterConductor(choose, name=self.name), rounds=1)
@@ -98,7 +98,7 @@ class Learned:
         router = self.model
         assert isinstance(router, HeadRouter), "no other name has a dial"
 
-        def choose(situation: Situation) -> str:
+        def choose(situation: PlanningContext) -> str:
             return router.chosen_at(dial, situation.question, situation.pool.names)
 
         return conducted(RouterConductor(choose, name=f"{self.name}@{dial:g}"), rounds=1)

@@ -9,13 +9,13 @@
 `keys` makes tokens and checks them, `visitor` is who stands at the door, `purse` and `rates` hold
 a key to its limits, and `till` does with other processes; `book` writes down what was used,
 `experience` guesses what will be, and `gatekeeper` puts them together. The
-`Gatekeeper` asks for keys, the `OpenDoor` lets everyone in. What keys and their rules are is
+`KeyAuthenticator` asks for keys, the `AllowAll` lets everyone in. What keys and their rules are is
 `podium.store.keys`; nothing here knows HTTP.
 """
 
 from __future__ import annotations
 
-from podium.server.access.authenticator import Gatekeeper
-from podium.server.access.policy import Door, OpenDoor, Visitor
+from podium.server.access.authenticator import KeyAuthenticator
+from podium.server.access.policy import AccessPolicy, AllowAll, Principal
 
-__all__ = ["Door", "Gatekeeper", "OpenDoor", "Visitor"]
+__all__ = ["AccessPolicy", "AllowAll", "KeyAuthenticator", "Principal"]

@@ -15,9 +15,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from podium.core.errors import StoreError
-from podium.server.access.key_budget import Purse
-from podium.server.access.shared_budget import Till
-from podium.server.access.usage_writer import Book
+from podium.server.access.key_budget import KeyBudget
+from podium.server.access.shared_budget import SharedBudget
+from podium.server.access.usage_writer import UsageWriter
 from podium.store.keys import Key, KeyStore, Rules
 from podium.store.quotas import Rates, TabStore
 
@@ -114,9 +114,9 @@ class KeyAccount:
 
     key: Key
     expires: float
-    purse: Purse
+    purse: KeyBudget
     rates: Rates | SharedRates
-    till: Till | None
+    till: SharedBudget | None
     read_at: float
     day: str
 
@@ -128,7 +128,7 @@ class Accounts:
     def __init__(
         self,
         keys: KeyStore,
-        book: Book,
+        book: UsageWriter,
         tabs: TabStore | None,
         lease_seconds: float,
         clock: Callable[[], float],
@@ -205,9 +205,9 @@ class Accounts:
 
     def _new_account(self, key: Key) -> KeyAccount:
         rules, now = key.rules, self._clock()
-        purse, till = Purse(rules), None
+        purse, till = KeyBudget(rules), None
         if self._tabs is not None and purse.is_capped:
-            till = purse.till = Till(
+            till = purse.till = SharedBudget(
                 self._tabs,
                 key.id,
                 rules,

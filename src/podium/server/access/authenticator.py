@@ -27,19 +27,19 @@ from podium.core.pool import Pool
 from podium.core.run import Run
 from podium.core.usage import Usage
 from podium.server.access.accounts import Accounts, KeyAccount, SharedRates
-from podium.server.access.key_budget import Exhausted, Experience, Tab, dearest
-from podium.server.access.policy import Visitor, scope_of
+from podium.server.access.key_budget import CostEstimator, Exhausted, Reservation, dearest
+from podium.server.access.policy import Principal, scope_of
 from podium.server.access.sessions import Claim, Sessions, read_session
-from podium.server.access.shared_budget import Till
+from podium.server.access.shared_budget import SharedBudget
 from podium.server.access.tokens import ID_PREFIX, fits, read_token
-from podium.server.access.usage_writer import Book, missing, used_of
-from podium.server.api_error import RETRY_SECONDS, Refusal, unseen_budget
+from podium.server.access.usage_writer import UsageWriter, missing, used_of
+from podium.server.api_error import RETRY_SECONDS, ApiError, unseen_budget
 from podium.store.base import LEASE_SECONDS
 from podium.store.keys import NOTHING, Allowance, Charged, Key, KeyStore, Scope
 from podium.store.quotas import Bucket, Rates, RunCharge, charge_of
 
 
-def out_of_budget(visitor: Visitor, exhausted: Exhausted | None) -> Refusal:
+def out_of_budget(visitor: Principal, exhausted: Exhausted | None) -> ApiError:
     """The refusal that says which cap it is; none, where something came back meanwhile."""
     if exhausted is None:
         whole = f"a cap of the key {visitor.name!r}"
@@ -48,12 +48,12 @@ def out_of_budget(visitor: Visitor, exhausted: Exhausted | None) -> Refusal:
         when = {"day": "today", "month": "this month", "total": "it has in all"}[exhausted.period]
         whole = f"the {shown} that the key {visitor.name!r} may spend {when}"
     if exhausted is None or exhausted.held:
-        return Refusal(
+        return ApiError(
             "rate_limited",
             f"requests in flight hold what is left of {whole}; try again when they are done",
             retry_after=RETRY_SECONDS,
         )
-    return Refusal("out_of_budget", f"{whole} is spent; {_ADVICE[exhausted.period]}")
+    return ApiError("out_of_budget", f"{whole} is spent; {_ADVICE[exhausted.period]}")
 
 
 _ADVICE: Final = {
@@ -63,9 +63,9 @@ _ADVICE: Final = {
 }
 
 
-def too_many(wait: float) -> Refusal:
+def too_many(wait: float) -> ApiError:
     """Too many wrong keys were shown."""
-    return Refusal(
+    return ApiError(
         "rate_limited",
         f"too many keys that this server does not know were tried; try again in "
         f"{math.ceil(wait)} s",
@@ -73,24 +73,24 @@ def too_many(wait: float) -> Refusal:
     )
 
 
-def unauthenticated(message: str) -> Refusal:
+def unauthenticated(message: str) -> ApiError:
     """Whoever asks has no key that is good."""
-    return Refusal("unauthenticated", message)
+    return ApiError("unauthenticated", message)
 
 
-def too_fast(visitor: Visitor, wait: float) -> Refusal:
+def too_fast(visitor: Principal, wait: float) -> ApiError:
     """The key is used faster than its rules allow."""
-    return Refusal(
+    return ApiError(
         "rate_limited",
         f"the key {visitor.name!r} is used faster than it may be; try again in {math.ceil(wait)} s",
         retry_after=wait,
     )
 
 
-def unseen(what: str) -> Refusal:
+def unseen(what: str) -> ApiError:
     """The store cannot be asked."""
     message = f"{what} cannot be looked up now; try again"
-    return Refusal("overloaded", message, retry_after=RETRY_SECONDS)
+    return ApiError("overloaded", message, retry_after=RETRY_SECONDS)
 
 
 WRONG_A_MINUTE: Final = 100
@@ -100,7 +100,7 @@ MOST_ADDRESSES: Final = 10_000
 """Addresses that are remembered; the one that was quiet for longest is forgotten first."""
 
 
-class Guesses:
+class FailedAuthLimiter:
     """Counts the wrong keys of each address."""
 
     def __init__(self) -> None:
@@ -148,10 +148,10 @@ class _Begun:
 
     model: str
     estimate: Charged
-    tab: Tab
+    tab: Reservation
 
 
-class Gatekeeper:
+class KeyAuthenticator:
     """Asks for keys, or for sessions that were begun with one. It belongs to one event loop; close
     it to have everything written.
 
@@ -174,17 +174,17 @@ class Gatekeeper:
         self._sessions = sessions or Sessions(clock=clock)
         self._providers = {worker.name: worker.provider for worker in pool}
         self._clock = clock
-        self._guesses = Guesses()
+        self._guesses = FailedAuthLimiter()
         self._strangers = Bucket(STRANGERS_A_MINUTE, clock())
         self._tickets = count(1)
         self._begun: dict[int, _Begun] = {}
-        self._experience = Experience(dearest(pool))
-        self._book = Book(keys)
+        self._experience = CostEstimator(dearest(pool))
+        self._book = UsageWriter(keys)
         self._tabs = keys.tabs(secrets.token_hex(8), lease_seconds) if shared else None
         self._accounts = Accounts(keys, self._book, self._tabs, lease_seconds, clock)
 
-    async def admit(self, token: str | None, address: str = "") -> Visitor:
-        """Who that is, at that address; raises `Refusal` unauthenticated, and rate_limited after
+    async def admit(self, token: str | None, address: str = "") -> Principal:
+        """Who that is, at that address; raises `ApiError` unauthenticated, and rate_limited after
         too many wrong keys."""
         if not token:
             raise unauthenticated("no key was given; send one as Authorization: Bearer pk_…")
@@ -194,7 +194,7 @@ class Gatekeeper:
         else:
             key = await self._signed_in(claim, address)
         rules = key.rules
-        return Visitor(
+        return Principal(
             key_id=key.id,
             name=key.name,
             scopes=rules.scopes,
@@ -211,9 +211,9 @@ class Gatekeeper:
         return self._sessions.begin(await self._shown_by(token, address))
 
     async def begin(
-        self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
+        self, visitor: Principal, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
     ) -> None:
-        """A request of about so many tokens begins; raises `Refusal` forbidden, out_of_budget or
+        """A request of about so many tokens begins; raises `ApiError` forbidden, out_of_budget or
         rate_limited. Every request that has begun must be settled, however it ends."""
         visitor.require(scope or scope_of(tier_or_worker))
         visitor.check_model(tier_or_worker, self._providers.get(tier_or_worker, ""))
@@ -244,8 +244,13 @@ class Gatekeeper:
             raise unseen("how fast this key is used") from error
 
     async def _shared_tab(
-        self, visitor: Visitor, account: KeyAccount, till: Till, model: str, estimate: Charged
-    ) -> Tab:
+        self,
+        visitor: Principal,
+        account: KeyAccount,
+        till: SharedBudget,
+        model: str,
+        estimate: Charged,
+    ) -> Reservation:
         """A tab that every process knows of."""
         tab_id = secrets.token_hex(16)
         try:
@@ -258,7 +263,7 @@ class Gatekeeper:
         tab.id, tab.model = tab_id, model
         return tab
 
-    def performs(self, visitor: Visitor, run: Run) -> None:
+    def performs(self, visitor: Principal, run: Run) -> None:
         """The visitor's request, which has begun, performs that run, which is kept."""
         begun = self._begun.get(visitor.ticket)
         till = self._accounts[visitor.key_id].till
@@ -266,14 +271,14 @@ class Gatekeeper:
             begun.tab.run_id = run.id
             till.changed(begun.tab)
 
-    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
+    def budget_for(self, visitor: Principal, budget: Budget) -> Budget:
         """That budget, cut down to what the visitor's request, which has begun, may use: what one
         request may, and what the key has left besides what others claim."""
         begun = self._begun.get(visitor.ticket)
         left = self._accounts[visitor.key_id].purse.left(begun.tab.claim if begun else NOTHING)
         return budget.narrowed(_caps(visitor.per_request)).narrowed(_caps(left))
 
-    def account_of(self, visitor: Visitor) -> Account | None:
+    def account_of(self, visitor: Principal) -> Account | None:
         """The tab of the visitor's request, which has begun, where the key has a cap."""
         if not self._accounts[visitor.key_id].purse.is_capped:
             return None
@@ -281,7 +286,7 @@ class Gatekeeper:
 
     async def settle(
         self,
-        visitor: Visitor,
+        visitor: Principal,
         *,
         model: str,
         usage: Usage,
@@ -324,7 +329,7 @@ class Gatekeeper:
     @asynccontextmanager
     async def account_for(self, run: Run) -> AsyncIterator[Account | None]:
         """A tab of its own for a run that goes on without a request, where the key has a cap.
-        Raises `Refusal` unauthenticated where the key that owns the run is good no longer."""
+        Raises `ApiError` unauthenticated where the key that owns the run is good no longer."""
         account = await self._account(run.owner, None) if run.owner else None
         if account is None:
             if run.owner.startswith(ID_PREFIX):
@@ -368,7 +373,7 @@ class Gatekeeper:
             raise self._wrong("you are signed in no longer; sign in again with your key", address)
         return self._in_force(account)
 
-    def _wrong(self, message: str, address: str) -> Refusal:
+    def _wrong(self, message: str, address: str) -> ApiError:
         """A wrong key was shown: that is said, unless too many were."""
         now = self._clock()
         wait = self._guesses.wait(address, now)
@@ -386,7 +391,7 @@ class Gatekeeper:
             raise unauthenticated(f"the key {key.name!r} has expired; ask for another")
         return key
 
-    def _estimated(self, visitor: Visitor, model: str, tokens: int) -> Charged:
+    def _estimated(self, visitor: Principal, model: str, tokens: int) -> Charged:
         """What the request will probably come to, and never more than one request may."""
         estimate, most = self._experience.estimate(model, tokens), visitor.per_request
         return Charged(

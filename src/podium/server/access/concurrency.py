@@ -7,13 +7,13 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 
 COME_BACK: Final = 2.0
 """Seconds until a request that finds the queue full may try again."""
 
 
-class Places:
+class ConcurrencyLimiter:
     """The places of requests that are answered at the same time. First come, first served."""
 
     def __init__(self, in_flight: int, queue: int) -> None:
@@ -42,14 +42,14 @@ class Places:
     async def take(self) -> None:
         """Take a place, waiting for it where that is worth while."""
         if self._closed:
-            raise Refusal(
+            raise ApiError(
                 "overloaded", "this server is about to stop; try again", retry_after=COME_BACK
             )
         if self._taken < self._most and not self._queue:
             self._taken += 1
             return
         if len(self._queue) >= self._longest_queue:
-            raise Refusal(
+            raise ApiError(
                 "overloaded",
                 f"{self._taken} requests are being answered here and {len(self._queue)} wait; "
                 f"try again later",

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from podium.core.request import Image, Message, ToolResult
 from podium.server.access.sessions import NEVER_PUBLIC
-from podium.server.api_error import Refusal, invalid
+from podium.server.api_error import ApiError, invalid
 
 PRIVATE_ENDINGS: Final = (*NEVER_PUBLIC, ".lan", ".home", ".corp", ".intranet", ".private")
 """Endings of names that mean something only within one network."""
@@ -113,7 +113,7 @@ def _lookers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(LOOKERS, thread_name_prefix="podium-names")
 
 
-def _not_public(url: str) -> Refusal:
+def _not_public(url: str) -> ApiError:
     return invalid(
         "messages",
         f"the picture at {url[:100]!r} is not at a public address, which is what workers are asked "

@@ -31,7 +31,7 @@ NEWEST_COUNTS: Final = 0.1
 """How much the newest request counts in the experience, against all before it."""
 
 
-class Experience:
+class CostEstimator:
     """What requests for a model come to.
 
     A tier's plan may take ten calls or one, of workers at any price; how much that is shows only
@@ -81,12 +81,12 @@ class Exhausted:
 class Sharing(Protocol):
     """Where the tabs of every process with the same key meet."""
 
-    async def secure(self, tab: Tab) -> bool:
+    async def secure(self, tab: Reservation) -> bool:
         """Have the store grant all that the tab takes; False where the caps have no room for it,
         and what they have is known anew."""
         ...
 
-    def changed(self, tab: Tab) -> None:
+    def changed(self, tab: Reservation) -> None:
         """Write down soon that the tab takes less, or that more of it is used."""
         ...
 
@@ -95,7 +95,7 @@ class Sharing(Protocol):
         ...
 
 
-class Purse:
+class KeyBudget:
     """The budgets of one key. It lives on one event loop. `till` is where it is shared with other
     processes, if it is."""
 
@@ -183,7 +183,7 @@ class Purse:
                 tokens = remaining if tokens is None else min(tokens, remaining)
         return Allowance(usd=usd, tokens=tokens)
 
-    def open_tab(self, estimate: Charged) -> Tab:
+    def open_tab(self, estimate: Charged) -> Reservation:
         """A request begins: it claims the estimate, or what is left where that is less."""
         left = self.left()
         estimate = Charged(
@@ -193,15 +193,15 @@ class Purse:
         self._tabs += 1
         self._claimed += estimate
         self._reserved += estimate
-        return Tab(self, estimate)
+        return Reservation(self, estimate)
 
-    def take_up(self, used: Charged) -> Tab:
+    def take_up(self, used: Charged) -> Reservation:
         """A run goes on that has used so much without being charged for it yet."""
         used = most(used, NOTHING)
         self._tabs += 1
         self._claimed += used
         self._reserved += used
-        tab = Tab(self, NOTHING, used)
+        tab = Reservation(self, NOTHING, used)
         tab.takes_over = True
         return tab
 
@@ -213,7 +213,7 @@ class Purse:
         if calls < 0:
             self._wake()
 
-    def settle(self, tab: Tab, used: Charged) -> None:
+    def settle(self, tab: Reservation, used: Charged) -> None:
         """In the place of what the tab claims, charge what was used."""
         self._claimed = self._claimed - tab.claim
         self._reserved = self._reserved - tab.reserved
@@ -252,7 +252,7 @@ class Purse:
                 future.set_result(None)
 
 
-class Tab:
+class Reservation:
     """What one request in flight claims of its key's purse; an `Account` for its run's ledger.
 
     Where the purse is shared, others know the tab by its `id` and by the `run_id` of the run on
@@ -273,7 +273,7 @@ class Tab:
         "takes_over",
     )
 
-    def __init__(self, purse: Purse, estimate: Charged, used: Charged = NOTHING) -> None:
+    def __init__(self, purse: KeyBudget, estimate: Charged, used: Charged = NOTHING) -> None:
         self._purse = purse
         self._estimate = estimate
         self._held = NOTHING

@@ -19,7 +19,7 @@ from podium._util.addresses import shown
 from podium.config import ServerSettings, Settings
 from podium.core.errors import ConfigError
 from podium.server.access.sessions import Headers
-from podium.server.api_error import Refusal, invalid
+from podium.server.api_error import ApiError, invalid
 from podium.server.logs import LOGGER
 from podium.workers.http import HEADER, come_through
 
@@ -30,7 +30,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 def hop(headers: Headers) -> AbstractContextManager[None]:
-    """A block for the calls of one request; raises `Refusal` where it has come too far."""
+    """A block for the calls of one request; raises `ApiError` where it has come too far."""
     said = headers.get(HEADER.lower())
     if said is None:
         return come_through(1)
@@ -42,7 +42,7 @@ def hop(headers: Headers) -> AbstractContextManager[None]:
             f"a pool seems to name Podium itself as a worker; check the base_url of its workers"
         )
         LOGGER.warning("refused: %s", problem)  # whoever runs the server has to act
-        raise Refusal("invalid", problem)
+        raise ApiError("invalid", problem)
     return come_through(int(said) + 1)
 
 

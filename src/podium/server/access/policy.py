@@ -1,4 +1,4 @@
-"""The door: what the server asks before it does anything, and tells when it has. The `OpenDoor`
+"""The door: what the server asks before it does anything, and tells when it has. The `AllowAll`
 lets everyone in; who asks for keys is the `gatekeeper`."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from podium.core.budget import Account, Budget
 from podium.core.frozen import quick
 from podium.core.run import Run, Tier
 from podium.core.usage import Usage
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.names import tier_of
 from podium.store.keys import NO_CAP, SCOPES, Allowance, Scope
 
@@ -25,7 +25,7 @@ def scope_of(model: str) -> Scope:
 @final
 @quick
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visitor:
+class Principal:
     """Who asks. `key_id` is also the owner of the runs that they make; it is empty where no keys
     are asked for.
 
@@ -55,7 +55,7 @@ class Visitor:
         if not self.may(scope):
             scopes = "scope" if len(self.scopes) == 1 else "scopes"
             names = ", ".join(sorted(self.scopes))
-            raise Refusal(
+            raise ApiError(
                 "forbidden",
                 f"the key {self.name!r} has the {scopes} {names}, and this "
                 f"takes the scope {scope}; ask for a key that has it",
@@ -77,7 +77,7 @@ class Visitor:
     def check_model(self, model: str, provider: str = "") -> None:
         """Refuse a tier or a worker that the key does not allow."""
         if not self.allows(model, provider):
-            raise Refusal(
+            raise ApiError(
                 "forbidden",
                 f"the key {self.name!r} does not allow the model {model!r}; ask for another, "
                 f"GET /v1/models lists them, or for a key that allows it",
@@ -90,7 +90,7 @@ class Visitor:
         self.require("workflow")
         for worker, provider in workers.items():
             if not self.allows(worker, provider):
-                raise Refusal(
+                raise ApiError(
                     "forbidden",
                     f"the key {self.name!r} does not allow the worker {worker!r}; give the step to "
                     f"another, GET /v1/models lists them, or ask for a key that allows it",
@@ -103,45 +103,45 @@ class Visitor:
         return self.may(scope_of(model)) and self.allows(model, provider)
 
 
-class Door(Protocol):
+class AccessPolicy(Protocol):
     """What the server asks before it does anything, and tells when it has."""
 
-    async def admit(self, token: str | None, address: str = "") -> Visitor:
-        """Who that is, at that address; raises `Refusal` unauthenticated, and rate_limited after
+    async def admit(self, token: str | None, address: str = "") -> Principal:
+        """Who that is, at that address; raises `ApiError` unauthenticated, and rate_limited after
         too many wrong keys."""
         ...
 
     async def sign_in(self, token: str, address: str = "") -> str | None:
         """A session for whoever has that key, to be shown in its place; None where no key is
-        asked for. Raises `Refusal` as `admit` does."""
+        asked for. Raises `ApiError` as `admit` does."""
         ...
 
     async def begin(
-        self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
+        self, visitor: Principal, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
     ) -> None:
-        """A request of about so many tokens begins; raises `Refusal` forbidden, out_of_budget or
+        """A request of about so many tokens begins; raises `ApiError` forbidden, out_of_budget or
         rate_limited. `tier_or_worker` is the model's name as the client gave it; `scope` is what
         the request takes, `ask` for a tier and `gateway` for a worker unless said otherwise.
         Every request that has begun must be settled, however it ends."""
         ...
 
-    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
+    def budget_for(self, visitor: Principal, budget: Budget) -> Budget:
         """That budget, cut down to what the visitor's request, which has begun, may use."""
         ...
 
-    def account_of(self, visitor: Visitor) -> Account | None:
+    def account_of(self, visitor: Principal) -> Account | None:
         """What the calls of the visitor's request, which has begun, draw on together with all
         others of the same key; None where nothing is capped."""
         ...
 
-    def performs(self, visitor: Visitor, run: Run) -> None:
+    def performs(self, visitor: Principal, run: Run) -> None:
         """The visitor's request, which has begun, performs that run, which is kept: should this
         process end, another goes on with the run and charges it."""
         ...
 
     async def settle(
         self,
-        visitor: Visitor,
+        visitor: Principal,
         *,
         model: str,
         usage: Usage,
@@ -156,7 +156,7 @@ class Door(Protocol):
 
     def account_for(self, run: Run) -> AbstractAsyncContextManager[Account | None]:
         """What the calls of a run draw on that goes on without a request, for the one before was
-        cut off with its process; None where nothing is capped. Raises `Refusal` unauthenticated
+        cut off with its process; None where nothing is capped. Raises `ApiError` unauthenticated
         where the key that owns the run is good no longer."""
         ...
 
@@ -165,36 +165,36 @@ class Door(Protocol):
         ...
 
 
-class OpenDoor:
+class AllowAll:
     """Lets everyone in, for everything: a server without keys."""
 
-    async def admit(self, token: str | None, address: str = "") -> Visitor:
+    async def admit(self, token: str | None, address: str = "") -> Principal:
         """Nobody in particular. A token that clients send by habit is not looked at."""
-        return Visitor()
+        return Principal()
 
     async def sign_in(self, token: str, address: str = "") -> str | None:
         """There is no need to."""
         return None
 
     async def begin(
-        self, visitor: Visitor, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
+        self, visitor: Principal, *, tier_or_worker: str, tokens: int, scope: Scope | None = None
     ) -> None:
         """Go ahead."""
 
-    def budget_for(self, visitor: Visitor, budget: Budget) -> Budget:
+    def budget_for(self, visitor: Principal, budget: Budget) -> Budget:
         """That budget."""
         return budget
 
-    def account_of(self, visitor: Visitor) -> Account | None:
+    def account_of(self, visitor: Principal) -> Account | None:
         """Nobody's."""
         return None
 
-    def performs(self, visitor: Visitor, run: Run) -> None:
+    def performs(self, visitor: Principal, run: Run) -> None:
         """Nobody need know."""
 
     async def settle(
         self,
-        visitor: Visitor,
+        visitor: Principal,
         *,
         model: str,
         usage: Usage,

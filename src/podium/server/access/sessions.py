@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from podium._util.addresses import is_loopback
 from podium.config import ServerSettings
 from podium.server.access.tokens import ID_PREFIX, LONGEST_TOKEN
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.store.keys import Key
 
 HARMLESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -67,7 +67,7 @@ def check_request(method: str, headers: Headers, settings: ServerSettings) -> No
 
 def _check_host(host: str, settings: ServerSettings) -> None:
     if host and not _is_answered(host, settings.host, settings.hosts):
-        raise Refusal(
+        raise ApiError(
             "forbidden",
             f"this server asks for no keys and is for its own machine, which is not known as "
             f"{host[:100]!r}; ask at http://127.0.0.1, or add the name to server.hosts",
@@ -93,7 +93,7 @@ def _check_origin(headers: Headers, hosts: Collection[str]) -> None:
         own = headers.get("host") or ""
         if urlsplit(origin).netloc.lower() == own.lower() and own:
             return
-    raise Refusal(
+    raise ApiError(
         "forbidden",
         f"a page of {(origin or 'another origin')[:100]!r} asks through a browser, and is not "
         f"one of this server's; ask with a key in the header Authorization, or add the page's "
@@ -111,7 +111,7 @@ def _check_type(headers: Headers) -> None:
     from_browser = headers.get("origin") is not None or headers.get("sec-fetch-site") is not None
     if kind in ("", FORM) and not from_browser:
         return
-    raise Refusal(
+    raise ApiError(
         "invalid",
         f"the body is said to be {kind[:100]!r}; send JSON, with Content-Type: application/json",
     )

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from podium.core.errors import BudgetUnseen, StoreError
-from podium.server.access.key_budget import Purse, Tab
+from podium.server.access.key_budget import KeyBudget, Reservation
 from podium.store.keys import Charged, Rules
 from podium.store.quotas import Drawn, TabRow, TabStore
 
@@ -40,12 +40,12 @@ LOOK_SECONDS: Final = 0.25
 AGAIN_SECONDS: Final = 1.0
 """When to try again what could not be written."""
 
-Asker = TypeVar("Asker", TabRow, Tab)
+Asker = TypeVar("Asker", TabRow, Reservation)
 
 _Answer = asyncio.Future[Charged | None]
 
 
-class Till:
+class SharedBudget:
     """The tabs of one key and process, on their way to the store. It belongs to one event loop.
 
     `closing` has the row of a tab taken from the store, together with what its request is charged.
@@ -56,7 +56,7 @@ class Till:
         tabs: TabStore,
         key_id: str,
         rules: Rules,
-        purse: Purse,
+        purse: KeyBudget,
         *,
         today: Callable[[], str],
         closing: Callable[[str], None],
@@ -70,9 +70,9 @@ class Till:
         self._being_written: set[str] = set()
         self._to_close_again: set[str] = set()
         self._opening: list[tuple[TabRow, _Answer]] = []
-        self._growing: list[tuple[Tab, _Answer]] = []
+        self._growing: list[tuple[Reservation, _Answer]] = []
         self._looking: list[_Answer] = []
-        self._changed: dict[str, Tab] = {}
+        self._changed: dict[str, Reservation] = {}
         self._soon: asyncio.TimerHandle | None = None
         self._writer: asyncio.Task[None] | None = None
 
@@ -88,7 +88,7 @@ class Till:
             self.close_tab(tab_id)  # it may have been opened all the same
             raise
 
-    async def secure(self, tab: Tab) -> bool:
+    async def secure(self, tab: Reservation) -> bool:
         """Have the store grant all that the tab takes; False where the caps have no room for it."""
         answer = self._answer()
         self._growing.append((tab, answer))
@@ -97,7 +97,7 @@ class Till:
             await asyncio.sleep(SOON)  # what is left is known now; nobody need ask in a hurry
         return granted is not None
 
-    def changed(self, tab: Tab) -> None:
+    def changed(self, tab: Reservation) -> None:
         """Write down soon that the tab takes less, or that more of it is used."""
         self._changed[tab.id] = tab
         if self._soon is None:
@@ -175,8 +175,8 @@ class Till:
     async def _drawn(
         self,
         opening: Sequence[tuple[TabRow, _Answer]],
-        growing: Sequence[tuple[Tab, _Answer]],
-        changed: dict[str, Tab],
+        growing: Sequence[tuple[Reservation, _Answer]],
+        changed: dict[str, Reservation],
     ) -> Drawn:
         grown = {tab.id: tab for tab, _ in growing}
         self._being_written = {*(row.id for row, _ in opening), *grown, *changed}
@@ -211,7 +211,7 @@ class Till:
         for tab_id in closing:
             self._closing(tab_id)
 
-    def _try_again(self, changed: dict[str, Tab]) -> None:
+    def _try_again(self, changed: dict[str, Reservation]) -> None:
         """Write that later, less what was closed meanwhile: nobody would close it once more."""
         closed = self._to_close_again
         kept = {tab_id: tab for tab_id, tab in changed.items() if tab_id not in closed}

@@ -162,7 +162,7 @@ _Place = tuple[str, str, str]
 """Key, day and model."""
 
 
-class Book:
+class UsageWriter:
     """What was used, on its way to the store. It belongs to one event loop."""
 
     def __init__(self, keys: KeyStore) -> None:

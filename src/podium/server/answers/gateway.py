@@ -18,31 +18,31 @@ from podium.core.request import (
     Message,
     Reply,
     Request,
-    Terms,
+    ResponseOptions,
     ToolResult,
     assistant,
     user,
 )
+from podium.core.requirements import check_terms, needs_in_words, needs_of_one
 from podium.core.run import new_run_id
 from podium.core.run_records import Check, Place, total_cost, total_usage
+from podium.core.structured_output import misfit, require_sound
 from podium.core.worker import Worker
-from podium.engine import Calls, Switchboard
+from podium.engine import CallPolicy, Calls
 from podium.engine.context import prompt_text
 from podium.engine.guardrails import Guard, Guardrail
 from podium.engine.guardrails.admission import in_json, restorer
-from podium.engine.guardrails.base import Checked
+from podium.engine.guardrails.base import GuardrailInput
 from podium.engine.guardrails.redaction import RestoredWords
-from podium.engine.reply_stream import Words
+from podium.engine.reply_stream import ResumableText
 from podium.engine.requests import asked_again, in_words, never_fitted
-from podium.engine.requirements import check_terms, needs_in_words, needs_of_one
-from podium.engine.structured_output import misfit, require_sound
-from podium.server.access import Door, Visitor
+from podium.server.access import AccessPolicy, Principal
 from podium.server.answers.conversation import inside
-from podium.server.answers.result import Answered, Teller
-from podium.server.api_error import Refusal, invalid, refusals
-from podium.server.dialects.base import Answer, Asked
+from podium.server.answers.result import ApiResult, StreamSink
+from podium.server.api_error import ApiError, invalid, refusals
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.dialects.podium_params import excluded
-from podium.server.records.cost import Bill
+from podium.server.records.cost import RequestCost
 
 Look = Callable[[Reply], Awaitable[Reply]]
 """Gives what is left of a reply once guardrails have looked at it."""
@@ -53,8 +53,8 @@ class Gateway:
 
     def __init__(
         self,
-        board: Switchboard,
-        door: Door,
+        board: CallPolicy,
+        door: AccessPolicy,
         budget: Budget,
         excludable: frozenset[str],
         *,
@@ -75,13 +75,13 @@ class Gateway:
 
     async def answer(
         self,
-        asked: Asked,
-        visitor: Visitor,
+        asked: ApiRequest,
+        visitor: Principal,
         worker: Worker,
-        bill: Bill,
-        teller: Teller | None = None,
-    ) -> Answered:
-        """The worker's reply; raises `Refusal`. `bill` is filled in however it ends."""
+        bill: RequestCost,
+        teller: StreamSink | None = None,
+    ) -> ApiResult:
+        """The worker's reply; raises `ApiError`. `bill` is filled in however it ends."""
         excluded(asked.wished.exclude, self._excludable)
         with refusals():
             _check(asked, worker.profile)
@@ -107,7 +107,7 @@ class Gateway:
             bill.cost_usd = total_cost(iter(calls.attempts))
         if not request.parallel_tools:
             reply = reply.with_one_call()
-        return Answered(
+        return ApiResult(
             answer=Answer(
                 id=id_,
                 model=asked.model,
@@ -132,7 +132,7 @@ async def _replied(
     calls: Calls,
     worker: Worker,
     request: Request,
-    teller: Teller | None,
+    teller: StreamSink | None,
     words: RestoredWords | None = None,
     look: Look = _as_it_is,
 ) -> Reply:
@@ -160,9 +160,9 @@ class _Watched:
         self.checks: list[Check] = []
         self._calls = calls
         self._guard = Guard(guardrails, workers, lambda: calls)
-        self._checked = Checked(place="question", text="", run_id=id_, question="")
+        self._checked = GuardrailInput(place="question", text="", run_id=id_, question="")
 
-    async def replied(self, worker: Worker, request: Request, teller: Teller | None) -> Reply:
+    async def replied(self, worker: Worker, request: Request, teller: StreamSink | None) -> Reply:
         """The reply as guardrails let it pass. Where they look at replies or answers, nothing is
         told before they have."""
         guard = self._guard
@@ -170,7 +170,7 @@ class _Watched:
         try:
             messages = await guard.messages(self._checked, request.messages, self.checks.append)
             request = replace(request, messages=messages)
-            restore = restorer(guard, Terms(schema=request.schema))
+            restore = restorer(guard, ResponseOptions(schema=request.schema))
             words = RestoredWords(restore) if restore is not None else None
             if holds:
                 look = partial(self._looked_at, worker.profile.name, messages[-1].text)
@@ -187,7 +187,7 @@ class _Watched:
     async def _looked_at(self, worker: str, question: str, reply: Reply) -> Reply:
         async def left(text: str, *places: Place) -> str:
             for place in places if text else ():
-                checked = Checked(
+                checked = GuardrailInput(
                     place=place,
                     text=text,
                     run_id=self._checked.run_id,
@@ -228,12 +228,12 @@ class _Listener:
     was told already."""
 
     def __init__(
-        self, teller: Teller, request: Request, restored: RestoredWords | None = None
+        self, teller: StreamSink, request: Request, restored: RestoredWords | None = None
     ) -> None:
         self._restored = restored
         self._teller = teller
         self._request = request
-        self._words = Words()
+        self._words = ResumableText()
 
     def delta(self, delta: Delta) -> None:
         if delta.kind == "thinking":
@@ -255,7 +255,7 @@ class _Listener:
         return self._words.whole(text)
 
 
-def _request(asked: Asked, profile: WorkerProfile) -> Request:
+def _request(asked: ApiRequest, profile: WorkerProfile) -> Request:
     terms = asked.terms
     messages = inside(asked.messages)
     return Request(
@@ -285,7 +285,7 @@ def _unseen(message: Message) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def _check(asked: Asked, profile: WorkerProfile) -> None:
+def _check(asked: ApiRequest, profile: WorkerProfile) -> None:
     """Refuse what one worker cannot do, rather than let it be lost on the way."""
     wished = asked.wished
     for name in ("workflow", "max_steps", "rounds", "dial"):
@@ -303,11 +303,11 @@ def _check(asked: Asked, profile: WorkerProfile) -> None:
         )
     for name in (profile.name, profile.provider):
         if name and name in wished.exclude:
-            raise Refusal("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
+            raise ApiError("invalid", f"{name!r} is excluded and asked for", field="podium.exclude")
     check_terms(asked.terms)
     if asked.terms.schema is not None:
         require_sound(asked.terms.schema)
     pictures = (part for turn in asked.messages for part in turn.parts if isinstance(part, Image))
     missing = needs_of_one(asked.terms, tuple(pictures)) - profile.capabilities
     if missing:
-        raise Refusal("invalid", f"{profile.name!r} cannot {needs_in_words(missing)}; ask another")
+        raise ApiError("invalid", f"{profile.name!r} cannot {needs_in_words(missing)}; ask another")

@@ -12,10 +12,10 @@ from typing import Final
 from podium._util.process import this_process
 from podium.core.errors import Conflict, NotFound, PodiumError, TakenOver
 from podium.core.run import Run, new_run_id, timestamp
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.base import Named
 from podium.server.logs import LOGGER
-from podium.server.records.repository import Archive
+from podium.server.records.repository import RunRepository
 from podium.store import NamedRequest
 
 HEADER: Final = "Idempotency-Key"
@@ -35,7 +35,7 @@ class Acts:
     follow: Callable[[str], None]
 
 
-async def once(archive: Archive, named: Named, owner: str, acts: Acts) -> Run:
+async def once(archive: RunRepository, named: Named, owner: str, acts: Acts) -> Run:
     """The run of that request, as it ended."""
     request = NamedRequest(
         owner=owner,
@@ -64,7 +64,7 @@ async def once(archive: Archive, named: Named, owner: str, acts: Acts) -> Run:
         wait = min(2 * wait, LONGEST_WAIT)
 
 
-async def ended(archive: Archive, run: Run, go_on: Callable[[Run], Awaitable[Run]]) -> Run:
+async def ended(archive: RunRepository, run: Run, go_on: Callable[[Run], Awaitable[Run]]) -> Run:
     """The run as it ended, wherever it is performed; it is gone on with where it was cut off."""
     wait = FIRST_WAIT
     while run.status in ("running", "interrupted"):
@@ -79,11 +79,11 @@ async def ended(archive: Archive, run: Run, go_on: Callable[[Run], Awaitable[Run
     return run
 
 
-async def _given(archive: Archive, request: NamedRequest) -> NamedRequest:
+async def _given(archive: RunRepository, request: NamedRequest) -> NamedRequest:
     """The request that has this name; refused where that is another one."""
     found = await archive.keeper.names.give(request)
     if found.digest != request.digest:
-        raise Refusal(
+        raise ApiError(
             "conflict",
             f"the {HEADER} {request.name[:80]!r} was sent with another body, less than a day ago; "
             f"send another key with this one",
@@ -92,7 +92,7 @@ async def _given(archive: Archive, request: NamedRequest) -> NamedRequest:
     return found
 
 
-async def _begun(archive: Archive, request: NamedRequest, acts: Acts) -> Run:
+async def _begun(archive: RunRepository, request: NamedRequest, acts: Acts) -> Run:
     """Have the run performed. What was refused before it began has no name."""
     archive.beginning.add(request.run_id)
     try:
@@ -106,7 +106,7 @@ async def _begun(archive: Archive, request: NamedRequest, acts: Acts) -> Run:
         archive.beginning.discard(request.run_id)
 
 
-async def _dropped_without_run(archive: Archive, request: NamedRequest) -> None:
+async def _dropped_without_run(archive: RunRepository, request: NamedRequest) -> None:
     try:
         if await _on_record(archive, request.run_id) is None:
             await archive.keeper.names.drop(request)
@@ -114,7 +114,7 @@ async def _dropped_without_run(archive: Archive, request: NamedRequest) -> None:
         LOGGER.warning("the name of a request without a run could not be dropped: %s", error)
 
 
-async def _on_record(archive: Archive, run_id: str) -> Run | None:
+async def _on_record(archive: RunRepository, run_id: str) -> Run | None:
     try:
         return await archive.keeper.load(run_id)
     except NotFound:

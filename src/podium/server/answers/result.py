@@ -27,16 +27,16 @@ from podium.core.workflow import Workflow
 from podium.engine.guardrails.redaction import restoring
 from podium.engine.resume import repeats
 from podium.server.answers.conversation import outside, question_of
-from podium.server.api_error import Refusal, too_long
-from podium.server.dialects.base import Answer, Asked
+from podium.server.api_error import ApiError, too_long
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.names import NAME_OF
-from podium.server.records.cost import Bill
+from podium.server.records.cost import RequestCost
 
 LONGEST_SUBTASK: Final = 160
 """Characters of a subtask that a line tells."""
 
 
-class Teller(Protocol):
+class StreamSink(Protocol):
     """Who is told while an answer comes. Every method returns at once."""
 
     def opened(self, run: str, *, kept: bool) -> None:
@@ -60,7 +60,7 @@ class Teller(Protocol):
         ...
 
 
-class Watch:
+class EventFilter:
     """Follows one run. `run` is the run as it ended, once it has. `begun` gets one that is not to
     be kept as it begins, and `performs` one that is.
 
@@ -72,7 +72,7 @@ class Watch:
 
     def __init__(
         self,
-        teller: Teller | None = None,
+        teller: StreamSink | None = None,
         *,
         begun: Callable[[Run], None] | None = None,
         performs: Callable[[Run], None] | None = None,
@@ -196,7 +196,7 @@ def _plan(workflow: Workflow) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class ApiResult:
     """What the client gets to know, and the run behind it, where there is one; else what guardrails
     did."""
 
@@ -205,8 +205,8 @@ class Answered:
     checks: tuple[Check, ...] = ()
 
 
-def answered(asked: Asked, run: Run, bill: Bill) -> Answered:
-    """The answer of a run that has ended, with what this request came to; raises `Refusal` where
+def answered(asked: ApiRequest, run: Run, bill: RequestCost) -> ApiResult:
+    """The answer of a run that has ended, with what this request came to; raises `ApiError` where
     it is none."""
     failure = failure_of(run)
     if failure is not None:
@@ -214,22 +214,22 @@ def answered(asked: Asked, run: Run, bill: Bill) -> Answered:
     answer = replace(
         answer_of(run, asked.model), usage=bill.usage, orchestration=bill.orchestration
     )
-    return Answered(answer=answer, run=run)
+    return ApiResult(answer=answer, run=run)
 
 
-def repeated(asked: Asked, run: Run) -> Answered:
-    """The answer of a run that another request began, with all that the run used; raises `Refusal`
+def repeated(asked: ApiRequest, run: Run) -> ApiResult:
+    """The answer of a run that another request began, with all that the run used; raises `ApiError`
     where it is none."""
     failure = failure_of(run)
     if failure is not None:
         raise failure
-    return Answered(answer=answer_of(run, asked.model), run=run)
+    return ApiResult(answer=answer_of(run, asked.model), run=run)
 
 
-def retold(run: Run) -> tuple[Asked, Answer]:
+def retold(run: Run) -> tuple[ApiRequest, Answer]:
     """What was asked and answered in a run on record, for telling it again."""
     name = NAME_OF[run.tier]
-    asked = Asked(model=name, messages=(*run.history, question_of(run)), terms=run.terms)
+    asked = ApiRequest(model=name, messages=(*run.history, question_of(run)), terms=run.terms)
     return asked, answer_of(run, name)
 
 
@@ -254,18 +254,18 @@ def _thinking(run: Run) -> tuple[Thinking, ...]:
     return final.thinking if final is not None else ()
 
 
-def failure_of(run: Run) -> Refusal | None:
+def failure_of(run: Run) -> ApiError | None:
     """Why a run that has ended is no answer; None where it is one, or waits for tools. That a
     guardrail blocked it is told as an answer that was refused, which every dialect has words
     for."""
     if run.blocked_by:
         return None
     if run.status == "exhausted":
-        return Refusal("out_of_budget", run.error or "the budget of this run is spent")
+        return ApiError("out_of_budget", run.error or "the budget of this run is spent")
     if run.too_long:
         return too_long(run.error or "no worker could take it")
     if _is_broken(run) or (run.answer is None and run.status != "waiting"):
-        return Refusal("upstream", run.error or "no worker answered")
+        return ApiError("upstream", run.error or "no worker answered")
     return None
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import partial
 
 from podium.client.client import AsyncPodium
-from podium.client.runtime import Wishes
+from podium.client.runtime import RunOptions
 from podium.conductors import Conductor, Mini, may_plan_again
 from podium.conductors.plan import read_workflow
 from podium.core.budget import Budget
@@ -15,15 +15,22 @@ from podium.core.pool import Pool
 from podium.core.run import Run, Tier, spent_by
 from podium.engine.resume import repeats
 from podium.engine.runner import Options
-from podium.server.access import Door, Visitor
+from podium.server.access import AccessPolicy, Principal
 from podium.server.answers.conversation import Turn, after, extent, turn_of
 from podium.server.answers.idempotency import Acts, ended, once
-from podium.server.answers.result import Answered, Teller, Watch, answered, repeated, stands
-from podium.server.api_error import Refusal, invalid, refusals
-from podium.server.dialects.base import Asked
+from podium.server.answers.result import (
+    ApiResult,
+    EventFilter,
+    StreamSink,
+    answered,
+    repeated,
+    stands,
+)
+from podium.server.api_error import ApiError, invalid, refusals
+from podium.server.dialects.base import ApiRequest
 from podium.server.dialects.podium_params import excluded
-from podium.server.records.cost import Bill
-from podium.server.records.repository import Archive
+from podium.server.records.cost import RequestCost
+from podium.server.records.repository import RunRepository
 
 
 class Tiers:
@@ -32,8 +39,8 @@ class Tiers:
     def __init__(
         self,
         podium: AsyncPodium,
-        archive: Archive,
-        door: Door,
+        archive: RunRepository,
+        door: AccessPolicy,
         *,
         pool: Pool,
         conductor: Conductor,
@@ -52,14 +59,14 @@ class Tiers:
 
     async def answer(
         self,
-        asked: Asked,
-        visitor: Visitor,
+        asked: ApiRequest,
+        visitor: Principal,
         tier: Tier,
-        bill: Bill,
-        teller: Teller | None = None,
-    ) -> Answered:
-        """Answer with a run; raises `Refusal`. `bill` is filled in however it ends."""
-        watch = Watch(
+        bill: RequestCost,
+        teller: StreamSink | None = None,
+    ) -> ApiResult:
+        """Answer with a run; raises `ApiError`. `bill` is filled in however it ends."""
+        watch = EventFilter(
             teller,
             begun=None if asked.store else self._archive.keeper.leave_out,
             performs=partial(self._door.performs, visitor) if asked.store else None,
@@ -98,8 +105,8 @@ class Tiers:
         return answered(asked, run, bill)
 
     async def _ended_elsewhere(
-        self, asked: Asked, visitor: Visitor, watch: Watch, bill: Bill
-    ) -> Answered:
+        self, asked: ApiRequest, visitor: Principal, watch: EventFilter, bill: RequestCost
+    ) -> ApiResult:
         """Answer with what comes of a run that another process has taken over."""
         assert watch.run is not None, "what was taken over had begun"
         watch.fall_silent()
@@ -107,7 +114,9 @@ class Tiers:
         go_on = partial(self._go_on, visitor, watch, bill)
         return repeated(asked, await ended(self._archive, run, go_on))
 
-    async def _go_on(self, visitor: Visitor, watch: Watch, bill: Bill, run: Run) -> Run:
+    async def _go_on(
+        self, visitor: Principal, watch: EventFilter, bill: RequestCost, run: Run
+    ) -> Run:
         """Go on with a run that was cut off, at the charge of whoever asks for it now."""
         try:
             return await self._podium.resume(
@@ -122,14 +131,14 @@ class Tiers:
 
     async def _once(
         self,
-        asked: Asked,
+        asked: ApiRequest,
         turn: Turn,
-        visitor: Visitor,
-        wishes: Wishes,
-        watch: Watch,
-        bill: Bill,
-        teller: Teller | None,
-    ) -> Answered:
+        visitor: Principal,
+        wishes: RunOptions,
+        watch: EventFilter,
+        bill: RequestCost,
+        teller: StreamSink | None,
+    ) -> ApiResult:
         """Answer a request that may have been sent before: with the one run that it began."""
         assert asked.named is not None, "only a named request is answered so"
 
@@ -147,14 +156,16 @@ class Tiers:
         run = await once(self._archive, asked.named, visitor.key_id, acts)
         return repeated(asked, run)
 
-    async def to_plan(self, asked: Asked, visitor: Visitor, tier: Tier) -> tuple[Turn, Wishes]:
+    async def to_plan(
+        self, asked: ApiRequest, visitor: Principal, tier: Tier
+    ) -> tuple[Turn, RunOptions]:
         """The question to plan for, and what the run would have."""
         turn = await self._turn(asked, visitor)
         if turn.waiting:
             raise invalid("messages", "results of tools go on with a run; ask a question to plan")
         return turn, self.wishes(asked, turn, visitor, tier)
 
-    async def _turn(self, asked: Asked, visitor: Visitor) -> Turn:
+    async def _turn(self, asked: ApiRequest, visitor: Principal) -> Turn:
         """The conversation, with what the server keeps of it before."""
         turn = turn_of(asked.messages)
         if asked.previous is None or turn.waiting:
@@ -168,7 +179,7 @@ class Tiers:
             )
         return after(run, turn)
 
-    async def _taken_up(self, turn: Turn, visitor: Visitor) -> tuple[Turn, Run | None]:
+    async def _taken_up(self, turn: Turn, visitor: Principal) -> tuple[Turn, Run | None]:
         """The turn, and the run that waits for its results. Where that run is gone or has ended
         without these and the client said something besides, that is a question like any other: a
         conversation need not end because one run of it did."""
@@ -176,27 +187,27 @@ class Tiers:
             return turn, None
         try:
             return turn, await self._waiting(turn, visitor)
-        except Refusal as refusal:
+        except ApiError as refusal:
             if refusal.reason == "forbidden" or turn.afresh is None:
                 raise
             return turn.afresh, None
 
-    async def _waiting(self, turn: Turn, visitor: Visitor) -> Run:
+    async def _waiting(self, turn: Turn, visitor: Principal) -> Run:
         """The run that waits for these results, or was given them before and then cut off; only
         whoever began it may go on with it. Whether somebody is at work on it now shows when it is
         taken up."""
         run = await self._archive.run(turn.waiting, visitor, "messages")
         if run.owner != visitor.key_id:
-            raise Refusal("forbidden", "this run was begun with another key", field="messages")
+            raise ApiError("forbidden", "this run was begun with another key", field="messages")
         if run.status not in ("waiting", "running") and not repeats(run, turn.results):
-            raise Refusal(
+            raise ApiError(
                 "conflict",
                 f"{run.id} does not wait for results of tools: it is {run.status}",
                 field="messages",
             )
         return run
 
-    def _budget_to_go_on(self, run: Run, visitor: Visitor) -> Budget:
+    def _budget_to_go_on(self, run: Run, visitor: Principal) -> Budget:
         """The run's budget or, where that is less, what it has spent and what its key has left."""
         spent = spent_by(run)
         left = self._door.budget_for(visitor, run.budget)
@@ -207,7 +218,9 @@ class Tiers:
                 caps[name] = allowed + getattr(spent, name)
         return run.budget.narrowed(caps)
 
-    async def _performed(self, asked: Asked, turn: Turn, visitor: Visitor, wishes: Wishes) -> Run:
+    async def _performed(
+        self, asked: ApiRequest, turn: Turn, visitor: Principal, wishes: RunOptions
+    ) -> Run:
         if asked.wished.workflow is None:
             return await self._podium.ask(turn.question, **wishes)
         workflow = read_workflow(asked.wished.workflow, self._pool)
@@ -217,7 +230,7 @@ class Tiers:
             wishes["max_steps"] = self._options.max_steps
         return await self._podium.run(workflow, turn.question, **wishes)
 
-    def wishes(self, asked: Asked, turn: Turn, visitor: Visitor, tier: Tier) -> Wishes:
+    def wishes(self, asked: ApiRequest, turn: Turn, visitor: Principal, tier: Tier) -> RunOptions:
         """What the run is to have: the settings' usual, the client's wishes, the key's rules."""
         wished = asked.wished
         steps, rounds = extent(
@@ -228,7 +241,7 @@ class Tiers:
         allowed = self._options.narrowed(
             max_steps=wished.max_steps, rounds=wished.rounds, caps=wished.budget
         )
-        return Wishes(
+        return RunOptions(
             history=turn.history,
             images=turn.images,
             terms=asked.terms,
@@ -244,7 +257,7 @@ class Tiers:
         )
 
 
-def _again(run: Run, asked: Asked, teller: Teller | None) -> Run:
+def _again(run: Run, asked: ApiRequest, teller: StreamSink | None) -> Run:
     """The run whose answer the client did not get, for telling it once more."""
     if teller is not None:
         teller.opened(run.id, kept=asked.store)

@@ -18,7 +18,7 @@ from typing import Final, Literal
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from podium.core.request import Image, Text
-from podium.server.api_error import Refusal, invalid
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import choice, text, wrong
 
 BIGGEST_IMAGE: Final = 20 * 1024 * 1024
@@ -63,7 +63,7 @@ def image_bytes(media_type: object, data: object, path: str) -> Image:
     if not isinstance(data, str):
         raise wrong(path, "a picture in base64", data)
     if len(data) * 3 // 4 > BIGGEST_IMAGE + 2:
-        raise Refusal(
+        raise ApiError(
             "too_large",
             f"{path}: the picture is over {BIGGEST_IMAGE // 2**20} MiB; send a smaller one",
             field=path,

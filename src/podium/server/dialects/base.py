@@ -15,15 +15,23 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Final, Protocol
 
-from podium.core.request import NO_TERMS, Finish, Message, Terms, Thinking, ToolCall, ToolResult
+from podium.core.request import (
+    NO_TERMS,
+    Finish,
+    Message,
+    ResponseOptions,
+    Thinking,
+    ToolCall,
+    ToolResult,
+)
 from podium.core.usage import NO_USAGE, Usage
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 
 Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wished:
+class PodiumParams:
     """The `podium` object of a body: what only Podium understands. `budget` holds caps by their
     names in `podium.budget.Budget`; `workflow` is a plan of the client's own, as JSON; `dial` is
     how much quality counts over cost where a router chooses, from 0 to 1."""
@@ -46,7 +54,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ApiRequest:
     """A body, read.
 
     `messages` is the whole conversation as the client tells it; the last one is the user's, or
@@ -58,13 +66,13 @@ class Asked:
 
     model: str
     messages: tuple[Message, ...]
-    terms: Terms = NO_TERMS
+    terms: ResponseOptions = NO_TERMS
     stream: bool = False
     store: bool = True
     previous: str | None = None
     shows_reasoning: bool = False
     shows_usage: bool = True
-    wished: Wished = Wished()
+    wished: PodiumParams = PodiumParams()
     named: Named | None = None
     body: Json = field(default_factory=dict)
     """The body itself, for what is only echoed in the response (metadata, instructions, …)."""
@@ -119,7 +127,7 @@ class Writer(Protocol):
         its own."""
         ...
 
-    def fail(self, refusal: Refusal) -> bytes:
+    def fail(self, refusal: ApiError) -> bytes:
         """The dialect's own error event."""
         ...
 
@@ -127,20 +135,20 @@ class Writer(Protocol):
 class Dialect(Protocol):
     """One wire format."""
 
-    def read(self, body: Json) -> Asked:
-        """Read a body; raises `Refusal` for what is wrong, unknown or contradictory in it.
+    def read(self, body: Json) -> ApiRequest:
+        """Read a body; raises `ApiError` for what is wrong, unknown or contradictory in it.
         Nothing that a client sends is ignored silently."""
         ...
 
-    def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+    def whole(self, asked: ApiRequest, answer: Answer) -> dict[str, Any]:
         """The body of a response that is not streamed."""
         ...
 
-    def writer(self, asked: Asked, opening: Answer) -> Writer:
+    def writer(self, asked: ApiRequest, opening: Answer) -> Writer:
         """A stream; of `opening`, id, model and created are known."""
         ...
 
-    def refused(self, refusal: Refusal) -> dict[str, Any]:
+    def refused(self, refusal: ApiError) -> dict[str, Any]:
         """The body of an error."""
         ...
 
@@ -148,7 +156,7 @@ class Dialect(Protocol):
 _RUN: Final = "run_"
 
 
-def stem_of(asked: Asked, answer_id: str) -> str:
+def stem_of(asked: ApiRequest, answer_id: str) -> str:
     """What the ids of an answer, and of what is in it, begin with: the run, and the results of
     tools that it answers."""
     stem = answer_id.removeprefix(_RUN)

@@ -1,6 +1,6 @@
 """Reading bodies that nobody vouches for: every value is checked, and what is wrong is named.
 
-A reader takes a value and its path in the body, and returns what it means or raises a `Refusal`
+A reader takes a value and its path in the body, and returns what it means or raises a `ApiError`
 with that path. Readers are small and combine:
 
     body = opened(value).only(KNOWN)                     an object, and no other keys in it
@@ -8,7 +8,7 @@ with that path. Readers are small and combine:
     warmth = body.optional("temperature", number(0, 2))  None where absent or null
     stops = body.optional("stop", listed(text, most=4))
 
-All of them run in time linear in the body, raise nothing but `Refusal`, and never repeat a long
+All of them run in time linear in the body, raise nothing but `ApiError`, and never repeat a long
 text in a message. Pictures are read in `pictures`, tools and schemas in `tools`, what OpenAI's two
 dialects share in `openai`, and what only one dialect has in its own folder.
 """
@@ -21,13 +21,13 @@ from typing import Any, Final, TypeVar
 
 from podium.config.problems import nearest
 from podium.core.request import Effort
-from podium.server.api_error import Refusal, invalid
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.base import Json
 
 Value = TypeVar("Value")
 Word = TypeVar("Word", bound=str)
 Reader = Callable[[object, str], Value]
-"""A value and its path -> what it means. Raises `Refusal`."""
+"""A value and its path -> what it means. Raises `ApiError`."""
 
 LONGEST_SHOWN: Final = 40
 """A longer text might be private, so a message tells its length alone."""
@@ -58,7 +58,7 @@ def joined(path: str, name: str | int) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def wrong(path: str, expected: str, value: object) -> Refusal:
+def wrong(path: str, expected: str, value: object) -> ApiError:
     """What was expected there, and what came."""
     return invalid(path, f"{path or 'the body'}: expected {expected}, got {shown(value)}")
 

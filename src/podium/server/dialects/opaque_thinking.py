@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from podium.core.request import Thinking
-from podium.server.api_error import Refusal, invalid
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import text
 
 _SEAL: Final = "podium.seal."
@@ -47,7 +47,7 @@ def _thinking(words: object, opaque: object, model: object, *, path: str) -> Thi
     return Thinking(text(words, path), text(opaque, path), text(model, path))
 
 
-def _changed(path: str) -> Refusal:
+def _changed(path: str) -> ApiError:
     return invalid(
         path, f"{path}: this is not as Podium gave it; hand it back unchanged, or leave it out"
     )

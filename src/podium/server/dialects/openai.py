@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from podium.core.request import Detail
 from podium.core.usage import Usage
-from podium.server.api_error import Reason, Refusal, invalid
+from podium.server.api_error import ApiError, Reason, invalid
 from podium.server.dialects.fields import (
     Fields,
     Reader,
@@ -154,7 +154,7 @@ def _known(**counts: int | None) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def error(refusal: Refusal) -> dict[str, Any]:
+def error(refusal: ApiError) -> dict[str, Any]:
     """The `error` object of a body, or of a stream's last event."""
     kind = _KINDS[refusal.reason]
     unknown_model = refusal.reason == "not_found" and refusal.field == "model"

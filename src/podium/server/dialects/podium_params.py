@@ -19,10 +19,10 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
-from podium.client.runtime import check_excluded
 from podium.core.errors import ConfigError
+from podium.core.exclusion import check_excluded
 from podium.server.api_error import invalid
-from podium.server.dialects.base import Wished
+from podium.server.dialects.base import PodiumParams
 from podium.server.dialects.fields import Reader, document, listed, number, opened, text_of, whole
 
 FIELD: Final = "podium"
@@ -39,11 +39,11 @@ class Headers(Protocol):
         ...
 
 
-def wished(value: object, path: str) -> Wished:
+def wished(value: object, path: str) -> PodiumParams:
     """The `podium` object, read."""
     fields = opened(value, path).only(WISHES)
     exclude = fields.optional("exclude", listed(text_of(1, 200), most=1000))
-    return Wished(
+    return PodiumParams(
         budget=fields.optional("budget", _budget) or {},
         exclude=frozenset(exclude or ()),
         max_steps=fields.optional("max_steps", whole(1, 100)),

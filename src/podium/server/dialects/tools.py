@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from podium.core.errors import UsageError
+from podium.core.json_schema import flaw
 from podium.core.request import (
     TOOL_CHOICES,
     Message,
@@ -22,8 +23,7 @@ from podium.core.request import (
     ToolResult,
     system,
 )
-from podium.engine.json_schema import flaw
-from podium.engine.structured_output import UnsoundSchema, require_sound
+from podium.core.structured_output import UnsoundSchema, require_sound
 from podium.server.api_error import invalid
 from podium.server.dialects.fields import document, joined, shown, text, wrong
 

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from podium.core.errors import PodiumError
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.access.sessions import Headers, check_request
-from podium.server.api_error import Reason, Refusal, refusals
+from podium.server.api_error import ApiError, Reason, refusals
 from podium.server.dialects.base import Dialect
 from podium.server.endpoints.exchange import (
     NEVER_SENT,
@@ -40,24 +40,24 @@ def serving(request: Request) -> Service:
     return service
 
 
-async def let_in(service: Service, method: str, headers: Headers, address: str) -> Visitor:
+async def let_in(service: Service, method: str, headers: Headers, address: str) -> Principal:
     """Who asks from that address: by a key in a header, else by the session of a browser that
-    signed in. Raises `Refusal` where that must be known and is not, and where it is not they who
+    signed in. Raises `ApiError` where that must be known and is not, and where it is not they who
     ask."""
     check_request(method, headers, service.settings)
     token = token_in(headers.get("authorization"), headers.get("x-api-key"))
     return await service.door.admit(token or session_in(headers.get("cookie")), address)
 
 
-async def admitted(request: Request) -> Visitor:
-    """Who asks; raises `Refusal` where that must be known and is not."""
+async def admitted(request: Request) -> Principal:
+    """Who asks; raises `ApiError` where that must be known and is not."""
     address = address_of(request.scope)
     visitor = await let_in(serving(request), request.method, request.headers, address)
     return replace(visitor, address=address)
 
 
 Serving = Annotated[Service, Depends(serving)]
-Admitted = Annotated[Visitor, Depends(admitted)]
+Admitted = Annotated[Principal, Depends(admitted)]
 
 
 def speaks_anthropic(request: Request) -> bool:
@@ -78,7 +78,7 @@ def word_refusals(
 
     def worded(
         request: Request,
-        refusal: Refusal,
+        refusal: ApiError,
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> JSONResponse:
@@ -88,8 +88,8 @@ def word_refusals(
         told = {**headers_of(refusal), **(headers or {})}
         return JSONResponse(dialect.refused(refusal), status or refusal.status, told)
 
-    @app.exception_handler(Refusal)
-    async def refused(request: Request, refusal: Refusal) -> JSONResponse:
+    @app.exception_handler(ApiError)
+    async def refused(request: Request, refusal: ApiError) -> JSONResponse:
         return worded(request, refusal)
 
     @app.exception_handler(ClientGone)
@@ -101,14 +101,14 @@ def word_refusals(
         try:
             with refusals():
                 raise error
-        except Refusal as refusal:
+        except ApiError as refusal:
             return worded(request, refusal)
 
     @app.exception_handler(RequestValidationError)
     async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"][1:])  # of the address: bodies are read
-        return worded(request, Refusal("invalid", f"{field}: {first['msg']}", field=field))
+        return worded(request, ApiError("invalid", f"{field}: {first['msg']}", field=field))
 
     @app.exception_handler(HTTPException)
     async def not_served(request: Request, error: HTTPException) -> Response:
@@ -117,18 +117,18 @@ def word_refusals(
         if request.headers.get("upgrade", "").lower() == "websocket":
             # Codex takes up plain HTTP at once for this status, and after six tries for any other
             told = "there are no websockets here; send POST, with stream: true for events"
-            return worded(request, Refusal("invalid", told), 426, {"Upgrade": "HTTP/1.1"})
+            return worded(request, ApiError("invalid", told), 426, {"Upgrade": "HTTP/1.1"})
         reason: Reason = "not_found" if error.status_code == 404 else "invalid"
         message = f"{request.method} {request.url.path[:200]}: {error.detail}"
-        return worded(request, Refusal(reason, message), error.status_code, error.headers)
+        return worded(request, ApiError(reason, message), error.status_code, error.headers)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> JSONResponse:
         LOGGER.error("%s failed", request.url.path, exc_info=error)
-        return worded(request, Refusal("failed", f"the server failed: {type(error).__name__}"))
+        return worded(request, ApiError("failed", f"the server failed: {type(error).__name__}"))
 
 
-def headers_of(refusal: Refusal) -> dict[str, str]:
+def headers_of(refusal: ApiError) -> dict[str, str]:
     """What a refusal says in headers."""
     headers = {"X-Request-Id": refusal.request_id, "Request-Id": refusal.request_id}
     if refusal.retry_after is not None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from podium.core.run import dump
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.endpoints.exchange import written
 from podium.server.endpoints.runs import seen
@@ -37,7 +37,7 @@ async def step(
     run = await seen(run_id, service, visitor)
     wanted = next((each for each in runs_in(run) if each.id == (nested or run_id)), None)
     if wanted is None:
-        raise Refusal("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
+        raise ApiError("not_found", f"no run {(nested or '')[:80]!r} is nested in {run_id}")
     toolbox = await service.podium.toolbox()
     going = service.archive.broadcast.at_work(wanted.id, round, index)
     if going is not None:
@@ -46,7 +46,7 @@ async def step(
         for record in round_.steps:
             if (record.round, record.index) == (round, index):
                 return _sent(step_details(wanted, round_, record, toolbox))
-    raise Refusal(
+    raise ApiError(
         "not_found",
         f"step {index} of round {round} of {wanted.id} is not on record: it was not planned, has "
         f"not begun, or goes on in another process",

@@ -25,20 +25,20 @@ from podium.core.request import Request
 from podium.core.run import Run
 from podium.core.run_records import Check
 from podium.core.usage import NO_USAGE
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.access.image_urls import check_pictures
 from podium.server.access.loop_guard import hop
 from podium.server.answers.idempotency import HEADER
-from podium.server.answers.result import Answered
-from podium.server.api_error import Refusal, invalid, refusal_of
-from podium.server.dialects.base import Asked, Dialect, Named
+from podium.server.answers.result import ApiResult
+from podium.server.api_error import ApiError, invalid, refusal_of
+from podium.server.dialects.base import ApiRequest, Dialect, Named
 from podium.server.dialects.podium_params import with_headers
 from podium.server.endpoints.auth import headers_of, let_in
 from podium.server.endpoints.exchange import NEVER_SENT, ClientGone, Exchange
 from podium.server.endpoints.stream import Stream, stopped
 from podium.server.logs import LOGGER, REQUEST
 from podium.server.names import Target
-from podium.server.records.cost import Bill
+from podium.server.records.cost import RequestCost
 from podium.server.service import Holder, Service
 from podium.store.keys import Scope as KeyScope
 
@@ -53,12 +53,12 @@ class DialectEndpoint:
     """`POST` in one dialect. `visit` is how each request is served."""
 
     def __init__(
-        self, holder: Holder, dialect: Dialect, path: str, visit: type[Visit] | None = None
+        self, holder: Holder, dialect: Dialect, path: str, visit: type[RequestHandler] | None = None
     ) -> None:
         self._holder = holder
         self._dialect = dialect
         self._path = path
-        self._visit = visit or Visit
+        self._visit = visit or RequestHandler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -77,7 +77,7 @@ class DialectEndpoint:
         except ClientGone:
             visit.is_gone = True
             exchange.status = NEVER_SENT
-        except Refusal as refusal:
+        except ApiError as refusal:
             await visit.refuse(refusal)
         except asyncio.CancelledError:  # by the server, which stops
             await visit.cut_off()
@@ -88,7 +88,7 @@ class DialectEndpoint:
             visit.account()
 
 
-class Visit:
+class RequestHandler:
     """One request being served. `is_gone` says that nobody waited for the end of it."""
 
     scope: KeyScope | None = None
@@ -97,16 +97,16 @@ class Visit:
     def __init__(self, service: Service, dialect: Dialect, path: str, exchange: Exchange) -> None:
         self.service = service
         self.exchange = exchange
-        self.bill = Bill()
+        self.bill = RequestCost()
         self.is_gone = False
         self._dialect = dialect
         self._path = path
         self._began = time.perf_counter()
-        self._visitor: Visitor | None = None
+        self._visitor: Principal | None = None
         self._target: Target | None = None
-        self._asked: Asked | None = None
-        self._answered: Answered | None = None
-        self._refusal: Refusal | None = None
+        self._asked: ApiRequest | None = None
+        self._answered: ApiResult | None = None
+        self._refusal: ApiError | None = None
         self._traces = False
         self._stream: Stream | None = None
 
@@ -137,7 +137,7 @@ class Visit:
         finally:
             service.places.give_back()
 
-    def _wants_trace(self, asked: Asked, target: Target) -> bool:
+    def _wants_trace(self, asked: ApiRequest, target: Target) -> bool:
         """Whether the trace is to come with the answer; refused where there is no place for it."""
         value = self.exchange.get(TRACE)
         if value in (None, "0"):
@@ -158,7 +158,9 @@ class Visit:
             )
         return True
 
-    def _named(self, asked: Asked, target: Target, name: str, body: dict[str, Any]) -> Asked:
+    def _named(
+        self, asked: ApiRequest, target: Target, name: str, body: dict[str, Any]
+    ) -> ApiRequest:
         """What is asked, under the name that the client gave it; refused where no run would be on
         record that the name could stand for."""
         if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
@@ -173,11 +175,11 @@ class Visit:
         digest = hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()
         return replace(asked, named=Named(name, digest))
 
-    def read(self, body: dict[str, Any]) -> Asked:
+    def read(self, body: dict[str, Any]) -> ApiRequest:
         """What the body asks for."""
         return self._dialect.read(body)
 
-    async def answer(self, asked: Asked, visitor: Visitor, target: Target) -> None:
+    async def answer(self, asked: ApiRequest, visitor: Principal, target: Target) -> None:
         """Answer; `bill` is filled in however that ends."""
         if asked.stream:
             await self._answer_in_pieces(asked, visitor, target)
@@ -195,13 +197,15 @@ class Visit:
                 document["podium"] = run_document(run)
         await self.exchange.respond_json(200, document)
 
-    async def _answer_in_pieces(self, asked: Asked, visitor: Visitor, target: Target) -> None:
+    async def _answer_in_pieces(
+        self, asked: ApiRequest, visitor: Principal, target: Target
+    ) -> None:
         seconds = self.service.settings.keep_alive_seconds
         self._stream = stream = Stream(self.exchange, self._dialect, asked, seconds)
         work = self.service.answer(asked, visitor, target, self.bill, stream)
         self._answered = await stream.carry(work)
 
-    async def refuse(self, refusal: Refusal) -> None:
+    async def refuse(self, refusal: ApiError) -> None:
         """Tell the client, unless a stream has told it already."""
         self._refusal = refusal
         if self.exchange.started:
@@ -277,7 +281,7 @@ class Visit:
             line |= self._words(self._asked, run)
         return line
 
-    def _words(self, asked: Asked, run: Run | None) -> dict[str, Any]:
+    def _words(self, asked: ApiRequest, run: Run | None) -> dict[str, Any]:
         """The question and the answer, as the log may have them: as guardrails left them."""
         if run is not None:
             return {"question": run.question, "answer": run.answer}

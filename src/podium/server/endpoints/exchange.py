@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from podium.server.api_error import Refusal, invalid
+from podium.server.api_error import ApiError, invalid
 
 Result = TypeVar("Result")
 
@@ -150,7 +150,7 @@ async def body_within(megabytes: int, announced: str | None, receive: Receive) -
         async with asyncio.timeout(BODY_SECONDS):
             return await _body(limit, megabytes, receive)
     except TimeoutError:
-        raise Refusal(
+        raise ApiError(
             "invalid", f"the body was not there after {BODY_SECONDS:g} s; send it faster"
         ) from None
 
@@ -212,8 +212,8 @@ def written(document: Any) -> bytes:
         return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
 
-def _too_large(megabytes: int) -> Refusal:
-    return Refusal(
+def _too_large(megabytes: int) -> ApiError:
+    return ApiError(
         "too_large",
         f"the body is over {megabytes} MB, the most that is read here; send less, or have "
         f"server.body_megabytes raised",

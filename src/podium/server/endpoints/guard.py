@@ -9,7 +9,7 @@ from typing import Final
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.endpoints.exchange import NOT_KEPT, body_within
 
 MEGABYTES: Final = 1
@@ -48,10 +48,10 @@ async def _read(scope: Scope, receive: Receive) -> bytes:
     announced = Headers(scope=scope).get("content-length")
     try:
         return await body_within(MEGABYTES, announced, receive)
-    except Refusal as refusal:
+    except ApiError as refusal:
         if refusal.reason != "too_large":
             raise
-        raise Refusal(  # no setting raises this limit
+        raise ApiError(  # no setting raises this limit
             "too_large", f"the body is over {MEGABYTES} MB, the most that is read here; send less"
         ) from None
 

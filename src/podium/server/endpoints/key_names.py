@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.service import Service
 from podium.store import keys_in
@@ -26,7 +26,7 @@ async def keys(service: Serving, visitor: Admitted) -> dict[str, Any]:
     }
 
 
-async def key_names(service: Service, visitor: Visitor) -> dict[str, str]:
+async def key_names(service: Service, visitor: Principal) -> dict[str, str]:
     """The names of the keys that the visitor may know of, by their ids: their own, or every one
     for `admin`."""
     if not visitor.may("admin"):

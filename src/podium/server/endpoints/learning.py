@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
-from podium.server.access import Visitor
-from podium.server.api_error import Refusal
+from podium.server.access import Principal
+from podium.server.api_error import ApiError
 from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.learning.evaluation import evaluation_document
 from podium.server.learning.places import Exhibit, find, look
@@ -87,7 +87,7 @@ async def samples(
     the scope `admin`."""
     found = await _found(name, service, visitor)
     if found.kind != "training":
-        raise Refusal("not_found", f"{name!r} is no training, and has no samples to look at")
+        raise ApiError("not_found", f"{name!r} is no training, and has no samples to look at")
     return await asyncio.to_thread(samples_document, found, step)
 
 
@@ -98,15 +98,17 @@ async def report(name: Name, service: Serving, visitor: Admitted) -> Response:
     found = await _found(name, service, visitor)
     page = None if found.report is None else await asyncio.to_thread(_page, found)
     if page is None:
-        raise Refusal("not_found", f"there is no report of {name!r}; podium eval report writes one")
+        raise ApiError(
+            "not_found", f"there is no report of {name!r}; podium eval report writes one"
+        )
     return Response(page, media_type="text/html; charset=utf-8", headers=ALONE)
 
 
-async def _found(name: str, service: Service, visitor: Visitor) -> Exhibit:
+async def _found(name: str, service: Service, visitor: Principal) -> Exhibit:
     visitor.require("admin")
     found = await asyncio.to_thread(find, service.settings.learning, name)
     if found is None:
-        raise Refusal(
+        raise ApiError(
             "not_found", f"nothing is called {name[:200]!r}; GET /v1/learning lists what there is"
         )
     return found
@@ -137,5 +139,5 @@ def _page(exhibit: Exhibit) -> bytes | None:
     with file:
         page = file.read(LARGEST_REPORT + 1)
     if len(page) > LARGEST_REPORT:
-        raise Refusal("too_large", f"the report is larger than {LARGEST_REPORT // 1_000_000} MB")
+        raise ApiError("too_large", f"the report is larger than {LARGEST_REPORT // 1_000_000} MB")
     return page

@@ -9,8 +9,8 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from podium.server.access import Visitor
-from podium.server.api_error import Refusal
+from podium.server.access import Principal
+from podium.server.api_error import ApiError
 from podium.server.endpoints.auth import Admitted, Serving, speaks_anthropic
 from podium.server.names import Listed
 from podium.server.service import Service
@@ -40,10 +40,10 @@ async def model(request: Request, name: str, service: Serving, visitor: Admitted
         if each.name == name:
             return (_anthropic if speaks_anthropic(request) else _openai)(each, service)
     service.names.find(name)  # says what there is instead
-    raise Refusal("not_found", f"there is no model {name[:200]!r} for this key", field="model")
+    raise ApiError("not_found", f"there is no model {name[:200]!r} for this key", field="model")
 
 
-def _shown(service: Service, visitor: Visitor) -> Iterable[Listed]:
+def _shown(service: Service, visitor: Principal) -> Iterable[Listed]:
     return (each for each in service.names if visitor.lists(each.name, each.owner))
 
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query
 
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.worker import Worker
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.figures.digest import Window
 from podium.server.figures.workers import NOTHING, RoleFigures, WorkerFigures, figures
@@ -88,7 +88,7 @@ async def pool(
     }
 
 
-def _best(service: Service, visitor: Visitor) -> str | None:
+def _best(service: Service, visitor: Principal) -> str | None:
     unasked = {
         profile.name
         for profile in service.pool
@@ -104,7 +104,7 @@ async def _planner(service: Service) -> WorkerProfile | None:
     return None if planner is None else planner.profile
 
 
-def _is_shown(name: str, provider: str, visitor: Visitor) -> bool:
+def _is_shown(name: str, provider: str, visitor: Principal) -> bool:
     return name not in visitor.exclude and provider not in visitor.exclude
 
 
@@ -122,7 +122,7 @@ def _profile(profile: WorkerProfile) -> dict[str, Any]:
 
 
 def _former(
-    window: Window, found: dict[str, WorkerFigures], now: list[WorkerProfile], visitor: Visitor
+    window: Window, found: dict[str, WorkerFigures], now: list[WorkerProfile], visitor: Principal
 ) -> list[dict[str, Any]]:
     """Those who worked in these runs and are not in the pool any more."""
     names = {profile.name for profile in now}

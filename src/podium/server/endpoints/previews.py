@@ -17,19 +17,19 @@ from podium.core.request import Request, user
 from podium.core.run import Round
 from podium.core.run_records import total_cost, total_usage
 from podium.core.usage import NO_USAGE, Usage, add
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.answers.conversation import Turn
 from podium.server.api_error import invalid, refusals
-from podium.server.dialects.base import Asked
+from podium.server.dialects.base import ApiRequest
 from podium.server.dialects.chat.dialect import CHAT
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.podium_params import with_headers
 from podium.server.endpoints.auth import Admitted, Serving
-from podium.server.endpoints.dialect import Visit
+from podium.server.endpoints.dialect import RequestHandler
 from podium.server.endpoints.exchange import body_within, parsed
 from podium.server.endpoints.openapi import COUNT, body_of
 from podium.server.names import Target
-from podium.server.records.cost import Bill
+from podium.server.records.cost import RequestCost
 from podium.server.service import Service
 
 router = APIRouter()
@@ -40,13 +40,13 @@ ASSUMED_OUTPUT_TOKENS: Final = 600
 """What a step is taken to write where nothing caps it: nobody can know before."""
 
 
-class PlanVisit(Visit):
+class PlanVisit(RequestHandler):
     """A request for a plan: a `question`, or what `/v1/chat/completions` takes. Planning itself
     may cost something, and counts; what it cost is told."""
 
     scope = "plan"
 
-    def read(self, body: dict[str, Any]) -> Asked:
+    def read(self, body: dict[str, Any]) -> ApiRequest:
         """What is to be planned."""
         asked = CHAT.read(_as_chat(body))
         if asked.stream:
@@ -55,7 +55,7 @@ class PlanVisit(Visit):
             raise invalid("podium.workflow", "a workflow of your own is there already; drop it")
         return asked
 
-    async def answer(self, asked: Asked, visitor: Visitor, target: Target) -> None:
+    async def answer(self, asked: ApiRequest, visitor: Principal, target: Target) -> None:
         """Plan, and tell what that took and what carrying it out would."""
         service, bill = self.service, self.bill
         if target.tier is None:
@@ -105,7 +105,9 @@ def _as_chat(body: dict[str, Any]) -> dict[str, Any]:
     return {"model": "podium-ultra", **rest, "messages": messages}
 
 
-def _preview(asked: Asked, turn: Turn, round_: Round, pool: Pool, bill: Bill) -> dict[str, Any]:
+def _preview(
+    asked: ApiRequest, turn: Turn, round_: Round, pool: Pool, bill: RequestCost
+) -> dict[str, Any]:
     assert round_.workflow is not None, "the first round always has a workflow"
     return {
         "object": "plan",
@@ -125,7 +127,7 @@ def _preview(asked: Asked, turn: Turn, round_: Round, pool: Pool, bill: Bill) ->
     }
 
 
-def _estimate(asked: Asked, turn: Turn, round_: Round, pool: Pool) -> dict[str, Any]:
+def _estimate(asked: ApiRequest, turn: Turn, round_: Round, pool: Pool) -> dict[str, Any]:
     """What carrying the workflow out would come to, once, if all goes well."""
     workflow = round_.workflow
     assert workflow is not None, "the first round always has a workflow"

@@ -14,9 +14,9 @@ from starlette.responses import Response, StreamingResponse
 
 from podium.client.documents import feedback_document, summary_document
 from podium.core.run import Run, RunStatus, Tier, timestamp
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.answers.result import failure_of, retold
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.fields import number, opened, text_of
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.dialects.responses.output import response_id
@@ -121,7 +121,7 @@ async def feedback(
     answer = said.optional("answer", text_of(most=LONGEST_ANSWER)) or ""
     run = await seen(run_id, service, visitor)
     if run.status in ("running", "waiting"):
-        raise Refusal(
+        raise ApiError(
             "conflict", f"{run.id} is {run.status}; say what you think of it when it has ended"
         )
     given = Feedback(
@@ -142,7 +142,7 @@ async def given_feedback(run_id: str, service: Serving, visitor: Admitted) -> di
     run = await seen(run_id, service, visitor)
     given = await service.keeper.feedback_of(run.id)
     if given is None:
-        raise Refusal("not_found", f"nobody has said what they think of {run.id}")
+        raise ApiError("not_found", f"nobody has said what they think of {run.id}")
     return feedback_document(given)
 
 
@@ -187,24 +187,24 @@ async def delete_response(id: str, service: Serving, visitor: Admitted) -> dict[
     return {"id": response_id(run_id), "object": "response", "deleted": True}
 
 
-async def seen(run_id: str, service: Service, visitor: Visitor) -> Run:
+async def seen(run_id: str, service: Service, visitor: Principal) -> Run:
     """A run that the visitor may read."""
     visitor.require("runs:read")
     return await service.archive.run(run_id, visitor)
 
 
-async def _enter_anothers(act: Act, run: Run, service: Service, visitor: Visitor) -> None:
+async def _enter_anothers(act: Act, run: Run, service: Service, visitor: Principal) -> None:
     """Enter what an administrator does to the feedback on a run of somebody else's."""
     if run.owner != visitor.key_id:
         await service.audit.enter(act, visitor, run.id, {"owner": run.owner})
 
 
-async def _forget(run_id: str, service: Service, visitor: Visitor) -> None:
+async def _forget(run_id: str, service: Service, visitor: Principal) -> None:
     visitor.require("runs:delete")
     await service.archive.forget(run_id, visitor)
 
 
-async def _told(run_id: str, service: Service, visitor: Visitor) -> AsyncIterator[bytes]:
+async def _told(run_id: str, service: Service, visitor: Principal) -> AsyncIterator[bytes]:
     """The events as bytes, with signs of life where nothing happens for a while."""
     happening = aiter(service.archive.watch(run_id, visitor))
     seconds = service.settings.keep_alive_seconds
@@ -217,7 +217,7 @@ async def _told(run_id: str, service: Service, visitor: Visitor) -> AsyncIterato
                 continue
             try:
                 event = upcoming.result()
-            except Refusal:  # it was deleted meanwhile
+            except ApiError:  # it was deleted meanwhile
                 return
             if event is None:
                 return

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.api_error import invalid
 from podium.server.endpoints.auth import Admitted, Serving
 from podium.server.endpoints.key_names import key_names
@@ -101,7 +101,7 @@ async def _entries(service: Service, key_id: str | None, first: str, last: str) 
     return entries(used, await accounts_in(store).sums(since=first, until=last, owner=""))
 
 
-async def _window(service: Service, visitor: Visitor, first: str, last: str) -> Window:
+async def _window(service: Service, visitor: Principal, first: str, last: str) -> Window:
     visitor.require("runs:read")
     owner = None if visitor.may("admin") else visitor.key_id
     accounts = accounts_in(await service.keeper.settled())

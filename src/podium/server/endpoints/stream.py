@@ -16,17 +16,17 @@ from typing import Any
 from starlette.types import Message, Receive, Scope, Send
 
 from podium.server.access.concurrency import COME_BACK
-from podium.server.answers.result import Answered
-from podium.server.api_error import Refusal, refusal_of
-from podium.server.dialects.base import Answer, Asked, Dialect, Writer
+from podium.server.answers.result import ApiResult
+from podium.server.api_error import ApiError, refusal_of
+from podium.server.dialects.base import Answer, ApiRequest, Dialect, Writer
 from podium.server.endpoints.auth import headers_of
 from podium.server.endpoints.exchange import Exchange
 
 
-def stopped(run: str | None = None) -> Refusal:
+def stopped(run: str | None = None) -> ApiError:
     """What a client is told whose answer was cut off; `run` is on record with what was done."""
     record = f"; what was done is kept as {run}" if run else ""
-    return Refusal(
+    return ApiError(
         "overloaded",
         f"the server stopped before the answer was complete{record}; ask again",
         retry_after=COME_BACK,
@@ -62,10 +62,10 @@ class Answering:
 
 
 class Stream:
-    """One answer being streamed. It is the `Teller` of whoever answers."""
+    """One answer being streamed. It is the `StreamSink` of whoever answers."""
 
     def __init__(
-        self, exchange: Exchange, dialect: Dialect, asked: Asked, keep_alive_seconds: float
+        self, exchange: Exchange, dialect: Dialect, asked: ApiRequest, keep_alive_seconds: float
     ) -> None:
         self._exchange = exchange
         self._dialect = dialect
@@ -79,7 +79,7 @@ class Stream:
         self._diverged = False
         self._pieces: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._work: asyncio.Task[Answered] | None = None
+        self._work: asyncio.Task[ApiResult] | None = None
         self._is_over = False
         self.first_piece_at: float | None = None
 
@@ -131,8 +131,8 @@ class Stream:
             self._whole = None
         return text[len(known) :]
 
-    async def carry(self, work: Coroutine[Any, Any, Answered]) -> Answered:
-        """Send what the work tells, as it comes, and its end. Raises `Refusal` where it failed
+    async def carry(self, work: Coroutine[Any, Any, ApiResult]) -> ApiResult:
+        """Send what the work tells, as it comes, and its end. Raises `ApiError` where it failed
         before anything was sent; afterwards a failure is told in the stream, and raised too."""
         self._work = task = asyncio.create_task(work)
         task.add_done_callback(lambda _: self._rouse())
@@ -149,13 +149,13 @@ class Stream:
                 await asyncio.wait({task})
         return answered
 
-    async def fail(self, refusal: Refusal) -> None:
+    async def fail(self, refusal: ApiError) -> None:
         """Tell a client that has a part of the answer why there is no more of it."""
         if self._exchange.started and not self._is_over:
             self._put(self._begun().fail(refusal))
             await self._finish()
 
-    async def _send_until(self, task: asyncio.Task[Answered]) -> None:
+    async def _send_until(self, task: asyncio.Task[ApiResult]) -> None:
         loop = asyncio.get_running_loop()
         while True:
             await self._send()
@@ -172,16 +172,16 @@ class Stream:
             if silent and self._writer is not None:
                 self._put(self._begun().keep_alive())
 
-    def _result(self, task: asyncio.Task[Answered]) -> Answered:
+    def _result(self, task: asyncio.Task[ApiResult]) -> ApiResult:
         if self._diverged:
-            raise Refusal(
+            raise ApiError(
                 "upstream",
                 "a worker failed after a part of its answer had been sent, and what was said "
                 "instead does not go on from there; ask again",
             )
         return task.result()
 
-    async def _end(self, answered: Answered) -> None:
+    async def _end(self, answered: ApiResult) -> None:
         rest = self._rest(answered.answer.text)
         self._put(self._begun().end(answered.answer, rest))
         await self._finish()
@@ -196,7 +196,9 @@ class Stream:
         """What of the whole answer was not told piece by piece."""
         sent = "".join(self._sent)
         if not text.startswith(sent):
-            raise Refusal("upstream", "the answer is not what its pieces came to; ask again for it")
+            raise ApiError(
+                "upstream", "the answer is not what its pieces came to; ask again for it"
+            )
         return text[len(sent) :]
 
     async def _send(self) -> None:

@@ -26,7 +26,7 @@ from podium._util.addresses import is_loopback
 from podium.client.client import AsyncPodium
 from podium.config import ServerSettings, Settings, current_settings
 from podium.core.errors import ConfigError, PodiumError, installing
-from podium.server.access import Door, Gatekeeper, OpenDoor
+from podium.server.access import AccessPolicy, AllowAll, KeyAuthenticator
 from podium.server.access.sessions import Sessions, new_secret
 from podium.server.app import create_app
 from podium.server.dialects.base import Dialect
@@ -41,7 +41,7 @@ from podium.server.operation.listener import (
     announce,
 )
 from podium.server.records.audit import Audit
-from podium.server.records.buffered_store import Keeper
+from podium.server.records.buffered_store import BufferedRunStore
 from podium.server.records.metrics import Tally
 from podium.server.records.recovery import EVERY_SECONDS, Parts, Recovery
 from podium.server.service import Service, opened
@@ -120,11 +120,11 @@ async def _opened(find: Find, stack: AsyncExitStack) -> Service:
         settings.store.url or settings.store.path, lease_seconds=settings.store.lease_seconds
     )
     shared = settings.server.workers > 1 or bool(settings.store.url)
-    keeper = Keeper(store, shared=shared, lease_seconds=settings.store.lease_seconds)
+    keeper = BufferedRunStore(store, shared=shared, lease_seconds=settings.store.lease_seconds)
     stack.push_async_callback(keeper.close)
-    door: Door = OpenDoor()
+    door: AccessPolicy = AllowAll()
     if settings.server.keys:
-        door = Gatekeeper(
+        door = KeyAuthenticator(
             keys_in(store),
             settings.pool,
             shared=shared,

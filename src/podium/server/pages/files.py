@@ -20,7 +20,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 
 STATIC: Final = Path(__file__).parent / "static"
 
@@ -159,7 +159,7 @@ async def static(request: Request) -> Response:
     versioned = version.startswith("v-")
     found = files().by_path.get(rest if versioned else path)
     if found is None:
-        raise Refusal("not_found", f"there is no file {path[:200]!r} among the pages")
+        raise ApiError("not_found", f"there is no file {path[:200]!r} among the pages")
     kept = version == f"v-{files().fingerprint}"
     return _sent(request, found, FOR_EVER if kept else ASK_EACH_TIME)
 

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Depends
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.server.access.sessions import SESSION_SECONDS, check_request
 from podium.server.access.tokens import LONGEST_TOKEN
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.fields import opened, text_of
 from podium.server.endpoints.auth import Serving, admitted
 from podium.server.endpoints.exchange import NOT_KEPT, SESSION_COOKIE, address_of, parsed
@@ -32,8 +32,8 @@ async def session(request: Request) -> JSONResponse:
     """Who is signed in in this browser. `name` is that of their key, null where a key is asked for
     and none was shown; `keys` is whether keys are asked for at all."""
     try:
-        visitor: Visitor | None = await admitted(request)
-    except Refusal as refusal:
+        visitor: Principal | None = await admitted(request)
+    except ApiError as refusal:
         if refusal.reason != "unauthenticated":
             raise
         visitor = None
@@ -71,7 +71,7 @@ async def sign_out(request: Request) -> Response:
     return response
 
 
-def _told(visitor: Visitor | None) -> JSONResponse:
+def _told(visitor: Principal | None) -> JSONResponse:
     document: dict[str, Any] = {"object": "session", "keys": True, "name": None, "scopes": []}
     if visitor is not None:
         document["keys"] = bool(visitor.key_id)

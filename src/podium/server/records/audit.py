@@ -18,7 +18,7 @@ from podium._version import __version__
 from podium.config import Settings
 from podium.config.guardrails import fingerprint as guardrails_fingerprint
 from podium.core.run import Run
-from podium.server.access import Visitor
+from podium.server.access import Principal
 from podium.store import AuditLog
 from podium.store.audit import Act, Deed, Facts, of_this_machine
 
@@ -42,7 +42,7 @@ class Audit:
         self._entered: OrderedDict[tuple[str, str, str], float] = OrderedDict()
 
     async def enter(
-        self, act: Act, visitor: Visitor, subject: str = "", facts: Facts | None = None
+        self, act: Act, visitor: Principal, subject: str = "", facts: Facts | None = None
     ) -> None:
         """Enter an act; raises `StoreError` where that cannot be."""
         if self.log is None:
@@ -57,7 +57,7 @@ class Audit:
         )
         await self.log.add(deed)
 
-    async def enter_reading(self, act: Act, visitor: Visitor, subject: str = "") -> None:
+    async def enter_reading(self, act: Act, visitor: Principal, subject: str = "") -> None:
         """Enter that somebody reads what is another's, unless that was entered just now."""
         if self.log is None:
             return
@@ -71,7 +71,7 @@ class Audit:
         while len(self._entered) > MOST_REMEMBERED:
             self._entered.popitem(last=False)
 
-    async def enter_run(self, act: Act, visitor: Visitor, run: Run) -> None:
+    async def enter_run(self, act: Act, visitor: Principal, run: Run) -> None:
         """Enter that somebody looks into a run, where it is another's."""
         if run.owner != visitor.key_id:
             await self.enter_reading(act, visitor, run.id)

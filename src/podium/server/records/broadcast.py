@@ -33,7 +33,7 @@ LOOK_AGAIN_SECONDS: Final = 1.0
 LOST: Final = "its process ended before it was done; it can be resumed"
 
 
-class Happening(NamedTuple):
+class ClientEvent(NamedTuple):
     """An event as a client sees it."""
 
     name: str
@@ -127,7 +127,7 @@ class Broadcast:
         run_id: str,
         load: Callable[[], Awaitable[Run]],
         is_performed: Callable[[], Awaitable[bool]],
-    ) -> AsyncIterator[Happening]:
+    ) -> AsyncIterator[ClientEvent]:
         """Everything that has happened and will happen in a run, to its end. `load` gives the run
         as it is on record, `is_performed` says whether any process is at work on it: where none
         is, that is the end of what there is to tell."""
@@ -147,7 +147,7 @@ class Broadcast:
             if run.status != "running":
                 return
             if not goes_on:
-                yield Happening("run_lost", {"run_id": run_id, "error": LOST})
+                yield ClientEvent("run_lost", {"run_id": run_id, "error": LOST})
                 return
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
@@ -189,37 +189,37 @@ def _begun(event: StepStarted, planned: Round | None) -> StepRecord | None:
     )
 
 
-def happenings(event: Event) -> Iterator[Happening]:
+def happenings(event: Event) -> Iterator[ClientEvent]:
     """An event as clients see it; some are for the engine alone."""
     run = {"run_id": event.run_id}
     match event:
         case RunStarted(run=started, parent=parent):
             nested = {"parent": {"run_id": parent[0], "step": parent[1]}} if parent else {}
-            yield Happening("run_started", {**run, "question": started.question, **nested})
+            yield ClientEvent("run_started", {**run, "question": started.question, **nested})
         case Planned(round=round_):
             yield _planned(event.run_id, round_)
         case StepStarted(round=number, index=index, worker=worker):
             place = {"round": number, "index": index, "worker": worker}
-            yield Happening("step_started", {**run, **place})
+            yield ClientEvent("step_started", {**run, **place})
         case StepRetried(round=number, index=index, worker=worker, error=error):
             place = {"round": number, "index": index, "worker": worker}
-            yield Happening("step_retried", {**run, **place, "error": error})
+            yield ClientEvent("step_retried", {**run, **place, "error": error})
         case StepDelta(round=number, index=index, text=text, thinking=thinking):
             place = {"round": number, "index": index}
-            yield Happening("step_delta", {**run, **place, "text": text, "thinking": thinking})
+            yield ClientEvent("step_delta", {**run, **place, "text": text, "thinking": thinking})
         case GuardrailActed(check=check):
-            yield Happening("guardrail_acted", {**run, **check_document(check)})
+            yield ClientEvent("guardrail_acted", {**run, **check_document(check)})
         case StepDone(step=step):
-            yield Happening("step_done", {**run, **step_document(step)})
+            yield ClientEvent("step_done", {**run, **step_document(step)})
         case RoundDone(round=round_):
-            yield Happening("round_done", {**run, "round": round_.index})
+            yield ClientEvent("round_done", {**run, "round": round_.index})
         case RunDone(run=ended):
-            yield Happening("run_done", run_document(ended))
+            yield ClientEvent("run_done", run_document(ended))
         case _:
             return
 
 
-def recorded(run: Run) -> Iterator[Happening]:
+def recorded(run: Run) -> Iterator[ClientEvent]:
     """What had happened in a run, from its record; a run that goes on has no end yet."""
     yield from happenings(RunStarted(run))
     for round_ in run.rounds:
@@ -231,9 +231,9 @@ def recorded(run: Run) -> Iterator[Happening]:
         yield from happenings(RunDone(run))
 
 
-def _planned(run_id: str, round_: Round) -> Happening:
+def _planned(run_id: str, round_: Round) -> ClientEvent:
     workflow = workflow_document(round_.workflow) if round_.workflow is not None else None
-    return Happening(
+    return ClientEvent(
         "planned",
         {
             "run_id": run_id,

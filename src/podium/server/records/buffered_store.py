@@ -33,7 +33,7 @@ from podium.core.errors import Conflict, NotFound, PodiumError, StoreError, Take
 from podium.core.run import Round, Run, StepRecord, timestamp
 from podium.engine.resume import goes_on_with_results
 from podium.server.logs import LOGGER
-from podium.server.records.write_retry import Owed
+from podium.server.records.write_retry import WriteRetryQueue
 from podium.store import (
     EVERY_RUN,
     LEASE_SECONDS,
@@ -61,7 +61,7 @@ Write = Callable[[], Awaitable[None]]
 Writes = list[Write]
 
 
-class Keeper:
+class BufferedRunStore:
     """Keeps runs in a store, later and together. It is a `RunStore` itself, and closes that one.
 
     `patience` is how long a run goes on before its beginning is written; `shared` says that other
@@ -90,7 +90,7 @@ class Keeper:
         self._batch_written = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._taken_over: dict[str, TakenOver] = {}
-        self._owed = Owed(self._store.finish)
+        self._owed = WriteRetryQueue(self._store.finish)
         self._lease_seconds = lease_seconds
         self._unsure_until = 0.0
 

@@ -12,7 +12,7 @@ Amount = TypeVar("Amount", int, float)
 
 
 @dataclass(slots=True)
-class Bill:
+class RequestCost:
     """What a request has come to, also where it was cut off before there was an answer. `run` is
     the run that it began or went on with, as that ended."""
 

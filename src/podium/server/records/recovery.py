@@ -32,12 +32,12 @@ from podium.core.errors import (
 )
 from podium.core.pool import Pool
 from podium.core.run import Run
-from podium.server.access import Door
-from podium.server.access.concurrency import Places
-from podium.server.api_error import Refusal
+from podium.server.access import AccessPolicy
+from podium.server.access.concurrency import ConcurrencyLimiter
+from podium.server.api_error import ApiError
 from podium.server.logs import LOGGER
 from podium.server.records.metrics import Metrics
-from podium.server.records.repository import Archive
+from podium.server.records.repository import RunRepository
 from podium.store import Abandoned
 from podium.store.audit import Facts
 
@@ -60,9 +60,9 @@ class Parts:
 
     podium: AsyncPodium
     pool: Pool
-    archive: Archive
-    door: Door
-    places: Places
+    archive: RunRepository
+    door: AccessPolicy
+    places: ConcurrencyLimiter
     metrics: Metrics
 
 
@@ -119,7 +119,7 @@ class Recovery:
             LOGGER.warning("cannot go on with %s, which was cut off: %s", found.id, error)
         except UsageError as error:  # nobody can go on with it
             await self._end(found, str(error))
-        except Refusal as error:
+        except ApiError as error:
             if error.reason == "unauthenticated":  # its key is good no longer
                 await self._end(found, str(error))
             else:
@@ -143,7 +143,7 @@ class Recovery:
             self._left_alone.add(found.id)
             LOGGER.info("left %s alone, whose worker %s is unknown here", found.id, unknown[0])
             return
-        if unfit := unfit_to_lead(run, (await parts.podium.leading(run.tier)).name):
+        if unfit := unfit_to_lead(run, (await parts.podium.conductor_for(run.tier)).name):
             raise ConfigError(unfit)
         if found.takeovers >= MOST_TAKEOVERS:
             await self._end(

@@ -15,11 +15,11 @@ from podium.core.run import Round, Run, StepRecord
 from podium.core.run_records import Attempt
 from podium.engine import Toolbox
 from podium.engine.requests import request_of
-from podium.server.access import Visitor
-from podium.server.api_error import Refusal
+from podium.server.access import Principal
+from podium.server.api_error import ApiError
 from podium.server.records.audit import Audit
-from podium.server.records.broadcast import Broadcast, Happening
-from podium.server.records.buffered_store import Keeper
+from podium.server.records.broadcast import Broadcast, ClientEvent
+from podium.server.records.buffered_store import BufferedRunStore
 from podium.store import RunFilter
 
 
@@ -142,10 +142,10 @@ WHOLE_ID: Final = re.compile(r"run_[0-9a-f]{16}")
 is known to have been asked for that very one, and not for the last, or one that begins so."""
 
 
-class Archive:
+class RunRepository:
     """Finds runs for visitors, watches them and forgets them."""
 
-    def __init__(self, keeper: Keeper, audit: Audit | None = None) -> None:
+    def __init__(self, keeper: BufferedRunStore, audit: Audit | None = None) -> None:
         self.keeper = keeper
         self.audit = audit or Audit()
         self.broadcast = Broadcast()
@@ -153,14 +153,14 @@ class Archive:
         """The runs that requests with names begin in this process. Until one is on record, which
         takes as long as its question is checked, no other knows of it."""
 
-    async def run(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
+    async def run(self, run_id: str, visitor: Principal, field: str | None = None) -> Run:
         """A run that the visitor may see, by its whole id; `field` is where they named it. That
         somebody looks into another's is entered in the audit log."""
         run = await self._allowed(run_id, visitor, field)
         await self.audit.enter_run("run read", visitor, run)
         return run
 
-    async def _allowed(self, run_id: str, visitor: Visitor, field: str | None = None) -> Run:
+    async def _allowed(self, run_id: str, visitor: Principal, field: str | None = None) -> Run:
         try:
             run = await self._found(run_id)
         except UnreadableRun:
@@ -179,7 +179,7 @@ class Archive:
             return False
         return self.keeper.is_unsure or await self.keeper.is_performed(run.id)
 
-    async def forget(self, run_id: str, visitor: Visitor) -> None:
+    async def forget(self, run_id: str, visitor: Principal) -> None:
         """Forget a run that the visitor may see, and all that it holds, unless it goes on."""
         try:
             run = await self._allowed(run_id, visitor)
@@ -188,11 +188,11 @@ class Archive:
             await self.keeper.delete(run_id)
             return
         if await self.is_performed(run):
-            raise Refusal("conflict", f"{run.id} still goes on; delete it when it has ended")
+            raise ApiError("conflict", f"{run.id} still goes on; delete it when it has ended")
         await self.audit.enter("run deleted", visitor, run.id, {"owner": run.owner})
         await self.keeper.delete(run.id)
 
-    def watch(self, run_id: str, visitor: Visitor) -> AsyncIterator[Happening]:
+    def watch(self, run_id: str, visitor: Principal) -> AsyncIterator[ClientEvent]:
         """Everything that has happened and will happen in a run that the visitor may see."""
 
         async def load() -> Run:
@@ -214,7 +214,7 @@ class Archive:
         except UsageError:  # there is none of that id, or several begin with it
             return None
 
-    async def _is_theirs(self, run_id: str, visitor: Visitor) -> bool:
+    async def _is_theirs(self, run_id: str, visitor: Principal) -> bool:
         """Whether a run that cannot be read is one that the visitor may see: a list takes it for a
         place to go on from only where it is among the runs that are listed."""
         theirs = RunFilter(owner=None if visitor.may("admin") else visitor.key_id)
@@ -225,8 +225,8 @@ class Archive:
         return True
 
 
-def _none(run_id: str, field: str | None) -> Refusal:
-    return Refusal(
+def _none(run_id: str, field: str | None) -> ApiError:
+    return ApiError(
         "not_found",
         f"there is no {run_id[:80]!r} here: it was deleted, not kept, or is not yours",
         field=field,

@@ -34,7 +34,7 @@ from podium.core.run import Run, StepRecord
 from podium.core.run_records import Attempt, Check
 from podium.core.usage import Usage
 from podium.server.names import NAME_OF, Target
-from podium.server.records.cost import Bill
+from podium.server.records.cost import RequestCost
 
 PROVIDER: Final = "podium"
 """What stands as the provider of spans that are no call to a model."""
@@ -105,7 +105,7 @@ class Traces:
                 if asking.status >= 500:
                     span.set_status(StatusCode.ERROR)
 
-    def settled(self, target: Target, bill: Bill) -> None:
+    def settled(self, target: Target, bill: RequestCost) -> None:
         """Note on the request what it has come to. Where it was one call to a worker, it is the
         span of that call as well."""
         span = trace.get_current_span()

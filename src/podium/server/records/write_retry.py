@@ -36,7 +36,7 @@ class _Held(NamedTuple):
     why: str
 
 
-class Owed:
+class WriteRetryQueue:
     """Holds runs until `write` takes them. It belongs to one event loop."""
 
     def __init__(self, write: Callable[[Run], Awaitable[None]]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from podium._version import __version__
 from podium.core.errors import UsageError
 from podium.core.request import Tool
-from podium.engine.structured_output import require_sound
+from podium.core.structured_output import require_sound
 from podium.workers.mcp.rpc import EXCLUDED, VERSIONS, Connection, McpFault, understood
 from podium.workers.wire import Document, Malformed, member, members, text
 

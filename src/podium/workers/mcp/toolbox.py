@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from podium.client.runtime import SERVER
 from podium.config import McpSettings
+from podium.core.exclusion import SERVER
 from podium.core.request import Tool, ToolCall, ToolResult
 from podium.workers.mcp.program import Program
 from podium.workers.mcp.remote import Remote

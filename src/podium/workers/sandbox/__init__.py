@@ -1,1 +1,1 @@
-"""."""
+"""Run untrusted programs in an isolated child process."""

@@ -11,15 +11,15 @@ from openai.types.shared import ErrorObject
 
 from podium.core.request import Finish, Thinking, ToolCall
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
-from podium.server.api_error import STATUS, Reason, Refusal, invalid
-from podium.server.dialects.base import Answer, Asked
+from podium.server.api_error import STATUS, ApiError, Reason, invalid
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.dialects.chat.dialect import CHAT
 from support.chat_sdk import checked
 
 CLOCK = ToolCall("call_1", "clock", '{"zone": "UTC"}')
 
 
-def asked(**fields: Any) -> Asked:
+def asked(**fields: Any) -> ApiRequest:
     body = {"model": "podium", "messages": [{"role": "user", "content": "Why?"}]}
     return CHAT.read(body | fields)
 
@@ -153,7 +153,7 @@ def test_every_answer_fits_the_sdks_type(said: Answer, fields: dict[str, Any]) -
 
 @pytest.mark.parametrize("reason", sorted(STATUS))
 def test_every_refusal_is_an_error_object(reason: Reason) -> None:
-    refusal = Refusal(reason, "What happened; what to do", field="model", retry_after=3)
+    refusal = ApiError(reason, "What happened; what to do", field="model", retry_after=3)
     document = CHAT.refused(refusal)
     assert document.keys() == {"error"}
     found = ErrorObject.model_validate(document["error"], strict=True)
@@ -174,15 +174,15 @@ def test_every_refusal_is_an_error_object(reason: Reason) -> None:
     ],
 )
 def test_a_fault_has_openais_names(reason: Reason, kind: str, code: str | None) -> None:
-    found = CHAT.refused(Refusal(reason, "no"))["error"]
+    found = CHAT.refused(ApiError(reason, "no"))["error"]
     assert found == {"message": "no", "type": kind, "param": None, "code": code}
 
 
 def test_an_unknown_model_has_a_code_of_its_own() -> None:
-    assert CHAT.refused(Refusal("not_found", "no", field="model"))["error"]["code"] == (
+    assert CHAT.refused(ApiError("not_found", "no", field="model"))["error"]["code"] == (
         "model_not_found"
     )
-    assert CHAT.refused(Refusal("not_found", "no"))["error"]["code"] == "not_found"
+    assert CHAT.refused(ApiError("not_found", "no"))["error"]["code"] == "not_found"
 
 
 def test_a_fault_of_the_whole_body_has_no_parameter() -> None:

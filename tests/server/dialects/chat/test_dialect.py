@@ -14,9 +14,9 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 
-from podium.core.request import NO_TERMS, Terms, Tool
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Asked, Wished
+from podium.core.request import NO_TERMS, ResponseOptions, Tool
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import ApiRequest, PodiumParams
 from podium.server.dialects.chat.dialect import CHAT
 
 WEATHER = {
@@ -34,12 +34,12 @@ def body(**fields: Any) -> dict[str, Any]:
     return {"model": "podium", "messages": [{"role": "user", "content": "Why?"}], **fields}
 
 
-def read(**fields: Any) -> Asked:
+def read(**fields: Any) -> ApiRequest:
     return CHAT.read(body(**fields))
 
 
-def refusal(**fields: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refusal(**fields: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
         read(**fields)
     return caught.value
 
@@ -51,7 +51,7 @@ def test_a_plain_body_demands_nothing() -> None:
     assert not asked.stream
     assert asked.store
     assert not asked.shows_reasoning
-    assert asked.wished == Wished()
+    assert asked.wished == PodiumParams()
 
 
 def test_the_body_is_kept_for_what_is_repeated() -> None:
@@ -71,12 +71,12 @@ def test_every_field_of_the_sdk_is_known_here() -> None:
             assert (found.field or "").startswith(name)
 
 
-def _refused(value: Any) -> Refusal | None:
+def _refused(value: Any) -> ApiError | None:
     try:
         asked = CHAT.read(value)
-    except Refusal as found:
+    except ApiError as found:
         return found
-    assert isinstance(asked, Asked)
+    assert isinstance(asked, ApiRequest)
     return None
 
 
@@ -173,7 +173,7 @@ def test_a_misspelt_field_is_told_its_name() -> None:
 
 def test_sampling_is_passed_on() -> None:
     terms = read(temperature=0.5, top_p=0.9, seed=7, stop=["END", "\n\n"]).terms
-    assert terms == Terms(temperature=0.5, top_p=0.9, seed=7, stop=("END", "\n\n"))
+    assert terms == ResponseOptions(temperature=0.5, top_p=0.9, seed=7, stop=("END", "\n\n"))
 
 
 def test_a_single_stop_is_one_stop() -> None:
@@ -376,7 +376,7 @@ def test_how_long_an_answer_should_be_is_told_in_words() -> None:
 
 
 def test_the_podium_object_is_read() -> None:
-    assert read(podium={"rounds": 2, "exclude": ["openai"]}).wished == Wished(
+    assert read(podium={"rounds": 2, "exclude": ["openai"]}).wished == PodiumParams(
         rounds=2, exclude=frozenset({"openai"})
     )
 
@@ -453,4 +453,4 @@ def test_a_body_of_ten_times_the_length_takes_about_ten_times_as_long() -> None:
 
 
 def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
-    assert read(prompt_cache_key="mine").terms == Terms(cache_key="mine")
+    assert read(prompt_cache_key="mine").terms == ResponseOptions(cache_key="mine")

@@ -19,7 +19,7 @@ from podium.core.request import (
     system,
     user,
 )
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.chat.messages import conversation
 
 ASKED = {"role": "user", "content": "Why?"}
@@ -46,8 +46,8 @@ def read(*messages: Any) -> tuple[Message, ...]:
     return conversation(list(messages), "messages")
 
 
-def refusal(*messages: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refusal(*messages: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
         read(*messages)
     return caught.value
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from podium.core.request import Image, Text, Thinking, ToolCall, ToolResult
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.base import Answer
 from support.chat_sdk import Backstage
 from support.openai_sdk import ERRORS
@@ -200,13 +200,13 @@ def test_a_bad_field_is_a_bad_request_that_names_it() -> None:
 
 
 @pytest.mark.parametrize(("refusal", "error"), ERRORS)
-def test_a_refusal_is_the_sdks_own_error(refusal: Refusal, error: type[Exception]) -> None:
+def test_a_refusal_is_the_sdks_own_error(refusal: ApiError, error: type[Exception]) -> None:
     with pytest.raises(error, match=str(refusal)):
         Backstage(refusal).client.chat.completions.create(model="podium", messages=QUESTION)
 
 
 def test_a_stream_that_fails_raises_after_what_was_sent() -> None:
-    stage = Backstage(Refusal("upstream", "the worker broke off"))
+    stage = Backstage(ApiError("upstream", "the worker broke off"))
     stream = stage.client.chat.completions.create(model="podium", messages=QUESTION, stream=True)
     words: list[str] = []
     with pytest.raises(openai.APIError, match="the worker broke off") as caught:

@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from podium.core.request import ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.base import Answer, Writer
 from podium.server.dialects.chat.dialect import CHAT
 from support.chat_sdk import chunks, events
@@ -130,7 +130,7 @@ def test_the_way_of_serving_is_repeated_in_every_chunk() -> None:
 
 def test_a_failure_is_an_error_in_place_of_a_chunk() -> None:
     pen = writer()
-    told = events(pen.begin() + pen.text("Be") + pen.fail(Refusal("upstream", "it broke off")))
+    told = events(pen.begin() + pen.text("Be") + pen.fail(ApiError("upstream", "it broke off")))
     assert told[-1] == {
         "error": {
             "message": "it broke off",

@@ -8,7 +8,7 @@ from anthropic.types.shared import ErrorResponse
 
 from podium.core.request import Finish, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.server.api_error import Reason, Refusal, invalid
+from podium.server.api_error import ApiError, Reason, invalid
 from podium.server.dialects.base import Answer
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.messages.response import UNREADABLE
@@ -162,7 +162,7 @@ def test_without_a_conductor_the_usage_has_anthropics_fields_alone() -> None:
     ],
 )
 def test_errors_have_anthropics_types(reason: Reason, kind: str, status: int) -> None:
-    refusal = Refusal(reason, "no")
+    refusal = ApiError(reason, "no")
     error = ErrorResponse.model_validate(MESSAGES.refused(refusal))
     assert (error.error.type, error.error.message, refusal.status) == (kind, "no", status)
 
@@ -173,7 +173,7 @@ def test_errors_have_anthropics_types(reason: Reason, kind: str, status: int) ->
 def test_errors_that_the_sdk_knows_by_status_have_the_documented_types(
     reason: Reason, kind: str
 ) -> None:
-    assert MESSAGES.refused(Refusal(reason, "no"))["error"]["type"] == kind
+    assert MESSAGES.refused(ApiError(reason, "no"))["error"]["type"] == kind
 
 
 def test_an_error_names_its_field_once() -> None:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from podium.core.request import Text, ToolCall, ToolResult
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Answer, Asked, Dialect, Wished
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import Answer, ApiRequest, Dialect, PodiumParams
 from podium.server.dialects.messages.dialect import MESSAGES
 from support.messages_sdk import Desk, answer, asked, body, refusal
 
@@ -38,7 +38,7 @@ def test_a_stream_is_asked_for() -> None:
 
 def test_what_only_podium_understands_is_read() -> None:
     wished = asked(podium={"budget": {"usd": 0.5}, "exclude": ["openai"], "rounds": 1}).wished
-    assert wished == Wished(budget={"usd": 0.5}, exclude=frozenset({"openai"}), rounds=1)
+    assert wished == PodiumParams(budget={"usd": 0.5}, exclude=frozenset({"openai"}), rounds=1)
 
 
 def test_the_sdk_reads_an_answer() -> None:
@@ -79,7 +79,7 @@ def test_the_sdk_goes_on_after_a_call_with_the_message_as_it_came() -> None:
 class ToolDesk(Desk):
     """Asks for a tool first, and answers when it has its result."""
 
-    def told(self, asked: Asked) -> Answer:
+    def told(self, asked: ApiRequest) -> Answer:
         if asked.messages[-1].role == "tool":
             return answer(text="It is sunny.")
         return answer(tool_calls=(ToolCall("c1", "weather", '{"city": "Rome"}'),), finish="tool")
@@ -277,12 +277,12 @@ TURNS = st.builds(
 
 def reads_or_refuses(value: Any) -> None:
     for read in (MESSAGES.read, MESSAGES.read_count):
-        came: Asked | Refusal
+        came: ApiRequest | ApiError
         try:
             came = read(value)
-        except Refusal as refused:
+        except ApiError as refused:
             came = refused
-        assert isinstance(came, Asked) or came.status in (400, 413)
+        assert isinstance(came, ApiRequest) or came.status in (400, 413)
 
 
 @settings(max_examples=300, deadline=None)

@@ -18,7 +18,7 @@ from anthropic.types import (
 
 from podium.core.request import Text, Thinking, ToolCall
 from podium.core.usage import Usage
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.base import Answer
 from podium.server.dialects.messages.dialect import MESSAGES
 from podium.server.dialects.messages.response import SHOWN
@@ -224,7 +224,7 @@ def test_keep_alives_are_pings_that_the_sdk_passes_over() -> None:
 
 
 def test_a_stream_that_fails_ends_with_anthropics_error_event() -> None:
-    failed = Refusal("overloaded", "too much to do")
+    failed = ApiError("overloaded", "too much to do")
     desk = Desk(answer(), lambda to: [to.text("Hi"), to.fail(failed)])
     with (
         desk.client.messages.stream(model="podium", max_tokens=9, messages=HELLO) as stream,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.core.request import Terms, system
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Asked
+from podium.core.request import ResponseOptions, system
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import ApiRequest
 from podium.server.dialects.responses.dialect import RESPONSES
 
 SCHEMA: Final = {
@@ -79,12 +79,12 @@ CODEX: Final[dict[str, Any]] = {
 }
 
 
-def asked(**wishes: Any) -> Asked:
+def asked(**wishes: Any) -> ApiRequest:
     return RESPONSES.read({"model": "podium", "input": "hello", **wishes})
 
 
-def refused(**wishes: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refused(**wishes: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
         asked(**wishes)
     assert caught.value.reason == "invalid"
     return caught.value
@@ -92,7 +92,7 @@ def refused(**wishes: Any) -> Refusal:
 
 def test_a_plain_question_demands_nothing() -> None:
     plain = asked()
-    assert plain.terms == Terms()
+    assert plain.terms == ResponseOptions()
     assert (plain.stream, plain.store, plain.shows_reasoning) == (False, True, False)
 
 
@@ -157,7 +157,7 @@ def test_one_call_at_a_time_is_a_term_where_there_are_tools() -> None:
     tools = [{"type": "function", "name": "f"}]
     read = asked(tools=tools, parallel_tool_calls=False)
     assert (read.terms.parallel_tools, len(read.messages)) == (False, 1)
-    assert asked(parallel_tool_calls=False).terms == Terms()
+    assert asked(parallel_tool_calls=False).terms == ResponseOptions()
     assert asked(tools=tools, parallel_tool_calls=True).terms.parallel_tools
 
 
@@ -182,7 +182,7 @@ def test_null_is_as_good_as_nothing() -> None:
         *("parallel_tool_calls", "conversation", "max_tool_calls", "top_logprobs", "user"),
     )
     empty = RESPONSES.read({"model": "podium", "input": "hello", **dict.fromkeys(names)})
-    assert empty.terms == Terms()
+    assert empty.terms == ResponseOptions()
     assert empty.store
 
 
@@ -206,7 +206,7 @@ def test_null_is_as_good_as_nothing() -> None:
     ],
 )
 def test_a_hint_changes_nothing_of_what_is_asked(wishes: Any) -> None:
-    assert asked(**wishes).terms == Terms()
+    assert asked(**wishes).terms == ResponseOptions()
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_codex_is_told_which_setting_to_change() -> None:
 
 @pytest.mark.parametrize("value", [None, 7, "hello", [], [["model", "podium"]]])
 def test_a_body_that_is_no_object_is_refused(value: Any) -> None:
-    with pytest.raises(Refusal, match="expected an object"):
+    with pytest.raises(ApiError, match="expected an object"):
         RESPONSES.read(value)
 
 
@@ -338,17 +338,17 @@ def test_any_change_within_a_body_is_read_or_refused(data: st.DataObject) -> Non
 
 def assert_read_or_refused(body: Any) -> None:
     match outcome(body):
-        case Asked() as read:
+        case ApiRequest() as read:
             assert read.messages[-1].role in ("user", "tool")
-        case Refusal() as refusal:
+        case ApiError() as refusal:
             assert refusal.status in (400, 413)
             assert str(refusal).encode()
 
 
-def outcome(body: Any) -> Asked | Refusal:
+def outcome(body: Any) -> ApiRequest | ApiError:
     try:
         return RESPONSES.read(body)
-    except Refusal as refusal:
+    except ApiError as refusal:
         return refusal
 
 
@@ -365,4 +365,4 @@ def changed(value: Any, data: st.DataObject) -> Any:
 
 
 def test_the_key_of_the_prompt_cache_is_passed_on() -> None:
-    assert asked(prompt_cache_key="mine").terms == Terms(cache_key="mine")
+    assert asked(prompt_cache_key="mine").terms == ResponseOptions(cache_key="mine")

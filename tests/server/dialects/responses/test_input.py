@@ -15,7 +15,7 @@ from podium.core.request import (
     system,
     user,
 )
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.opaque_thinking import seal
 from podium.server.dialects.responses.dialect import RESPONSES
 
@@ -29,8 +29,8 @@ def told(items: Any, **wishes: Any) -> tuple[Message, ...]:
     return RESPONSES.read({"model": "podium", "input": items, **wishes}).messages
 
 
-def refused(items: Any, **wishes: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refused(items: Any, **wishes: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
         told(items, **wishes)
     assert caught.value.reason == "invalid"
     return caught.value

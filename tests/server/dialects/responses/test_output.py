@@ -6,8 +6,8 @@ import pytest
 
 from podium.core.request import Thinking, ToolCall
 from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Usage
-from podium.server.api_error import STATUS, Refusal
-from podium.server.dialects.base import Answer, Asked
+from podium.server.api_error import STATUS, ApiError
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.dialects.responses.output import response_id, run_id, usage_of
 from support.responses_sdk import valid_response
@@ -33,7 +33,7 @@ def test_a_response_has_the_id_of_its_run_and_back() -> None:
     "odd", ["", "run_1f", "resp_", "resp_../x", "resp_1 ", "resp_" + "f" * 200]
 )
 def test_what_cannot_be_the_id_of_a_response_is_refused(odd: str) -> None:
-    with pytest.raises(Refusal, match="expected the id of a response"):
+    with pytest.raises(ApiError, match="expected the id of a response"):
         run_id(odd)
 
 
@@ -194,23 +194,23 @@ def test_the_same_answer_has_the_same_ids() -> None:
 
 @pytest.mark.parametrize("reason", STATUS)
 def test_every_refusal_has_a_body_in_openais_shape(reason: Any) -> None:
-    body = RESPONSES.refused(Refusal(reason, "not like this", field="input"))
+    body = RESPONSES.refused(ApiError(reason, "not like this", field="input"))
     assert set(body["error"]) == {"message", "type", "param", "code"}
     assert (body["error"]["message"], body["error"]["param"]) == ("not like this", "input")
 
 
 def test_what_the_server_calls_messages_is_input_here() -> None:
-    refusal = Refusal("invalid", "ask something", field="messages")
+    refusal = ApiError("invalid", "ask something", field="messages")
     assert RESPONSES.refused(refusal)["error"]["param"] == "input"
 
 
 def test_a_response_to_go_on_from_that_is_not_there_has_a_code_of_its_own() -> None:
-    refusal = Refusal("not_found", "it was deleted", field="previous_response_id")
+    refusal = ApiError("not_found", "it was deleted", field="previous_response_id")
     assert RESPONSES.refused(refusal)["error"]["code"] == "previous_response_not_found"
 
 
 def test_a_response_can_be_told_again_without_its_request() -> None:
-    asked = Asked(model="podium", messages=())
+    asked = ApiRequest(model="podium", messages=())
     again = RESPONSES.whole(asked, Answer(id="run_1f", model="podium", created=17, text="Hello"))
     assert valid_response(again).output_text == "Hello"
     assert again["output"] == whole()["output"]

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from podium.core.request import Image, Text, Thinking, ToolCall, ToolResult
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.base import Answer
 from support.openai_sdk import ERRORS
 from support.responses_sdk import Backstage
@@ -168,7 +168,7 @@ def test_pictures_are_seen() -> None:
 
 
 @pytest.mark.parametrize(("refusal", "error"), ERRORS)
-def test_a_refusal_is_the_sdks_own_error(refusal: Refusal, error: type[Exception]) -> None:
+def test_a_refusal_is_the_sdks_own_error(refusal: ApiError, error: type[Exception]) -> None:
     with pytest.raises(error, match=str(refusal)):
         Backstage(refusal).client.responses.create(model="podium", input="Why?")
 
@@ -180,7 +180,7 @@ def test_a_bad_request_names_its_field_in_the_sdks_error() -> None:
 
 
 def test_a_stream_that_fails_tells_the_error_and_what_came_before() -> None:
-    stage = Backstage(Refusal("upstream", "no worker could answer"))
+    stage = Backstage(ApiError("upstream", "no worker could answer"))
     events = list(stage.client.responses.create(model="podium", input="Why?", stream=True))
     error, failed = events[-2:]
     assert error.type == "error"

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from podium.core.request import Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.server.api_error import Refusal
+from podium.server.api_error import ApiError
 from podium.server.dialects.base import Answer, Writer
 from podium.server.dialects.responses.dialect import RESPONSES
 from support.responses_sdk import client_that_hears, events_of
@@ -262,7 +262,7 @@ def test_a_refusal_after_text_is_incomplete_for_its_content() -> None:
 def test_a_failure_is_told_as_an_error_and_a_response_that_failed() -> None:
     stream = writer()
     sent = stream.begin() + stream.text("Hel")
-    sent += stream.fail(Refusal("upstream", "no worker could answer; try again"))
+    sent += stream.fail(ApiError("upstream", "no worker could answer; try again"))
     error, failed = events_of(sent)[-2:]
     assert (error["type"], error["message"]) == ("error", "no worker could answer; try again")
     assert failed["type"] == "response.failed"
@@ -275,7 +275,7 @@ def test_a_failure_is_told_as_an_error_and_a_response_that_failed() -> None:
 def test_a_failure_in_the_middle_of_thinking_shows_what_was_thought() -> None:
     stream = writer(reasoning={"summary": "auto"})
     sent = stream.begin() + stream.progress("One.") + stream.thinking("Hm")
-    failed = events_of(sent + stream.fail(Refusal("failed", "a fault of ours")))[-1]
+    failed = events_of(sent + stream.fail(ApiError("failed", "a fault of ours")))[-1]
     summary = failed["response"]["output"][0]["summary"]
     assert [part["text"] for part in summary] == ["One.", "Hm"]
 
@@ -290,7 +290,7 @@ def test_a_failure_in_the_middle_of_thinking_shows_what_was_thought() -> None:
 )
 def test_a_response_that_failed_has_a_code_of_the_api(reason: Any, code: str) -> None:
     stream = writer()
-    failed = events_of(stream.begin() + stream.fail(Refusal(reason, "no")))[-1]
+    failed = events_of(stream.begin() + stream.fail(ApiError(reason, "no")))[-1]
     assert failed["response"]["error"]["code"] == code
 
 

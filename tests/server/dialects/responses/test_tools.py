@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from podium.core.request import Terms, Tool
-from podium.server.api_error import Refusal
+from podium.core.request import ResponseOptions, Tool
+from podium.server.api_error import ApiError
 from podium.server.dialects.responses.dialect import RESPONSES
 from podium.server.dialects.responses.tools import Spoken, flat_name, spoken_names
 from podium.server.dialects.tools import MOST_TOOLS
@@ -16,13 +16,13 @@ HELLO: Final = {"role": "user", "content": "hello"}
 PATCH: Final = {"type": "custom", "name": "patch", "description": "Changes files."}
 
 
-def terms(*tools: Any, **wishes: Any) -> Terms:
+def terms(*tools: Any, **wishes: Any) -> ResponseOptions:
     body = {"model": "podium", "input": "hello", "tools": list(tools), **wishes}
     return RESPONSES.read(body).terms
 
 
-def refused(*tools: Any, **wishes: Any) -> Refusal:
-    with pytest.raises(Refusal) as caught:
+def refused(*tools: Any, **wishes: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
         terms(*tools, **wishes)
     assert caught.value.reason == "invalid"
     return caught.value

@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from podium.cli import mcp_server as server_module
 from podium.cli.mcp_server import McpServer
 from podium.client.client import AsyncPodium
-from podium.client.runtime import Wishes
+from podium.client.runtime import RunOptions
 from podium.conductors import FixedConductor, Mini
 from podium.core.budget import Budget
 from podium.core.run import Run
@@ -75,7 +75,7 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(podium: AsyncPodium, usual: Wishes | None = None) -> AsyncIterator[Talk]:
+async def talking(podium: AsyncPodium, usual: RunOptions | None = None) -> AsyncIterator[Talk]:
     done = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,7 +219,7 @@ async def test_a_call_may_lower_the_cap_on_money_but_not_raise_it() -> None:
         ScriptedWorker(name, "word " * 50, price=Price(input=0.0, output=1e6)) for name in "ab"
     ]
     podium = AsyncPodium(priced, FixedConductor(TWO))
-    usual = Wishes(budget=Budget(usd=60.0))
+    usual = RunOptions(budget=Budget(usd=60.0))
     async with talking(podium, usual) as talk:
         for asked in (1000.0, 55.0):
             result = await talk.use("ask", question="Why?", budget_usd=asked)
@@ -254,7 +254,7 @@ async def test_a_call_lowers_what_the_settings_say_and_leaves_the_rest_of_it() -
 async def test_a_call_gets_no_more_steps_and_rounds_than_are_set() -> None:
     store = Kept()
     async with talking(
-        scripted(options=Options(rounds=3), store=store), Wishes(max_steps=4)
+        scripted(options=Options(rounds=3), store=store), RunOptions(max_steps=4)
     ) as talk:
         for asked in (2, 9):
             await talk.use("ask", question="Why?", max_steps=asked, rounds=asked)

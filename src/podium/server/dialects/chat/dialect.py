@@ -25,9 +25,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from podium.core.request import Message, Terms, Tool
-from podium.server.api_error import Refusal, invalid
-from podium.server.dialects.base import Answer, Asked, Dialect, Json, Wished, Writer
+from podium.core.request import Message, ResponseOptions, Tool
+from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.base import Answer, ApiRequest, Dialect, Json, PodiumParams, Writer
 from podium.server.dialects.chat.messages import conversation
 from podium.server.dialects.chat.response import ChatWriter, completion
 from podium.server.dialects.fields import (
@@ -108,13 +108,13 @@ _KNOWN: Final = frozenset(
 class Chat:
     """The dialect. It has no state: `CHAT` is the one there is."""
 
-    def read(self, body: Json) -> Asked:
-        """Read a body; raises `Refusal`."""
+    def read(self, body: Json) -> ApiRequest:
+        """Read a body; raises `ApiError`."""
         fields = opened(body).only(_KNOWN)
         _check_what_demands_nothing(fields)
         stream = fields.optional("stream", flag) or False
         asked_effort = fields.optional("reasoning_effort", effort)
-        return Asked(
+        return ApiRequest(
             model=fields.required("model", _name),
             messages=_messages(fields),
             terms=_terms(fields),
@@ -122,19 +122,19 @@ class Chat:
             store=fields.optional("store", flag) is not False,
             shows_reasoning=asked_effort not in (None, "none"),
             shows_usage=_shows_usage(fields, stream),
-            wished=fields.optional("podium", wished) or Wished(),
+            wished=fields.optional("podium", wished) or PodiumParams(),
             body=body,
         )
 
-    def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+    def whole(self, asked: ApiRequest, answer: Answer) -> dict[str, Any]:
         """A `chat.completion`."""
         return completion(asked, answer)
 
-    def writer(self, asked: Asked, opening: Answer) -> Writer:
+    def writer(self, asked: ApiRequest, opening: Answer) -> Writer:
         """A stream of `chat.completion.chunk`."""
         return ChatWriter(asked, opening)
 
-    def refused(self, refusal: Refusal) -> dict[str, Any]:
+    def refused(self, refusal: ApiError) -> dict[str, Any]:
         """The body of an error."""
         return {"error": error(refusal)}
 
@@ -179,11 +179,11 @@ def _shows_usage(fields: Fields, stream: bool) -> bool:
     return options.optional("include_usage", flag) or False
 
 
-def _terms(fields: Fields) -> Terms:
+def _terms(fields: Fields) -> ResponseOptions:
     tools = fields.optional("tools", listed(_tool, most=MOST_TOOLS)) or ()
     tools, tool_choice = _choice_among(distinct(tools, "tools"), fields)
     parallel = fields.optional("parallel_tool_calls", flag)
-    return Terms(
+    return ResponseOptions(
         max_tokens=_max_tokens(fields),
         temperature=fields.optional("temperature", _warmth),
         top_p=fields.optional("top_p", _share),

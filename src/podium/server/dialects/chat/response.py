@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from podium.core.request import Finish, ToolCall
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Answer, Asked, stem_of
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import Answer, ApiRequest, stem_of
 from podium.server.dialects.openai import error, usage_details
 
 FINISH_REASONS: Final[Mapping[Finish, str]] = {
@@ -24,12 +24,12 @@ FINISH_REASONS: Final[Mapping[Finish, str]] = {
 }
 
 
-def identity(asked: Asked, answer: Answer) -> str:
+def identity(asked: ApiRequest, answer: Answer) -> str:
     """The id of a completion, with the beginning of OpenAI's."""
     return f"chatcmpl-{stem_of(asked, answer.id)}"
 
 
-def completion(asked: Asked, answer: Answer) -> dict[str, Any]:
+def completion(asked: ApiRequest, answer: Answer) -> dict[str, Any]:
     """A `chat.completion`."""
     message: dict[str, Any] = {
         "role": "assistant",
@@ -58,7 +58,7 @@ def completion(asked: Asked, answer: Answer) -> dict[str, Any]:
     return whole | repeated(asked)
 
 
-def repeated(asked: Asked) -> dict[str, Any]:
+def repeated(asked: ApiRequest) -> dict[str, Any]:
     """What of the request the response says again."""
     body = asked.body
     told: dict[str, Any] = {}
@@ -115,7 +115,7 @@ def _encoded(value: object) -> bytes:
 class ChatWriter:
     """One stream of `chat.completion.chunk`."""
 
-    def __init__(self, asked: Asked, opening: Answer) -> None:
+    def __init__(self, asked: ApiRequest, opening: Answer) -> None:
         self._shows_usage = asked.shows_usage
         self._common: dict[str, Any] = {
             "id": identity(asked, opening),
@@ -160,7 +160,7 @@ class ChatWriter:
         )
         return told + calls + self._finished(answer) + self._used(answer) + DONE
 
-    def fail(self, refusal: Refusal) -> bytes:
+    def fail(self, refusal: ApiError) -> bytes:
         """The error in place of a chunk: SDKs raise it."""
         return b"data: " + _encoded({"error": error(refusal)}) + b"\n\n" + DONE
 

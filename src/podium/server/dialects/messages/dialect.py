@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from podium.core.request import CacheTime, Message
-from podium.server.api_error import Refusal, invalid
-from podium.server.dialects.base import Answer, Asked, Json, Wished
+from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.base import Answer, ApiRequest, Json, PodiumParams
 from podium.server.dialects.fields import flag, opened, text_of
 from podium.server.dialects.messages import options as terms
 from podium.server.dialects.messages import response as told
@@ -60,11 +60,11 @@ def _mark(holder: Json) -> Iterator[Json]:
 class MessagesDialect:
     """Reads and writes the bodies of `/v1/messages` and of `/v1/messages/count_tokens`."""
 
-    def read(self, body: Json) -> Asked:
-        """Read a body; raises `Refusal`."""
+    def read(self, body: Json) -> ApiRequest:
+        """Read a body; raises `ApiError`."""
         return _read(body, counting=False)
 
-    def read_count(self, body: Json) -> Asked:
+    def read_count(self, body: Json) -> ApiRequest:
         """Read a body whose tokens are to be counted; it needs no `max_tokens`."""
         return _read(body, counting=True)
 
@@ -72,7 +72,7 @@ class MessagesDialect:
         """The body of a count."""
         return {"input_tokens": tokens}
 
-    def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+    def whole(self, asked: ApiRequest, answer: Answer) -> dict[str, Any]:
         """The body of a response that is not streamed."""
         content: list[dict[str, Any]] = []
         if answer.thinking and told.keeps_thinking(asked):
@@ -84,11 +84,11 @@ class MessagesDialect:
         content.extend(told.tool_use(call) for call in answer.tool_calls)
         return told.opening(asked, answer) | {"content": content} | told.ending(answer)
 
-    def writer(self, asked: Asked, opening: Answer) -> MessageWriter:
+    def writer(self, asked: ApiRequest, opening: Answer) -> MessageWriter:
         """A stream."""
         return MessageWriter(asked, opening)
 
-    def refused(self, refusal: Refusal) -> dict[str, Any]:
+    def refused(self, refusal: ApiError) -> dict[str, Any]:
         """The body of an error."""
         return told.error(refusal)
 
@@ -96,7 +96,7 @@ class MessagesDialect:
 MESSAGES: Final = MessagesDialect()
 
 
-def _read(value: object, *, counting: bool) -> Asked:
+def _read(value: object, *, counting: bool) -> ApiRequest:
     body = opened(value)
     terms.refuse_unserved(body)
     terms.read_hints(body)
@@ -105,13 +105,13 @@ def _read(value: object, *, counting: bool) -> Asked:
     if not counting:
         _check_last(messages)
     turns = terms.turns_of_thinking(body)
-    return Asked(
+    return ApiRequest(
         model=body.required("model", text_of(1, 256)),
         messages=messages if turns is None else without_old_thinking(messages, turns),
         terms=replace(demanded, cache_time=cache_time(body.values)),
         stream=body.optional("stream", flag) or False,
         shows_reasoning=thinking.shown,
-        wished=body.optional("podium", wished) or Wished(),
+        wished=body.optional("podium", wished) or PodiumParams(),
         body=body.values,
     )
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from podium.core.request import Effort, Terms, Tool
-from podium.server.api_error import Refusal, invalid
+from podium.core.request import Effort, ResponseOptions, Tool
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.fields import (
     EFFORTS,
     Fields,
@@ -116,7 +116,7 @@ def read_hints(body: Fields) -> None:
     body.optional("speed", _speed)
 
 
-def read_terms(body: Fields, *, counting: bool) -> Terms:
+def read_terms(body: Fields, *, counting: bool) -> ResponseOptions:
     """What the answer must be like. Only where tokens are counted, there need be no limit."""
     length = whole(1)
     tools = distinct(body.optional("tools", listed(_tool, most=MOST_TOOLS)) or (), "tools")
@@ -127,7 +127,7 @@ def read_terms(body: Fields, *, counting: bool) -> Terms:
             "output_format",
             "output_format and output_config.format are both there; send the latter",
         )
-    return Terms(
+    return ResponseOptions(
         max_tokens=(body.optional if counting else body.required)("max_tokens", length),
         temperature=body.optional("temperature", number(0, 1)),
         top_p=body.optional("top_p", number(0, 1)),
@@ -140,7 +140,7 @@ def read_terms(body: Fields, *, counting: bool) -> Terms:
     )
 
 
-def read_thinking(body: Fields, terms: Terms) -> tuple[Terms, ThinkingWish]:
+def read_thinking(body: Fields, terms: ResponseOptions) -> tuple[ResponseOptions, ThinkingWish]:
     """The terms with the effort and the tokens that thinking asks for, and what is to be shown of
     it. An effort in `output_config` counts for more."""
     wish = body.optional("thinking", _thinking) or ThinkingWish()
@@ -252,7 +252,7 @@ def _description(fields: Fields) -> str:
     return "\n".join([words, *(f"Example input: {json.dumps(example)}" for example in examples)])
 
 
-def _unserved_tool(kind: str, path: str) -> Refusal:
+def _unserved_tool(kind: str, path: str) -> ApiError:
     for beginning, instead in SERVER_TOOLS.items():
         if kind.startswith(beginning):
             return invalid(path, f"{path}: the tool {kind[:60]!r} is not served: {instead}")

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 
 from podium.core.request import Effort, Finish, Thinking, ToolCall
 from podium.core.usage import UNKNOWN_USAGE, Usage
-from podium.server.api_error import Reason, Refusal
-from podium.server.dialects.base import Answer, Asked, stem_of
+from podium.server.api_error import ApiError, Reason
+from podium.server.dialects.base import Answer, ApiRequest, stem_of
 from podium.server.dialects.fields import Fields, text
 from podium.server.dialects.opaque_thinking import seal, unsealed
 
@@ -89,7 +89,7 @@ UNREADABLE: Final = "arguments"
 name: the client's tool will object, and the worker can correct itself."""
 
 
-def opening(asked: Asked, answer: Answer) -> dict[str, Any]:
+def opening(asked: ApiRequest, answer: Answer) -> dict[str, Any]:
     """A message before anything of it is known."""
     return {
         "id": f"msg_{stem_of(asked, answer.id)}",
@@ -131,7 +131,7 @@ def arguments_of(call: ToolCall) -> dict[str, Any]:
     return arguments if isinstance(arguments, dict) else {UNREADABLE: call.arguments}
 
 
-def keeps_thinking(asked: Asked) -> bool:
+def keeps_thinking(asked: ApiRequest) -> bool:
     """Whether the client wants thinking back at all, be it without words."""
     if asked.shows_reasoning:
         return True
@@ -164,7 +164,7 @@ def usage(total: Usage, orchestration: Usage) -> dict[str, Any]:
     return counts
 
 
-def error(refusal: Refusal) -> dict[str, Any]:
+def error(refusal: ApiError) -> dict[str, Any]:
     """An error, as a body or as an event."""
     words = str(refusal)
     if refusal.field and refusal.field not in words:
@@ -173,7 +173,7 @@ def error(refusal: Refusal) -> dict[str, Any]:
     return {"type": "error", "error": told | _details(refusal), "request_id": refusal.request_id}
 
 
-def _details(refusal: Refusal) -> dict[str, Any]:
+def _details(refusal: ApiError) -> dict[str, Any]:
     """The code by which SDKs know to go on without a thread, where one was asked for."""
     if refusal.field != "thread":
         return {}
@@ -191,7 +191,7 @@ _EMPTY: Final[dict[Block, dict[str, Any]]] = {
 class MessageWriter:
     """Writes one stream."""
 
-    def __init__(self, asked: Asked, start: Answer) -> None:
+    def __init__(self, asked: ApiRequest, start: Answer) -> None:
         self._keeps_thinking = keeps_thinking(asked)
         self._message = opening(asked, replace(start, usage=UNKNOWN_USAGE))
         self._index = 0
@@ -238,7 +238,7 @@ class MessageWriter:
         written.append(_event("message_stop"))
         return b"".join(written)
 
-    def fail(self, refusal: Refusal) -> bytes:
+    def fail(self, refusal: ApiError) -> bytes:
         """The error event, after which nothing comes."""
         return _written(error(refusal))
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from podium.core.request import Image, Message, Part, Role, Text, Thinking, ToolCall, ToolResult
-from podium.server.api_error import Refusal, invalid
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.attachments import address, image_bytes, read, unread, words_in_base64
 from podium.server.dialects.fields import (
     Fields,
@@ -215,7 +215,7 @@ def _assistant_block(value: object, path: str) -> tuple[Part, ...]:
             )
 
 
-def _refused(block: Fields, kind: str, expected: str) -> Refusal:
+def _refused(block: Fields, kind: str, expected: str) -> ApiError:
     known = ("text", "image", "tool_use", "tool_result", "thinking", "redacted_thinking")
     path = block.at("type")
     refusal = wrong(path, expected, kind)

@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from podium.core.request import Message, Terms
-from podium.server.api_error import Refusal, invalid
-from podium.server.dialects.base import Answer, Asked, Json, Wished, Writer
+from podium.core.request import Message, ResponseOptions
+from podium.server.api_error import ApiError, invalid
+from podium.server.dialects.base import Answer, ApiRequest, Json, PodiumParams, Writer
 from podium.server.dialects.fields import (
     Fields,
     choice,
@@ -115,8 +115,8 @@ _INCLUDABLE: Final = (
 class Responses:
     """The dialect. It has no state: `RESPONSES` is the one there is."""
 
-    def read(self, body: Json) -> Asked:
-        """Read a body; raises `Refusal`. `previous` is a run's id."""
+    def read(self, body: Json) -> ApiRequest:
+        """Read a body; raises `ApiError`. `previous` is a run's id."""
         fields = opened(body).only(_KNOWN)
         _refuse_what_is_not_served(fields)
         _read_hints(fields)
@@ -125,7 +125,7 @@ class Responses:
         form = fields.optional("text", _text) or Fields({})
         stream = bool(fields.optional("stream", flag))
         _check_stream_options(fields, stream=stream)
-        return Asked(
+        return ApiRequest(
             model=fields.required("model", text_of(1, 200)),
             messages=_messages(fields, form, reasoning, goes_on=previous is not None),
             terms=_terms(fields, form, reasoning),
@@ -133,11 +133,11 @@ class Responses:
             store=fields.optional("store", flag) is not False,
             previous=run_id(previous, "previous_response_id") if previous is not None else None,
             shows_reasoning=reasoning.given("summary") or reasoning.given("generate_summary"),
-            wished=fields.optional("podium", wished) or Wished(),
+            wished=fields.optional("podium", wished) or PodiumParams(),
             body=body,
         )
 
-    def whole(self, asked: Asked, answer: Answer) -> dict[str, Any]:
+    def whole(self, asked: ApiRequest, answer: Answer) -> dict[str, Any]:
         """The response object."""
         refused_in_words = answer.finish == "refused" and bool(answer.text)
         status, reason = ending(answer, refused_in_words=refused_in_words)
@@ -145,14 +145,14 @@ class Responses:
         return response(asked, answer, status=status, output=output, incomplete=reason)
 
     def unfinished(
-        self, asked: Asked, answer: Answer, status: Status, refusal: Refusal | None = None
+        self, asked: ApiRequest, answer: Answer, status: Status, refusal: ApiError | None = None
     ) -> dict[str, Any]:
         """A response that has not ended well, or not yet, with what there is of it."""
         output = self._output(asked, answer, "incomplete", refused_in_words=False)
         return response(asked, answer, status=status, output=output, refusal=refusal)
 
     def _output(
-        self, asked: Asked, answer: Answer, status: Status, *, refused_in_words: bool
+        self, asked: ApiRequest, answer: Answer, status: Status, *, refused_in_words: bool
     ) -> list[Item]:
         ids = ItemIds(asked, answer.id)
         output: list[Item] = []
@@ -167,11 +167,11 @@ class Responses:
         output += [call_item(call, spoken) for call in answer.tool_calls]
         return output
 
-    def writer(self, asked: Asked, opening: Answer) -> Writer:
+    def writer(self, asked: ApiRequest, opening: Answer) -> Writer:
         """A stream of events."""
         return ResponsesWriter(asked, opening)
 
-    def refused(self, refusal: Refusal) -> dict[str, Any]:
+    def refused(self, refusal: ApiError) -> dict[str, Any]:
         """The body of an error."""
         return {"error": error_told(refusal)}
 
@@ -263,13 +263,13 @@ def _with_thinking_of_this_turn_alone(messages: tuple[Message, ...]) -> tuple[Me
     return (*(message for message in earlier if message.parts), *messages[turn:])
 
 
-def _terms(fields: Fields, form: Fields, reasoning: Fields) -> Terms:
+def _terms(fields: Fields, form: Fields, reasoning: Fields) -> ResponseOptions:
     tools = offered(fields)
     parallel = fields.optional("parallel_tool_calls", flag)
     demanded = ""
     if fields.given("tool_choice"):
         demanded, tools = tool_choice(fields.values["tool_choice"], "tool_choice", tools)
-    return Terms(
+    return ResponseOptions(
         max_tokens=fields.optional("max_output_tokens", whole(1)),
         temperature=fields.optional("temperature", number(0, 2)),
         top_p=fields.optional("top_p", number(0, 1)),

@@ -19,8 +19,8 @@ from typing import Any, Final, Literal
 
 from podium.core.request import Thinking, ToolCall
 from podium.core.usage import Usage
-from podium.server.api_error import Reason, Refusal, invalid
-from podium.server.dialects.base import Answer, Asked, stem_of
+from podium.server.api_error import ApiError, Reason, invalid
+from podium.server.dialects.base import Answer, ApiRequest, stem_of
 from podium.server.dialects.opaque_thinking import seal
 from podium.server.dialects.openai import error, usage_details
 from podium.server.dialects.responses.tools import INPUT, Spoken
@@ -63,7 +63,7 @@ def response_id(run_id: str) -> str:
 
 
 def run_id(response_id: str, field: str = "response_id") -> str:
-    """The run's id for a response's; raises `Refusal` where it cannot be one."""
+    """The run's id for a response's; raises `ApiError` where it cannot be one."""
     matched = _RESPONSE_ID.fullmatch(response_id)
     if matched is None:
         raise invalid(
@@ -76,7 +76,7 @@ class ItemIds:
     """Ids of the items of one response: the same for the same run and request. Clients collect
     the items of all turns by id."""
 
-    def __init__(self, asked: Asked, answer_id: str) -> None:
+    def __init__(self, asked: ApiRequest, answer_id: str) -> None:
         self._stem = stem_of(asked, answer_id)
         self._made: dict[str, int] = {}
 
@@ -145,7 +145,7 @@ def _free_input(arguments: str) -> str:
     return text if isinstance(text, str) else arguments
 
 
-def sealed_for(asked: Asked, thinking: tuple[Thinking, ...]) -> str:
+def sealed_for(asked: ApiRequest, thinking: tuple[Thinking, ...]) -> str:
     """The state of the models that thought, where the client asked to keep it; else empty."""
     if ENCRYPTED not in (asked.body.get("include") or ()):
         return ""
@@ -162,13 +162,13 @@ def ending(answer: Answer, *, refused_in_words: bool) -> tuple[Status, str | Non
 
 
 def response(
-    asked: Asked,
+    asked: ApiRequest,
     answer: Answer,
     *,
     status: Status,
     output: list[Item],
     incomplete: str | None = None,
-    refusal: Refusal | None = None,
+    refusal: ApiError | None = None,
 ) -> Item:
     """The response object; usage is told when it has ended well."""
     body = asked.body
@@ -217,7 +217,7 @@ def usage_of(used: Usage, conducting: Usage) -> Item | None:
     }
 
 
-def error_told(refusal: Refusal) -> Item:
+def error_told(refusal: ApiError) -> Item:
     """The `error` object of a body, as in Chat Completions; what the server calls messages is
     `input` here, and a response to go on from that is not there has a code of its own."""
     told = error(refusal)
@@ -228,7 +228,7 @@ def error_told(refusal: Refusal) -> Item:
     return told
 
 
-def _failure(refusal: Refusal | None) -> Item | None:
+def _failure(refusal: ApiError | None) -> Item | None:
     """The `error` of a response that failed."""
     if refusal is None:
         return None

@@ -11,8 +11,8 @@ import json
 from typing import Any
 
 from podium.core.request import ToolCall
-from podium.server.api_error import Refusal
-from podium.server.dialects.base import Answer, Asked
+from podium.server.api_error import ApiError
+from podium.server.dialects.base import Answer, ApiRequest
 from podium.server.dialects.responses.output import (
     Item,
     ItemIds,
@@ -33,7 +33,7 @@ from podium.server.dialects.responses.tools import Spoken, spoken_names
 class ResponsesWriter:
     """Writes one response; of its items, at most one is open."""
 
-    def __init__(self, asked: Asked, opening: Answer) -> None:
+    def __init__(self, asked: ApiRequest, opening: Answer) -> None:
         self._asked = asked
         self._opening = opening
         self._ids = ItemIds(asked, opening.id)
@@ -86,7 +86,7 @@ class ResponsesWriter:
         whole = response(self._asked, answer, status=status, output=self._done, incomplete=reason)
         return b"".join(sent) + self._event(f"response.{status}", response=whole)
 
-    def fail(self, refusal: Refusal) -> bytes:
+    def fail(self, refusal: ApiError) -> bytes:
         """The error, and the response that failed, with what there is of it."""
         told = error_told(refusal)
         event = self._event(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from podium.core.request import Tool
-from podium.server.api_error import Refusal, invalid
+from podium.server.api_error import ApiError, invalid
 from podium.server.dialects.base import Json
 from podium.server.dialects.fields import (
     Fields,
@@ -193,7 +193,7 @@ def _entry(value: object, path: str) -> tuple[Tool, ...]:
     return fields.required("tools", listed(inner, most=MOST_TOOLS))
 
 
-def _not_here(kind: str, path: str) -> Refusal:
+def _not_here(kind: str, path: str) -> ApiError:
     instead = _ELSEWHERE.get(kind, "expected 'function', 'custom' or 'namespace'")
     return invalid(
         path, f"{path}: {shown(kind)} is a tool that this server does not have; {instead}"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from podium.engine.json_schema import Flaw, flaw
+from podium.core.json_schema import Flaw, flaw
 
 
 class Leaf(BaseModel):

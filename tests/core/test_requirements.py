@@ -6,14 +6,14 @@ import pytest
 
 from podium.core.errors import PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
-from podium.core.request import NO_TERMS, Image, Terms, Tool
+from podium.core.request import NO_TERMS, Image, ResponseOptions, Tool
+from podium.core.requirements import check_pool, check_terms, final_needs, fitted, needs_of_one
 from podium.core.usage import Price
 from podium.core.workflow import Step, Workflow
-from podium.engine.requirements import check_pool, check_terms, final_needs, fitted, needs_of_one
 
 LOOK = Tool("look", "", {"type": "object"})
 PICTURE = (Image(url="https://example.org/a.png"),)
-JSON = Terms(schema={"type": "object"})
+JSON = ResponseOptions(schema={"type": "object"})
 
 
 def worker(
@@ -40,31 +40,31 @@ def chain(*names: str) -> Workflow:
     ("terms", "needs"),
     [
         (NO_TERMS, ()),
-        (Terms(max_tokens=9, stop=("END",), effort="high"), ()),
+        (ResponseOptions(max_tokens=9, stop=("END",), effort="high"), ()),
         (JSON, ("json",)),
-        (Terms(temperature=0.0), ("sampling",)),
-        (Terms(top_p=0.5), ("sampling",)),
-        (Terms(seed=0), ("sampling",)),
-        (Terms(temperature=1.0, top_p=1.0), ()),
-        (Terms(tools=(LOOK,)), ()),
-        (Terms(tools=(LOOK,), tool_choice="none"), ()),
-        (Terms(tools=(LOOK,), tool_choice="required"), ("tools",)),
-        (Terms(tools=(LOOK,), tool_choice="look"), ("tools",)),
+        (ResponseOptions(temperature=0.0), ("sampling",)),
+        (ResponseOptions(top_p=0.5), ("sampling",)),
+        (ResponseOptions(seed=0), ("sampling",)),
+        (ResponseOptions(temperature=1.0, top_p=1.0), ()),
+        (ResponseOptions(tools=(LOOK,)), ()),
+        (ResponseOptions(tools=(LOOK,), tool_choice="none"), ()),
+        (ResponseOptions(tools=(LOOK,), tool_choice="required"), ("tools",)),
+        (ResponseOptions(tools=(LOOK,), tool_choice="look"), ("tools",)),
     ],
 )
 def test_what_the_final_worker_must_be_able_to_do(
-    terms: Terms, needs: Collection[Capability]
+    terms: ResponseOptions, needs: Collection[Capability]
 ) -> None:
     assert final_needs(terms) == set(needs)
 
 
 def test_whoever_answers_alone_must_also_see_and_call() -> None:
-    assert needs_of_one(Terms(tools=(LOOK,)), PICTURE) == {"tools", "vision"}
+    assert needs_of_one(ResponseOptions(tools=(LOOK,)), PICTURE) == {"tools", "vision"}
 
 
 def test_a_plan_that_can_do_what_is_needed_stays_as_it_is() -> None:
     pool = Pool((worker("a", "vision", "tools"), worker("b", "json")))
-    terms = Terms(schema={}, tools=(LOOK,))
+    terms = ResponseOptions(schema={}, tools=(LOOK,))
     assert fitted(chain("a", "b"), pool, terms, PICTURE) == (chain("a", "b"), ())
 
 
@@ -96,8 +96,8 @@ def test_images_that_nobody_would_see_are_given_to_the_final_step() -> None:
 
 def test_tools_that_nobody_could_call_are_given_to_the_final_step() -> None:
     pool = Pool((worker("a"), worker("b", "tools")))
-    assert fitted(chain("a"), pool, Terms(tools=(LOOK,)), ())[0] == chain("b")
-    assert fitted(chain("b", "a"), pool, Terms(tools=(LOOK,)), ())[1] == ()
+    assert fitted(chain("a"), pool, ResponseOptions(tools=(LOOK,)), ())[0] == chain("b")
+    assert fitted(chain("b", "a"), pool, ResponseOptions(tools=(LOOK,)), ())[1] == ()
 
 
 def test_a_plan_that_no_one_worker_can_save_is_refused() -> None:
@@ -117,21 +117,24 @@ def test_a_pool_without_anybody_who_can_is_refused_with_what_is_missing() -> Non
     with pytest.raises(UsageError, match="no worker of the pool can see images.*it has a"):
         check_pool(Pool((worker("a"),)), NO_TERMS, PICTURE)
     with pytest.raises(UsageError, match="can call tools"):
-        check_pool(Pool((worker("a"),)), Terms(tools=(LOOK,)), ())
-    check_pool(Pool((worker("a"),)), Terms(tools=(LOOK,), tool_choice="none"), ())
+        check_pool(Pool((worker("a"),)), ResponseOptions(tools=(LOOK,)), ())
+    check_pool(Pool((worker("a"),)), ResponseOptions(tools=(LOOK,), tool_choice="none"), ())
 
 
 @pytest.mark.parametrize(
     ("terms", "problem"),
     [
-        (Terms(tools=(LOOK, LOOK)), "two tools are named 'look'"),
-        (Terms(tools=(Tool("", "", {}),)), "named '', which is no name"),
-        (Terms(tools=(Tool("auto", "", {}),)), "named 'auto', which is no name"),
-        (Terms(tools=(LOOK,), tool_choice="fly"), "tool_choice is 'fly'.*there is look"),
-        (Terms(tool_choice="required"), "tool_choice is 'required', but there are no tools"),
-        (Terms(max_tokens=0), "max_tokens is 0"),
+        (ResponseOptions(tools=(LOOK, LOOK)), "two tools are named 'look'"),
+        (ResponseOptions(tools=(Tool("", "", {}),)), "named '', which is no name"),
+        (ResponseOptions(tools=(Tool("auto", "", {}),)), "named 'auto', which is no name"),
+        (ResponseOptions(tools=(LOOK,), tool_choice="fly"), "tool_choice is 'fly'.*there is look"),
+        (
+            ResponseOptions(tool_choice="required"),
+            "tool_choice is 'required', but there are no tools",
+        ),
+        (ResponseOptions(max_tokens=0), "max_tokens is 0"),
     ],
 )
-def test_terms_that_contradict_themselves_are_refused(terms: Terms, problem: str) -> None:
+def test_terms_that_contradict_themselves_are_refused(terms: ResponseOptions, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         check_terms(terms)

@@ -13,7 +13,7 @@ from typing import Final
 
 from podium.core.errors import PlanError, UsageError
 from podium.core.pool import CONDUCTOR_PROVIDER, Capability, Pool, WorkerProfile
-from podium.core.request import NO_TERMS, TOOL_CHOICES, Image, Terms
+from podium.core.request import NO_TERMS, TOOL_CHOICES, Image, ResponseOptions
 from podium.core.workflow import Workflow
 
 Needs = frozenset[Capability]
@@ -26,7 +26,7 @@ _WORDS: Final[dict[Capability, str]] = {
 }
 
 
-def final_needs(terms: Terms) -> Needs:
+def final_needs(terms: ResponseOptions) -> Needs:
     """What whoever gives the answer must be able to do.
 
     A temperature or top_p of 1 is how every model samples that is not told otherwise.
@@ -42,7 +42,7 @@ def final_needs(terms: Terms) -> Needs:
     return frozenset(needs)
 
 
-def needs_of_one(terms: Terms, images: tuple[Image, ...]) -> Needs:
+def needs_of_one(terms: ResponseOptions, images: tuple[Image, ...]) -> Needs:
     """What a worker must be able to do that answers all alone."""
     needs = set(final_needs(terms))
     if offers_tools(terms):
@@ -52,16 +52,16 @@ def needs_of_one(terms: Terms, images: tuple[Image, ...]) -> Needs:
     return frozenset(needs)
 
 
-def offers_tools(terms: Terms) -> bool:
+def offers_tools(terms: ResponseOptions) -> bool:
     """Whether the client's tools may be called."""
     return bool(terms.tools) and terms.tool_choice != "none"
 
 
-def before_the_end(terms: Terms) -> Terms:
+def before_the_end(terms: ResponseOptions) -> ResponseOptions:
     """What of the terms holds for a step that does not give the answer."""
     if terms is NO_TERMS:
         return terms
-    return Terms(
+    return ResponseOptions(
         tools=terms.tools if offers_tools(terms) else (),
         effort=terms.effort,
         parallel_tools=terms.parallel_tools,
@@ -70,7 +70,7 @@ def before_the_end(terms: Terms) -> Terms:
     )
 
 
-def _forces_a_tool(terms: Terms) -> bool:
+def _forces_a_tool(terms: ResponseOptions) -> bool:
     return bool(terms.tools) and terms.tool_choice not in ("", "auto", "none")
 
 
@@ -89,7 +89,7 @@ def can(worker: WorkerProfile, needs: Needs, pool: Pool) -> bool:
     return needs <= worker.capabilities
 
 
-def check_terms(terms: Terms) -> None:
+def check_terms(terms: ResponseOptions) -> None:
     """Raise `UsageError` for terms that contradict themselves."""
     names = [tool.name for tool in terms.tools]
     for name in names:
@@ -109,7 +109,7 @@ def check_terms(terms: Terms) -> None:
         raise UsageError(f"max_tokens is {terms.max_tokens}; it must be at least 1")
 
 
-def check_pool(pool: Pool, terms: Terms, images: tuple[Image, ...]) -> None:
+def check_pool(pool: Pool, terms: ResponseOptions, images: tuple[Image, ...]) -> None:
     """Raise `UsageError` where no worker of the pool can do what is needed."""
     for need in sorted(needs_of_one(terms, images)):
         if not any(need in worker.capabilities for worker in pool):
@@ -120,7 +120,7 @@ def check_pool(pool: Pool, terms: Terms, images: tuple[Image, ...]) -> None:
 
 
 def fitted(
-    workflow: Workflow, pool: Pool, terms: Terms, images: tuple[Image, ...]
+    workflow: Workflow, pool: Pool, terms: ResponseOptions, images: tuple[Image, ...]
 ) -> tuple[Workflow, tuple[str, ...]]:
     """The workflow, with its final step given to a worker that can do what is needed, and what
     was changed in words.

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podium.core import structured_output as structure
 from podium.core.errors import UsageError
-from podium.engine import structured_output as structure
-from podium.engine.structured_output import (
+from podium.core.structured_output import (
     UnsoundSchema,
     fits,
     misfit,

@@ -15,8 +15,8 @@ from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
 from podium.core.errors import UsageError
-from podium.engine.json_schema import flaw
-from podium.engine.patterns import Patience, PatienceLost, compiled, nobody_warned
+from podium.core.json_schema import flaw
+from podium.core.patterns import Patience, PatienceLost, compiled, nobody_warned
 
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 _WITH_PATTERNS: Final = ("pattern", "patternProperties")

@@ -66,7 +66,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sitting:
+class EvalSession:
     """What the command line says of a measurement, whatever is measured.
 
     Replies are kept in the file `cache`; without one in the memory of this process, and with

@@ -31,7 +31,7 @@ MISLEADING_SYSTEM: Final = "You answer at once with one short guess, whatever is
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class WorkerSet:
     """Who is led, and the pool as data. `forgetful` are the same workers, who now and then do not
     know where the recipe says so. First rounds are not for them, or luck would say what a plan is
     worth. `connected` are the workers themselves, behind what was put before them."""
@@ -67,7 +67,7 @@ def make_cast(
     *,
     cache: ReplyCache | None = None,
     settings: Settings | None = None,
-) -> Cast:
+) -> WorkerSet:
     """Connect the recipe's workers; nothing is loaded or sent before the first call.
 
     Where replies are kept, they are below the recipe's output, or in another `cache` that is
@@ -91,7 +91,7 @@ def make_cast(
         forgetful = [FlakyWorker(worker, share, seed) for worker in workers]
     behind = tuple(one.worker for one in connected)
     pool = settings.pool if settings is not None else recipe_pool(recipe)
-    return Cast(tuple(workers), tuple(forgetful), pool, cache, http, behind)
+    return WorkerSet(tuple(workers), tuple(forgetful), pool, cache, http, behind)
 
 
 def _connected(recipe: Recipe, http: Http, settings: Settings | None) -> Iterator[_Connected]:

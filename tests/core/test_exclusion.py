@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.client.runtime import check_excluded, excludable
 from podium.core.errors import ConfigError
+from podium.core.exclusion import check_excluded, excludable
 from podium.core.pool import WorkerProfile
 
 WORKERS = (WorkerProfile(name="gpt", provider="openai"), WorkerProfile(name="mine"))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.core.errors import UsageError
-from podium.engine.patterns import MOST_STEPS, Patience, PatienceLost, compiled
+from podium.core.patterns import MOST_STEPS, Patience, PatienceLost, compiled
 
 PATTERNS = [
     "",
