@@ -10,7 +10,7 @@ from podium._util.process import is_alive, is_gone, this_process
 
 def test_this_process_is_alive_and_one_that_has_ended_is_not() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", "from podium.process import *; print(this_process())"],
+        [sys.executable, "-c", "from podium._util.process import *; print(this_process())"],
         capture_output=True,
         text=True,
         check=True,

@@ -105,7 +105,7 @@ def test_settings_become_guardrails(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert isinstance(guardrail.hook, Redaction)
     assert (guardrail.hook.kinds, guardrail.hook.found) == (("e-mail",), "block")
     (tmp_path / "my_podium_checks.py").write_text(
-        "from podium.guardrails import Pass\ndef look(checked): return Pass()\nother = 1\n"
+        "from podium.engine.guardrails import Pass\ndef look(checked): return Pass()\nother = 1\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     own = GuardrailSettings(

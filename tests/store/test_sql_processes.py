@@ -12,11 +12,11 @@ from podium.store.sql import SqlRunStore
 PRELUDE = """
 import asyncio, os, sys
 from dataclasses import replace
-from podium.events import Planned, RunDone, RunStarted, StepDone
-from podium.pool import Pool, WorkerProfile
-from podium.run import Round, Run, StepRecord, timestamp
+from podium.core.events import Planned, RunDone, RunStarted, StepDone
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.run import Round, Run, StepRecord, timestamp
 from podium.store import Journal, open_store
-from podium.workflow import Step, Workflow
+from podium.core.workflow import Step, Workflow
 
 WORKFLOW = Workflow(tuple(Step("solo", f"part {n}", "all") for n in range(5)))
 ROUND = Round(0, WORKFLOW)

@@ -335,9 +335,9 @@ async def test_a_file_that_breaks_meanwhile_is_told_once(
 FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
-from podium.providers import ScriptedWorker
-from podium.providers.cached import CachedWorker, ReplyCache
-from podium.request import Request, user
+from podium.workers import ScriptedWorker
+from podium.workers.cached import CachedWorker, ReplyCache
+from podium.core.request import Request, user
 
 async def main():
     worker = ScriptedWorker("worker", "x" * 2000)
@@ -365,9 +365,9 @@ def test_a_disk_without_room_stops_nothing(tmp_path: Path) -> None:
 MANY = """
 import asyncio, sys
 from pathlib import Path
-from podium.providers import ScriptedWorker
-from podium.providers.cached import CachedWorker, ReplyCache
-from podium.request import Request, user
+from podium.workers import ScriptedWorker
+from podium.workers.cached import CachedWorker, ReplyCache
+from podium.core.request import Request, user
 
 async def main():
     with ReplyCache(Path(sys.argv[1]), 10**8) as cache:

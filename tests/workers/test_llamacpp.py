@@ -611,9 +611,9 @@ def test_a_program_that_used_a_model_ends_at_once_and_prints_nothing_of_llamacpp
 ) -> None:
     program = f"""
 import asyncio
-from podium.pool import WorkerProfile
-from podium.providers import Endpoint, Http, connect
-from podium.request import Request, user
+from podium.core.pool import WorkerProfile
+from podium.workers import Endpoint, Http, connect
+from podium.core.request import Request, user
 
 async def main():
     http = Http()

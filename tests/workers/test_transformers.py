@@ -374,8 +374,8 @@ def test_without_the_packages_the_extra_is_named(
 
 async def test_connecting_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from podium.pool import WorkerProfile; "
-        "from podium.providers import Endpoint, Http, connect; "
+        "import sys; from podium.core.pool import WorkerProfile; "
+        "from podium.workers import Endpoint, Http, connect; "
         "connect(WorkerProfile(name='a', provider='transformers', model='m'), Endpoint(), Http());"
         "print('torch' in sys.modules, 'transformers' in sys.modules)"
     )

@@ -1,6 +1,6 @@
 """`podium eval run`: strategies over a suite of tasks, one table.
 
-How a measurement is held is `podium.cli.sitting`.
+How a measurement is held is `podium.cli.eval_session`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numpy")
 
-IMPORT = "import podium.routing"
+IMPORT = "import podium.conductors.routing"
 ENTER = "from podium.cli import main; main(['--version'])"
 SAY = "import os; print(os.environ.get('OPENBLAS_NUM_THREADS'))"
 

@@ -19,8 +19,8 @@ ENSEMBLE = ensemble_of(WORKERS)
 CASES = [case_of("six times seven?", "42", WORKERS)]
 
 OWN = """
-from podium.evals.strategies.transcript import Transcript
-from podium.request import Request, user
+from podium.evals.strategies.conducting import Transcript
+from podium.core.request import Request, user
 
 
 async def answer(case, stage):

@@ -176,7 +176,7 @@ async def test_a_wall_that_does_not_stand_is_told_once(
 def test_an_ordinary_user_has_the_same_walls(tmp_path: Path) -> None:
     script = """
 import asyncio, os
-from podium.tasks.sandbox import run_program, standing_walls
+from podium.workers.sandbox.sandbox import run_program, standing_walls
 async def main():
     missing = {wall.name for wall in await standing_walls() if not wall.stands}
     (outcome,) = [one async for one in run_program("print(input())", ["a"])]
