@@ -1,6 +1,6 @@
 """`podium eval run`: strategies over a suite of tasks, one table.
 
-How a measurement is held is `podium.cli.eval_session`.
+How a measurement is held is `podium.cli.sitting`.
 """
 
 from __future__ import annotations

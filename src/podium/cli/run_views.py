@@ -34,7 +34,7 @@ from podium.core.run_records import Attempt, Check
 
 
 def as_json(run: Run) -> str:
-    """All of the run, with its version; `podium.core.run.load` reads it back."""
+    """All of the run, with its version; `podium.run.load` reads it back."""
     return json.dumps(dump(run), indent=2)
 
 

@@ -1,7 +1,7 @@
 """The model conductor: any worker, asked in words to write the plan.
 
 It asks, reads what was written, asks once more where that is no plan, and falls back to what
-needs no plan. The words are `podium.conductors.prompt`, reading them is `podium.plan`.
+needs no plan. The words are `podium.conductor.prompt`, reading them is `podium.plan`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def anchored(path: str, directory: Path) -> str:
 
 
 def anchored_weights(name: str, directory: Path) -> str:
-    """Weights by their name, which may be that of a file; `podium.workers.local.sources` has the forms."""
+    """Weights by their name, which may be that of a file; `podium.local.sources` has the forms."""
     if name.startswith("hf:") or (not name.startswith("file:") and not name.endswith(".gguf")):
         return name
     return f"file:{anchored(name.removeprefix('file:'), directory)}"

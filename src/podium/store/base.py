@@ -312,7 +312,7 @@ class RunStore(Protocol):
         ...
 
     async def delete_before(self, moment: str) -> int:
-        """Forget every run that was begun before that moment, as `podium.core.run.timestamp` writes
+        """Forget every run that was begun before that moment, as `podium.run.timestamp` writes
         it, and say how many; those that are still being performed are left."""
         ...
 

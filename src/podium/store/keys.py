@@ -99,7 +99,7 @@ def _check_known(what: str, given: Iterable[str], known: tuple[str, ...]) -> Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """A key. `digest` is all that is kept of its token; moments are as `podium.core.run.timestamp`
+    """A key. `digest` is all that is kept of its token; moments are as `podium.run.timestamp`
     writes them."""
 
     id: str

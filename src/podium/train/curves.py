@@ -5,7 +5,7 @@
 Several trainings share every plot, a colour each; what has many lines by itself, such as the
 accuracy of each kind of task, gets a plot for each training. The same metrics give the same
 bytes. What the numbers mean is told in `podium.train.diagnostics`; files are read by
-`podium.train.training_history`.
+`podium.train.course`.
 """
 
 from __future__ import annotations

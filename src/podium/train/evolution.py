@@ -9,7 +9,7 @@
 A search is repeatable: the same seed, told the same rewards, asks for the same candidates, on every
 machine. So it is kept as the rewards that it was told, and one that goes on is told them again.
 Nothing here knows what parameters are for. Needs the package cmaes
-(`podium.conductors.routing.separable`).
+(`podium.routing.separable`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`podium train router`: evaluation logs in, a router out.
 
-How a router learns is `podium.conductors.routing.learning`; here a recipe is carried out, and what came of it
+How a router learns is `podium.routing.learning`; here a recipe is carried out, and what came of it
 is put into words. Needs numpy and no torch.
 """
 

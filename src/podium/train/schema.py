@@ -2,7 +2,7 @@
 learns and how the training is run have their tables in `podium.train.method`.
 
 Only what can be said of one key by itself is checked here; what keys mean together is
-`podium.train.recipe_checks`, reading the file and overriding it `podium.train.recipe`. The descriptions
+`podium.train.misfits`, reading the file and overriding it `podium.train.recipe`. The descriptions
 are the documentation: `podium.train.reference` prints them. Needs no torch.
 """
 

@@ -6,7 +6,7 @@
 
 Nothing of a run is used that whoever asked has kept out: by the rules of their key, by what a
 guardrail took away, or, as nothing is kept then, by asking that it not be stored. Whatever is left
-out is counted, with the reason. Where judgements come from is `podium.store.base` and an
+out is counted, with the reason. Where judgements come from is `podium.store.feedback` and an
 evaluation's samples; whose a reward is, `podium.credit`.
 """
 

@@ -1,8 +1,8 @@
 """Local models through llama.cpp: GGUF weights, on this machine's processor or graphics card.
 
-llama.cpp's own server does the work (`podium.workers.local.llama_server`), and speaks Chat Completions;
+llama.cpp's own server does the work (`podium.local.serving`), and speaks Chat Completions;
 this file says how its dialect differs. `profile.model` names the weights as
-`podium.workers.local.sources` has it. All workers of one base model share one loaded copy.
+`podium.local.sources` has it. All workers of one base model share one loaded copy.
 
 These of the endpoint's options are settings; the others go into the body of every request
 (`repeat_penalty`, `top_k`, …):

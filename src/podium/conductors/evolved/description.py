@@ -4,7 +4,7 @@
     described.check(pool)
 
 It is the file `coordinator.json` of a trained directory; the numbers beside it are
-`podium.conductors.evolved.coordinator`.
+`podium.conductor.evolved.coordinator`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints the JSON Schema of workflow files: `python -m podium.conductors.plan > docs/workflow.schema.json`."""
+"""Prints the JSON Schema of workflow files: `python -m podium.plan > docs/workflow.schema.json`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 One scanner reads both Python and JSON, and what models make of them: any kind of quotes,
 newlines inside strings, trailing commas, comments. It evaluates nothing. What the values mean
-is `podium.conductors.plan.parser`; where in a text they stand is `podium.conductors.plan.parser`.
+is `podium.plan.steps`; where in a text they stand is `podium.plan.search`.
 
 A scan fails at the first character that cannot belong to a literal, and that keeps reading a
 plan linear although a broken list is searched again for the labels inside it. Of the scans that

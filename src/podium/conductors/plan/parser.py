@@ -337,7 +337,7 @@ def parse(
     """Read the plan in a conductor's text, in time linear in its length.
 
     Raises `MalformedPlan` and nothing else. Which lists are the plan is told in
-    `podium.conductors.plan.parser`. Text after the plan is ignored with a warning; with `strict`, which is
+    `podium.plan.search`. Text after the plan is ignored with a warning; with `strict`, which is
     for training, it makes the plan malformed. `may_accept` says that there is an answer of an
     earlier round: then an empty plan accepts that answer, and `all` in the first step means the
     earlier round's steps, where otherwise it means nothing.

@@ -1,6 +1,6 @@
 """The JSON Schema of a plan's JSON form, for models with structured output and for editors.
 
-`python -m podium.conductors.plan` prints the general one, which is published as
+`python -m podium.plan` prints the general one, which is published as
 `docs/workflow.schema.json`.
 """
 

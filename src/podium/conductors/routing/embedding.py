@@ -10,7 +10,7 @@ put. And of a text that is longer than some tokens it reads both ends, so that n
 longer than that.
 
 The weights are a file that `podium models pull all-minilm-l6-v2` fetches, once; the vocabulary
-ships with Podium. What is made of vectors is `podium.conductors.routing.router`.
+ships with Podium. What is made of vectors is `podium.routing.router`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     encoder = HashedEncoder.fitted(questions)
     vectors = encoder.encode(["What is six times seven?"])
 
-`hashed` counts words and needs no weights; `minilm` is `podium.conductors.routing.embedding`, and knows what
+`hashed` counts words and needs no weights; `minilm` is `podium.routing.embedding`, and knows what
 words mean. Encoders of somebody's own are `podium.evals.strategies.routers.encoder`.
 """
 

@@ -2,7 +2,7 @@
 
 Soft targets teach a head what to expect; which worker is asked, and what that earns less what it
 costs, is a step further, with no slope to follow. So the head is moved by separable CMA-ES
-(`podium.conductors.routing.separable`): draw heads around the present one, see what routing by each would have
+(`podium.routing.separable`): draw heads around the present one, see what routing by each would have
 earned at every mark of the dial, move towards the better ones.
 """
 

@@ -5,7 +5,7 @@
     one half stands in every distribution as a worker of its own, so that what the head says of a
     worker is not only relative to the others but a reward that can be expected of it. Workers that
     were not asked a question are left out of its distribution.
-2.  Evolution (`podium.conductors.routing.evolution`), from there on, for what routing earns in the end.
+2.  Evolution (`podium.routing.evolution`), from there on, for what routing earns in the end.
 
 How the head is held back, and for how long it evolves, is decided by questions that it did not
 learn from: parts of the evidence that are left out in turn. By the same parts the dial gets its

@@ -8,7 +8,7 @@
 A linear head over what its encoder makes of the question says for each worker what reward to expect
 of it. The dial weighs that against money: at 1 the best worker that the head expects, at 0 the
 cheapest, and between them what the head expects less the worker's cost times a price that was
-learned from the log (`podium.conductors.routing.quality_bias`). How the head is learned is `podium.conductors.routing.learning`.
+learned from the log (`podium.routing.dial`). How the head is learned is `podium.routing.learning`.
 
 The file is versioned JSON, its numbers in base64; nothing of it is run.
 """

@@ -6,7 +6,7 @@
 Some words say at once who will be right, and no vector of meaning keeps them. Words and pairs are
 hashed into buckets, weighted by how rare they are (TF-IDF), and a ridge regression of the rewards
 is solved by conjugate gradients over the questions, so that it does not matter how many buckets
-there are. Its scores are one of the two opinions that a head reads (`podium.conductors.routing.learning`).
+there are. Its scores are one of the two opinions that a head reads (`podium.routing.learning`).
 """
 
 from __future__ import annotations

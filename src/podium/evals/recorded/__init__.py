@@ -3,7 +3,7 @@
     pool      workers that reply what was recorded of them, and the tasks that they know
     files     the files that records come from, and what stands in them
 
-Replies that Podium itself keeps from one evaluation to the next are `podium.workers.cached`.
+Replies that Podium itself keeps from one evaluation to the next are `podium.providers.cached`.
 """
 
 from __future__ import annotations

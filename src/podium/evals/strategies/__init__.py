@@ -8,7 +8,7 @@
     learned         those that were fitted, written down and read back; `routers/` are their inside
     fit, folds      teaching them, and measuring them on tasks that they did not learn from
 
-What a strategy is, and what it may use, is `podium.evals.context`; measuring strategies over cases
+What a strategy is, and what it may use, is `podium.evals.stage`; measuring strategies over cases
 is `podium.evals.evaluation`. `fit` and `folds` measure too, so nothing else here imports them.
 """
 

@@ -4,7 +4,7 @@
     found.document()
 
 Of two workers, how much of the gap between them each router recovers
-(`podium.evals.strategies.curves`); of the router that has a dial, what each of its positions costs
+(`podium.evals.tables.recovery`); of the router that has a dial, what each of its positions costs
 and earns, beside the straight line between the cheapest worker and the best: what sending questions
 at random would earn for as much.
 """

@@ -1,7 +1,7 @@
 """A row of a table: what the samples of one strategy come to.
 
 What rows are held against (the best single worker, the best worker for each task, as much compute
-spent on one worker) is `podium.evals.tables.comparison`.
+spent on one worker) is `podium.evals.tables.yardsticks`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 all of them together.
 
 The store has a row for each request in flight, and a process that wants more for one of its tabs
-asks the store, which locks the key and looks at all of them (`podium.store.sql_reservations`). A request
+asks the store, which locks the key and looks at all of them (`podium.store.sql_tabs`). A request
 asks as it begins. A call asks only where its hold is more than its tab was granted before; asking
 for all tabs that want something at the moment is one transaction, and so is writing down what
 calls have used since. So what is charged, used and held by all processes never passes a cap

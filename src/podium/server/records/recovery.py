@@ -9,7 +9,7 @@ Only a few are gone on with at a time, beside what clients ask for. A run that w
 and again, and of which no step got done between, is what ends the processes, as far as anybody can
 tell: it is ended as failed. A run that the server's own stop cuts off is left for the next one,
 and one that an evolved coordinator led for whoever has that coordinator, as one that none led is
-not gone on with by a coordinator (`podium.conductors.names`).
+not gone on with by a coordinator (`podium.conductor.names`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Concurrent requests to one local model, completed in batches.
 
 Whoever asks waits for a completion of their own; those who ask at about one time are completed
-together, which `podium.workers.local.batching` sees to. What a completion is, is `podium.workers.local.decoding`.
+together, which `podium.local.gathering` sees to. What a completion is, is `podium.local.decoding`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ MOST_ROWS: Final = 1024
 
 
 class ModelName(NamedTuple):
-    """Which model, and how it is loaded: `podium.workers.local.pretrained` has the forms."""
+    """Which model, and how it is loaded: `podium.local.pretrained` has the forms."""
 
     name: str
     dtype: str = "auto"

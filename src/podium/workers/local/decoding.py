@@ -3,10 +3,10 @@
 Every prompt may choose its own adapter and its own temperature; prompts that are to be completed
 several times are read once. Keys and values either grow with every token, and rows that have
 ended leave the batch (`Growing`); or they have their final size from the beginning
-(`podium.workers.local.captured`), which a graphics card can repeat without being told every step anew.
+(`podium.local.captured`), which a graphics card can repeat without being told every step anew.
 
-This is the arithmetic alone: gathering requests into batches is `podium.workers.local.batching`, and what
-a worker makes of it is `podium.workers.transformers`. Needs torch.
+This is the arithmetic alone: gathering requests into batches is `podium.local.batching`, and what
+a worker makes of it is `podium.providers.transformers`. Needs torch.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Texts that are read at about one time are one batch. The model is frozen; what can differ from
 reader to reader is by how much the singular values of some matrices are scaled, which is
-`podium.workers.local.scaling`. Reading needs the extra `train`; nothing of it is imported before the first
+`podium.local.scaling`. Reading needs the extra `train`; nothing of it is imported before the first
 text.
 """
 

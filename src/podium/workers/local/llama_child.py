@@ -1,6 +1,6 @@
 """The process that runs one local model: llama.cpp's own server, on loopback.
 
-Run as a program by `podium.workers.local.llama_server`, never imported. It reads its settings as one line
+Run as a program by `podium.local.serving`, never imported. It reads its settings as one line
 of JSON, answers with one line (`{"address": …}` or `{"error": …}`), serves until its input ends,
 as it does when the parent dies in any way, and then is gone at once.
 

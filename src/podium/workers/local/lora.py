@@ -4,8 +4,8 @@ A model whose linear layers are stacked holds every adapter at once: row by row,
 one of them, or none. So a pool of specialists is one set of weights and one forward pass, and
 adapters that have nothing to do with each other are trained side by side.
 
-Adapters are read and written in peft's format (`podium.workers.local.sources`). Nothing here
-generates text (`podium.workers.local.decoding`) or trains.
+Adapters are read and written in peft's format (`podium.local.adapter_files`). Nothing here
+generates text (`podium.local.decoding`) or trains.
 Needs torch: import it only where that is meant.
 """
 

@@ -1,6 +1,6 @@
 """A transformers model and its tokenizer, from wherever the weights are.
 
-`podium.workers.local.sources` has the names: a directory, a GGUF file, or a repository on the hub. Needs
+`podium.local.sources` has the names: a directory, a GGUF file, or a repository on the hub. Needs
 torch and transformers.
 """
 

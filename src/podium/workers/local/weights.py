@@ -1,6 +1,6 @@
 """Local weights: which there are, where they lie, and fetching those that are missing, once.
 
-How models are named is `sources`. Running a model is `podium.workers.llamacpp`.
+How models are named is `sources`. Running a model is `podium.providers.llamacpp`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What protects this machine from the programs that it grades, for a person to read.
 
-    python -m podium.workers.sandbox.doctor      which walls stand, and what a run costs
+    python -m podium.tasks.sandbox_doctor      which walls stand, and what a run costs
 
 `wall_lines` and `overhead` are for whoever shows the same elsewhere. No program of a model's is
 run here.

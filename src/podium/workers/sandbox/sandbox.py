@@ -4,7 +4,7 @@
         ...
     outcome = await run_check(program, check)              whether a check of it passes
 
-A guard, a process of its own (`podium.workers.sandbox.guard`), runs the program behind as many walls as
+A guard, a process of its own (`podium.tasks.guard`), runs the program behind as many walls as
 the system lets it build: no network, no files but Python's own for reading, no other processes
 to see, an empty directory that goes with it, no environment, and limits on time, memory, files,
 output and processes. Whatever it started ends with it. `standing_walls` says which walls stand on
@@ -243,7 +243,7 @@ async def _next_outcome(guard: _Guard, limits: Limits) -> Outcome:
     if "fault" in told:
         raise ConfigError(
             f"the sandbox could not be closed around a program: {told['fault']}; see what "
-            "`python -m podium.workers.sandbox.doctor` says of this machine"
+            "`python -m podium.tasks.sandbox_doctor` says of this machine"
         )
     return Outcome(told["output"], told["problem"])
 

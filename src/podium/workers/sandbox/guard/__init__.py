@@ -1,4 +1,4 @@
-"""The guard: a process that runs a program within walls; started by `podium.workers.sandbox.sandbox`.
+"""The guard: a process that runs a program within walls; started by `podium.tasks.sandbox`.
 
     __main__     the script that is started: it loads this room alone, not all of Podium
     request      what the guard is asked, line by line, and what it tells
