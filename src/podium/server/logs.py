@@ -86,7 +86,7 @@ def _is_no_echo(record: logging.LogRecord) -> bool:
     """Whether this is more than the web server's trace of an error that the server itself has
     told in words as it was starting."""
     said = record.getMessage() if record.name == "uvicorn.error" else ""
-    return not (said.startswith("Traceback") and "\npodium.errors." in said)
+    return not (said.startswith("Traceback") and "\npodium.core.errors." in said)
 
 
 def _added(record: logging.LogRecord) -> dict[str, Any]:

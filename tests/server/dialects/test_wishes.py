@@ -40,7 +40,7 @@ def test_the_podium_object_becomes_what_is_wished() -> None:
         ({"max_steps": 0}, "podium.max_steps"),
         ({"rounds": "2"}, "podium.rounds"),
         ({"workflow": []}, "podium.workflow"),
-        ({"plan": {}}, "podium.conductors.plan"),
+        ({"plan": {}}, "podium.plan"),
     ],
 )
 def test_what_is_wrong_in_the_podium_object_is_named(value: object, field: str) -> None:

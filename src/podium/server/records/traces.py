@@ -145,7 +145,7 @@ class Traces:
                 "gen_ai.provider.name": PROVIDER,
                 "gen_ai.agent.name": name,
                 "podium.run.id": run.id,
-                "podium.conductors": run.conductor,
+                "podium.conductor": run.conductor,
             },
         )
         self._running[run.id] = _Running(
