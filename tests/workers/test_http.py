@@ -731,7 +731,7 @@ async def test_a_request_that_is_not_json_is_refused(ada: Worker, value: Any) ->
 
 
 def test_the_http_library_is_not_imported_before_the_first_call() -> None:
-    code = "import sys, podium.providers; print('aiohttp' in sys.modules)"
+    code = "import sys, podium.workers; print('aiohttp' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -235,7 +235,7 @@ def test_no_process_outlives_its_parent(child: Path, ending: str) -> None:
     program = (
         "import asyncio\n"
         "from pathlib import Path\n"
-        "from podium.workers.local import serving\n"
+        "from podium.workers.local import llama_server as serving\n"
         f"serving.CHILD = Path({str(child)!r})\n"
         "model = serving.shared_model(serving.ModelSettings(path='a.gguf'))\n"
         "asyncio.run(model.serving(), debug=False)\n"  # or it tells of steps that took long
