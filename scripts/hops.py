@@ -35,6 +35,7 @@ class HopCounter:
         self.calls: Counter[tuple[str, str]] = Counter()
 
     def start(self) -> None:
+        """Count from here on."""
         self.calls.clear()
         sys.setprofile(self._count)
 
@@ -53,6 +54,7 @@ class HopCounter:
             self.calls[f"{above}:{source}", f"{module}:{frame.f_code.co_qualname}"] += 1
 
     def summary(self) -> dict[str, int]:
+        """Return the counts."""
         entered = {callee for _, callee in self.calls}
         return {
             "hops": len(self.calls),
@@ -63,6 +65,7 @@ class HopCounter:
 
 
 def walk_ask(counter: HopCounter, tree: Path) -> None:
+    """Run `podium ask` over scripted workers."""
     from podium.cli import main
 
     counter.start()
@@ -70,13 +73,14 @@ def walk_ask(counter: HopCounter, tree: Path) -> None:
 
 
 def walk_chat(counter: HopCounter, tree: Path) -> None:
+    """Post the second of two chat completions to `podium serve`."""
     from podium.cli import main
 
     body = {
         "model": "podium-ultra",
         "messages": [{"role": "user", "content": "Compare tea and coffee"}],
     }
-    request = urllib.request.Request(  # noqa: S310 - loopback
+    request = urllib.request.Request(
         f"http://127.0.0.1:{PORT}/v1/chat/completions",
         json.dumps(body).encode(),
         {"Content-Type": "application/json"},
@@ -106,9 +110,11 @@ def walk_chat(counter: HopCounter, tree: Path) -> None:
 
 
 def walk_train(counter: HopCounter, tree: Path) -> None:
+    """Train a tiny conductor by GRPO."""
     sys.path.insert(0, str(tree / "tests"))
     import pytest
     import torch
+
     from podium.train.grpo import train
     from support.tiny_model import tiny_model
     from support.trainings import REWARD, let_it_plan, tiny_recipe
@@ -123,6 +129,7 @@ def walk_train(counter: HopCounter, tree: Path) -> None:
 
 
 def report(counter: HopCounter) -> None:
+    """Write the counts where the parent process expects them."""
     sys.setprofile(None)
     Path(os.environ["HOPS_OUTPUT"]).write_text(json.dumps(counter.summary()), "utf-8")
     if pairs := os.environ.get("HOPS_PAIRS"):
@@ -130,6 +137,7 @@ def report(counter: HopCounter) -> None:
 
 
 def measure(walk: str, tree: Path) -> dict[str, int]:
+    """Count one walk in a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / "hops.json"
         environment = {
@@ -150,6 +158,7 @@ def measure(walk: str, tree: Path) -> dict[str, int]:
 
 
 def main() -> None:
+    """Print the counts of every walk."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1])
     parser.add_argument("--walk", choices=WALKS, help=argparse.SUPPRESS)
