@@ -63,8 +63,8 @@ def server(
     """
     from rich.console import Console
 
+    from benchmarks.processes import run_on_fast_loop
     from benchmarks.server import QUICK, USUAL, measure_server
-    from benchmarks.server_loop import run_on_fast_loop
 
     extent = QUICK if quick else USUAL
     figures = run_on_fast_loop(measure_server(extent, peers=peers, litellm=litellm, say=_say))
@@ -92,8 +92,8 @@ def router(
     """
     from rich.console import Console
 
+    from benchmarks.processes import run_on_fast_loop
     from benchmarks.router import QUICK, USUAL, measure_router
-    from benchmarks.server_loop import run_on_fast_loop
 
     figures = run_on_fast_loop(measure_router(QUICK if quick else USUAL, file=file, say=_say))
     if not as_json:
@@ -134,8 +134,7 @@ def chaos(
     import json
     import os
 
-    from benchmarks.chaos.measure import QUICK, USUAL, measure_chaos, parts_named
-    from benchmarks.chaos.part import Order
+    from benchmarks.chaos.run import QUICK, USUAL, Order, measure_chaos, parts_named
 
     order = Order(extent=QUICK if quick else USUAL, seed=seed, litellm=litellm, quick=quick)
     at_once = 1 + (os.cpu_count() or 1) if quick else 1  # some of them mostly wait

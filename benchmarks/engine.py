@@ -2,14 +2,353 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+import asyncio
+import json
+import os
+import platform
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import resources
+from operator import ge, le
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks import chain
-from benchmarks.contest import Contestant, take_turns
 from benchmarks.environment import LANGGRAPH, InstallCommands, Say, install_commands, prepare
-from benchmarks.figures import EngineFigures
-from benchmarks.join import join_makespan
-from benchmarks.peer import peer_process
+from benchmarks.timing import Chains, Contestant, Timing, take_turns
+from podium.conductors import FixedConductor
+from podium.core.budget import Budget, Ledger
+from podium.core.errors import ConfigError
+from podium.core.events import Emit, Event
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.request import Message, Reply, Request, user
+from podium.core.run import Run
+from podium.core.usage import Usage
+from podium.core.worker import Worker
+from podium.core.workflow import Step, Workflow
+from podium.engine import Assignment, CallPolicy, Execution, Scope
+from podium.engine.runner import Runner
+from podium.workers.scripted import ScriptedWorker
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LONGEST_WAIT_SECONDS: Final = 120.0
+"""For one line from the peer. Its first start may have to compile all that it imports."""
+
+TRACING_PREFIXES: Final = ("LANGSMITH_", "LANGCHAIN_")
+"""Settings with which LangGraph would send traces somewhere, which is not what we measure."""
+
+
+class PeerProcess:
+    """Asks the script for one block at a time. Made by `peer_process`."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self._process = process
+
+    async def block(self) -> float:
+        """Have the peer carry out one block."""
+        assert self._process.stdin is not None, "the process was started with a pipe"
+        self._process.stdin.write(b"\n")
+        return float((await self.next_line())["microseconds"])
+
+    async def next_line(self) -> dict[str, Any]:
+        """What the peer says next."""
+        assert self._process.stdout is not None, "the process was started with a pipe"
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+                line = await self._process.stdout.readline()
+            message: dict[str, Any] = json.loads(line)
+        except (TimeoutError, ValueError) as error:
+            raise ConfigError(
+                f"the script for {self.name} gave no figures (what it said is above); delete its "
+                f"environment to have it made anew, or leave the peers out with --no-peers"
+            ) from error
+        return message
+
+
+@asynccontextmanager
+async def peer_process(name: str, python: Path, script: str) -> AsyncIterator[PeerProcess]:
+    """Start one of the scripts in `peers/` with that Python, and end it afterwards.
+
+    `-I` keeps this process's own packages and Python settings away from it.
+    """
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(TRACING_PREFIXES)
+    }
+    with resources.as_file(resources.files("benchmarks") / "peers" / script) as path:
+        process = await asyncio.create_subprocess_exec(
+            str(python),
+            "-I",
+            str(path),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment,
+        )
+        try:
+            yield PeerProcess(name, process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+
+BRANCH_SECONDS: Final = 0.3
+END_SECONDS: Final = 0.1
+LEAST_SECONDS: Final = BRANCH_SECONDS + END_SECONDS
+TIMES: Final = 3
+
+WORKFLOW: Final = Workflow(
+    (
+        Step("branch", "look at one side"),
+        Step("branch", "look at the other side"),
+        Step("end", "bring both together", access=(0, 1)),
+    )
+)
+
+
+async def join_makespan() -> float:
+    """Seconds from the question to the answer, in the middle of three tries."""
+    runner = Runner(
+        FixedConductor(WORKFLOW),
+        [
+            ScriptedWorker("branch", "a view", delay_seconds=BRANCH_SECONDS),
+            ScriptedWorker("end", "the answer", delay_seconds=END_SECONDS),
+        ],
+    )
+    makespans = []
+    for _ in range(TIMES):
+        started = perf_counter()
+        await runner.run("What do both sides say?")
+        makespans.append(perf_counter() - started)
+    return median(makespans)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a ratio has to be."""
+
+    sign: str
+    limit: float
+    holds: Callable[[float, float], bool]
+
+    def verdict(self, ratio: float) -> str:
+        """The bar in words, and whether the ratio passes it."""
+        return f"{self.sign} {self.limit:g}  {'met' if self.holds(ratio, self.limit) else 'MISSED'}"
+
+
+TASKGROUP_BAR: Final = Bar("<=", 2.5, le)
+LANGGRAPH_BAR: Final = Bar(">=", 10.0, ge)
+JOIN_BAR: Final = Bar("<=", 1.05, le)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFigures:
+    """The timings of every contestant by name, and the makespan of the join.
+
+    `langgraph_version` is None when it was not measured.
+    """
+
+    timings: Mapping[str, Timing]
+    join_seconds: float
+    langgraph_version: str | None
+    repeat: int
+
+    @property
+    def taskgroup_ratio(self) -> float:
+        """Ours over the bare TaskGroup."""
+        return self.timings["engine"].best / self.timings["taskgroup"].best
+
+    @property
+    def langgraph_ratio(self) -> float | None:
+        """Theirs over ours."""
+        langgraph = self.timings.get("langgraph")
+        return langgraph.best / self.timings["engine"].best if langgraph else None
+
+    @property
+    def join_makespan_ratio(self) -> float:
+        """The join's makespan over the least that is possible."""
+        return self.join_seconds / LEAST_SECONDS
+
+    def as_json(self) -> str:
+        """One line, for programs."""
+        ratio = self.langgraph_ratio
+        return json.dumps(
+            {
+                "taskgroup_ratio": round(self.taskgroup_ratio, 3),
+                "langgraph_ratio": None if ratio is None else round(ratio, 2),
+                "join_makespan_ratio": round(self.join_makespan_ratio, 4),
+                "microseconds": {
+                    name: {key: round(value, 2) for key, value in asdict(timing).items()}
+                    for name, timing in self.timings.items()
+                },
+                "join_milliseconds": round(self.join_seconds * 1000, 2),
+                "repeat": self.repeat,
+                "langgraph": self.langgraph_version,
+                "python": platform.python_version(),
+                "cpus": os.cpu_count(),
+            }
+        )
+
+    def as_table(self) -> Table:
+        """For people."""
+        from rich.table import Table
+
+        table = Table(title="a 5-step chain of workers that do nothing, and a join")
+        table.add_column("what")
+        for heading in ("µs", "ratio"):
+            table.add_column(heading, justify="right")
+        table.add_column("bar")
+        for row in self._rows():
+            table.add_row(*row)
+        return table
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        bare, ours = self.timings["taskgroup"].best, self.timings["engine"].best
+        rows = [
+            ("bare TaskGroup, the same awaits", f"{bare:,.1f}", "1.00 × bare", ""),
+            (
+                "engine, nobody watching",
+                f"{ours:,.1f}",
+                f"{self.taskgroup_ratio:.2f} × bare",
+                TASKGROUP_BAR.verdict(self.taskgroup_ratio),
+            ),
+        ]
+        for name, words in (
+            ("engine_watched", "engine, events on"),
+            ("runner", "whole run, fixed conductor"),
+        ):
+            best = self.timings[name].best
+            rows.append((words, f"{best:,.1f}", f"{best / bare:.2f} × bare", ""))
+        rows.append(self._langgraph_row())
+        rows.append(self._join_row())
+        return rows
+
+    def _langgraph_row(self) -> tuple[str, str, str, str]:
+        ratio = self.langgraph_ratio
+        if ratio is None:
+            return ("LangGraph", "", "not measured", "")
+        return (
+            f"LangGraph {self.langgraph_version}",
+            f"{self.timings['langgraph'].best:,.1f}",
+            f"{ratio:.1f} × engine",
+            LANGGRAPH_BAR.verdict(ratio),
+        )
+
+    def _join_row(self) -> tuple[str, str, str, str]:
+        ratio = self.join_makespan_ratio
+        return (
+            "join of 300, 300 and 100 ms",
+            f"{self.join_seconds * 1e6:,.0f}",
+            f"{ratio:.3f} × {LEAST_SECONDS * 1000:.0f} ms",
+            JOIN_BAR.verdict(ratio),
+        )
+
+
+LENGTH: Final = 5
+QUESTION: Final = "What does orchestration cost?"
+
+
+class IdleWorker(Worker):
+    """Replies at once, with the same words."""
+
+    profile = WorkerProfile(name="idle", description="does nothing")
+    _reply = Reply("done", Usage(1, 1, 0, 0, 0))
+
+    async def reply(self, request: Request) -> Reply:
+        """Do nothing."""
+        return self._reply
+
+
+def chain_workflow(worker: str) -> Workflow:
+    """Five steps in a row."""
+    return Workflow(
+        tuple(
+            Step(worker, f"subtask {index}", access=(index - 1,) if index else ())
+            for index in range(LENGTH)
+        )
+    )
+
+
+def bare_taskgroup() -> Chains:
+    """Five tasks; each awaits the one before and then the worker, with a request made before."""
+    worker = IdleWorker()
+    request = Request((user(QUESTION),))
+
+    async def link(before: asyncio.Task[Reply] | None) -> Reply:
+        if before is not None:
+            await before
+        return await worker.reply(request)
+
+    async def carry_out() -> None:
+        async with asyncio.TaskGroup() as group:
+            last: asyncio.Task[Reply] | None = None
+            for _ in range(LENGTH):
+                last = group.create_task(link(last))
+
+    return Chains("taskgroup", carry_out)
+
+
+def engine(*, watched: bool) -> Chains:
+    """The engine as the runner uses it, everything that belongs to one run made anew each time.
+
+    Watched, each event is made and handed to somebody; otherwise `emit` is None.
+    """
+    worker = IdleWorker()
+    workers: Mapping[str, Worker] = {worker.profile.name: worker}
+    pool = Pool((worker.profile,))
+    workflow = chain_workflow(worker.profile.name)
+    budget = Budget()
+    board = CallPolicy()
+    board.bind()
+    emit = _watcher() if watched else None
+
+    async def carry_out() -> None:
+        ledger = Ledger(budget)
+        execution = Execution(
+            Assignment(workflow=workflow, question=QUESTION, pool=pool, finished={}),
+            workers,
+            board,
+            Scope(
+                run_id="run_bench",
+                ledger=ledger,
+                emit=emit,
+                started=board.clock(),
+                nest=partial(_no_nesting, ledger),
+            ),
+            stream=False,
+        )
+        await execution.carry_out()
+
+    return Chains("engine_watched" if watched else "engine", carry_out)
+
+
+def runner() -> Chains:
+    """A whole run, with its id, its plan by a fixed conductor, and its record at the end."""
+    worker = IdleWorker()
+    conductor = FixedConductor(chain_workflow(worker.profile.name))
+    return Chains("runner", partial(Runner(conductor, [worker]).run, QUESTION))
+
+
+def _watcher() -> Emit:
+    """Somebody who looks at the latest events."""
+    latest: deque[Event] = deque(maxlen=1)
+    return latest.append
+
+
+async def _no_nesting(
+    ledger: Ledger,
+    question: str,
+    history: tuple[Message, ...],
+    parent: tuple[str, int],
+    keep: Callable[[Run], None],
+) -> None:
+    raise AssertionError("there is no conductor in this pool")
 
 
 async def measure_engine(
@@ -17,10 +356,10 @@ async def measure_engine(
 ) -> EngineFigures:
     """Measure with `repeat` blocks of each contestant; without `peers`, Podium alone."""
     contestants: list[Contestant] = [
-        chain.bare_taskgroup(),
-        chain.engine(watched=False),
-        chain.engine(watched=True),
-        chain.runner(),
+        bare_taskgroup(),
+        engine(watched=False),
+        engine(watched=True),
+        runner(),
     ]
     langgraph_version = None
     async with AsyncExitStack() as stack:

@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.engine import Bar
 from benchmarks.environment import Say
-from benchmarks.figures import Bar
-from benchmarks.server_client import QUESTION, Call, first_tokens
-from benchmarks.server_contestants import TIER, podium_server
-from benchmarks.server_processes import upstream_process
-from benchmarks.server_upstream import MODEL
+from benchmarks.load_client import QUESTION, Call, first_tokens
+from benchmarks.processes import upstream_process
+from benchmarks.server import TIER, podium_server
+from benchmarks.upstream import MODEL
 from podium.core.pool import Pool, WorkerProfile
 from podium.etudes import everyday
 from podium.workers.local.weights import models_dir

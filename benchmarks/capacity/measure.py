@@ -3,26 +3,238 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
+import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from benchmarks.capacity import database
-from benchmarks.capacity.figures import Capacity, Database, Row
-from benchmarks.capacity.holding import memory_in_flight
-from benchmarks.capacity.processes import family_cpu_seconds
-from benchmarks.capacity.stations import LOADS, Load, Running, Station, running
+from benchmarks.capacity.database import (
+    allow_many_connections,
+    family_cpu_seconds,
+    family_memory_bytes,
+)
+from benchmarks.capacity.report import Capacity, Database, Memory, Row
 from benchmarks.environment import Say
+from benchmarks.load_client import Call, Flood, connected, flood
 from benchmarks.postgres import programs, running_postgres
+from benchmarks.processes import (
+    Started,
+    free_port,
+    run_on_fast_loop,
+    server_process,
+    upstream_process,
+)
 from benchmarks.server import once_idle
-from benchmarks.server_client import Call, Flood, flood
-from benchmarks.server_loop import run_on_fast_loop
-from benchmarks.server_processes import upstream_process
+from benchmarks.upstream import MODEL, WHOLE
+from podium.core.errors import ConfigError
+
+MOST_IN_FLIGHT: Final = 5000
+"""More than any measurement has: nobody is to wait for a place."""
+
+THREE_STEPS: Final = {
+    "steps": [
+        {"worker": MODEL, "subtask": "Find what is asked", "access": []},
+        {"worker": MODEL, "subtask": "Reckon", "access": [0]},
+        {"worker": MODEL, "subtask": "Answer", "access": "all"},
+    ]
+}
+
+CONFIGURATION: Final = """
+[conductor]
+kind = "fixed"
+workflow = "three-steps.json"
+
+[store]
+{store}
+
+[server]
+in_flight = {in_flight}
+
+[[worker]]
+name = "{model}"
+provider = "openai-compatible"
+model = "{model}"
+base_url = "http://127.0.0.1:{upstream}/v1"
+price = {{ input = 1.0, output = 1.0 }}
+limits = {{ concurrency = {in_flight} }}
+"""
+
+
+class Load(NamedTuple):
+    """What is asked for: a model's name, and how many steps a run of it has; none for a worker by
+    its own name, which is called at once."""
+
+    name: str
+    model: str
+    steps: int
+
+
+LOADS: Final = (
+    Load("a worker by its name", MODEL, 0),
+    Load("a run of one step", "podium-mini", 1),
+    Load("a run of three steps", "podium-ultra", 3),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """So many replicas of so many processes each, over SQLite where there is no `url`."""
+
+    name: str
+    replicas: int = 1
+    workers: int = 1
+    url: str | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many processes answer."""
+        return self.replicas * self.workers
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The servers of a station, ready."""
+
+    servers: Sequence[Started]
+
+    @property
+    def ports(self) -> list[int]:
+        """Where they listen."""
+        return [server.port for server in self.servers]
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time that all their processes have had so far."""
+        return sum(family_cpu_seconds(server.process.pid) for server in self.servers)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that all their processes hold."""
+        return sum(family_memory_bytes(server.process.pid) for server in self.servers)
+
+
+@asynccontextmanager
+async def running(station: Station, upstream: int, directory: Path) -> AsyncIterator[Running]:
+    """Start the servers of the station over that upstream, and end them."""
+    async with AsyncExitStack() as stack:
+        servers = []
+        for number in range(station.replicas):
+            home = directory / f"replica-{number}"
+            home.mkdir(parents=True, exist_ok=True)
+            _configure(home, station, upstream)
+            port = free_port()
+            said = ("--host", "127.0.0.1", "--port", str(port), "--workers", str(station.workers))
+            command = (sys.executable, "-P", "-m", "podium", "serve", "--config", "bench.toml")
+            process = server_process(
+                "podium serve",
+                (*command, *said),
+                port=port,
+                ready="/readyz",
+                directory=home,
+                environment={"PODIUM_HOME": str(home)},
+            )
+            servers.append(await stack.enter_async_context(process))
+        yield Running(servers)
+
+
+def _configure(home: Path, station: Station, upstream: int) -> None:
+    store = 'path = "runs.db"' if station.url is None else f"url = {json.dumps(station.url)}"
+    text = CONFIGURATION.format(
+        store=store, in_flight=MOST_IN_FLIGHT, model=MODEL, upstream=upstream
+    )
+    (home / "bench.toml").write_text(text, "utf-8")
+    (home / "three-steps.json").write_text(json.dumps(THREE_STEPS), "utf-8")
+
+
+LONGEST_WAIT_SECONDS: Final = 60.0
+FIRST: Final = 32
+"""So many requests beforehand, so that what is made once is there already."""
+
+
+class HoldingUpstream:
+    """Holds what it is asked until it is let go; `asked` counts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.may_answer = asyncio.Event()
+        self._changed = asyncio.Condition()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, whose requests come one after another."""
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                lines = head.lower().split(b"\r\n")
+                length = next(line for line in lines if line.startswith(b"content-length:"))
+                await reader.readexactly(int(length.partition(b":")[2]))
+                async with self._changed:
+                    self.asked += 1
+                    self._changed.notify_all()
+                await self.may_answer.wait()
+                writer.write(WHOLE)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # whoever asked is gone
+        finally:
+            writer.close()
+
+    async def until_asked(self, count: int) -> None:
+        """Wait until it has been asked so often."""
+        try:
+            async with asyncio.timeout(LONGEST_WAIT_SECONDS), self._changed:
+                await self._changed.wait_for(lambda: self.asked >= count)
+        except TimeoutError as error:
+            raise ConfigError(
+                f"{self.asked} of {count} requests reached the worker within "
+                f"{LONGEST_WAIT_SECONDS:g} s; let a process open more files (ulimit -n)"
+            ) from error
+
+
+@asynccontextmanager
+async def _listening(upstream: HoldingUpstream) -> AsyncIterator[int]:
+    server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, backlog=4096)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        upstream.may_answer.set()
+        server.close()
+
+
+async def memory_in_flight(load: Load, count: int, directory: Path) -> Memory:
+    """What a process holds before, and while so many requests of that load are in flight."""
+    allow_many_connections()
+    upstream = HoldingUpstream()
+    upstream.may_answer.set()
+    async with (
+        _listening(upstream) as port,
+        running(Station("one process"), port, directory) as servers,
+    ):
+        call = Call(servers.ports[0], load.model)
+        await asyncio.gather(*(_ask(call) for _ in range(FIRST)))
+        before, asked = servers.memory_bytes, upstream.asked
+        upstream.may_answer.clear()
+        asking = [asyncio.create_task(_ask(call)) for _ in range(count)]
+        try:
+            await upstream.until_asked(asked + count)
+            held = servers.memory_bytes
+            upstream.may_answer.set()
+            await asyncio.gather(*asking)
+        finally:
+            for task in asking:
+                task.cancel()
+    return Memory(idle_bytes=before, in_flight=count, held_bytes=held)
+
+
+async def _ask(call: Call) -> None:
+    async with connected(call.port) as connection:
+        await connection.whole(call.request(stream=False))
+
 
 IN_FLIGHT: Final = 32
 """Requests in flight for each process that answers."""

@@ -6,12 +6,48 @@ is broken by hand: a zero in the table means something only if the check would h
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from statistics import quantiles
 from typing import Final, NamedTuple
 
 from podium.core.run import Run, dump
 from podium.core.usage import NO_USAGE, Usage, add
+from podium.store import RunStore, RunSummary
+
+PAGE: Final = 500
+
+
+async def in_turns(count: int, in_flight: int, perform: Callable[[int], Awaitable[None]]) -> None:
+    """Perform that many, with so many of them in flight at any time."""
+    numbers = iter(range(count))
+
+    async def go_on() -> None:
+        for number in numbers:
+            await perform(number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(in_flight, count)):
+            group.create_task(go_on())
+
+
+async def every_run(store: RunStore) -> AsyncIterator[RunSummary]:
+    """All runs of a store, the newest first, page by page."""
+    before = None
+    while page := await store.list(limit=PAGE, before=before):
+        for summary in page:
+            yield summary
+        before = page[-1].id
+
+
+def middle_and_tail(name: str, seconds: Sequence[float]) -> dict[str, int | float | str | None]:
+    """The time in the middle and the one that a twentieth exceed, in milliseconds, by name."""
+    if len(seconds) < 2:
+        return {}
+    cuts = quantiles(seconds, n=20)
+    return {f"{name}_p50_ms": round(cuts[9] * 1000, 1), f"{name}_p95_ms": round(cuts[18] * 1000, 1)}
+
 
 EXACT_USD: Final = 1e-9
 """Money may differ by so much: sums of fractions depend on their order."""

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.checks import ENDED
+from benchmarks.chaos.checks import ENDED, every_run, in_turns
 from benchmarks.chaos.scene import (
     CONFIGURATION,
     STORE,
@@ -23,7 +23,6 @@ from benchmarks.chaos.scene import (
     question_of,
     workflow_of,
 )
-from benchmarks.chaos.turns import every_run, in_turns
 from podium.client.client import AsyncPodium
 from podium.config import current_settings
 

@@ -7,30 +7,199 @@ kept in SQLite by the journal, as they are everywhere; each is read back by a re
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.checks import Billed, has_ended, is_lost, misreports, overruns
-from benchmarks.chaos.improvising import LONE, Improviser, Wanted, wanted_run
-from benchmarks.chaos.row import ChaosRow
-from benchmarks.chaos.turns import every_run, in_turns
-from benchmarks.chaos.witness import CALLS, Witness
+from benchmarks.chaos.checks import (
+    Billed,
+    every_run,
+    has_ended,
+    in_turns,
+    is_lost,
+    misreports,
+    overruns,
+)
+from benchmarks.chaos.report import ChaosRow
 from podium.client.client import AsyncPodium
-from podium.core.errors import NotFound, PodiumError
+from podium.core.budget import Budget
+from podium.core.conductor import Plan, PlanningContext
+from podium.core.errors import NotFound, PodiumError, WorkerError
 from podium.core.events import Event, StepDelta
-from podium.core.pool import WorkerProfile
-from podium.core.request import Request
+from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
+from podium.core.request import Delta, Reply, Request, user
 from podium.core.run import Run
-from podium.core.usage import Price
+from podium.core.usage import NO_USAGE, UNKNOWN_USAGE, Price, Usage, believable
+from podium.core.worker import Caller, Worker
+from podium.core.workflow import Access, Step, Workflow
 from podium.engine import RetryPolicy
 from podium.engine.runner import ConductorWorker
 from podium.store import RunStore, open_store
 from podium.workers.faulty import Faults, FaultyWorker
 from podium.workers.scripted import ScriptedWorker
+
+CALLS: Final[ContextVar[list[Billed]]] = ContextVar("calls")
+"""Where the calls of the run in whose context we are get noted."""
+
+
+class Witness:
+    """The worker, with a note of every call."""
+
+    def __init__(self, worker: Worker) -> None:
+        self.profile = worker.profile
+        self._worker = worker
+
+    async def reply(self, request: Request) -> Reply:
+        """The worker's reply."""
+        try:
+            reply = await self._worker.reply(request)
+        except BaseException as error:
+            self._note(_hidden_by(error))
+            raise
+        self._note(reply.usage)
+        return reply
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply]:
+        """The worker's stream."""
+        noted = False
+        usage = UNKNOWN_USAGE
+        try:
+            async with aclosing(self._worker.stream(request)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, Reply):
+                        self._note(piece.usage)
+                        noted = True
+                    yield piece
+        except BaseException as error:
+            usage = _hidden_by(error)
+            raise
+        finally:
+            if not noted:
+                self._note(usage)
+
+    def _note(self, said: Usage) -> None:
+        usage = said if said is NO_USAGE else believable(said)
+        price = self.profile.price
+        cost = 0.0 if usage is NO_USAGE else price.cost(usage) if price else None
+        CALLS.get().append(Billed(self.profile.name, usage, cost))
+
+
+def _hidden_by(error: BaseException) -> Usage:
+    """What is known of the usage of a call that failed: it was none, or it is unknown."""
+    refused = isinstance(error, WorkerError) and not error.billed
+    return NO_USAGE if refused else UNKNOWN_USAGE
+
+
+LONE: Final = "lone"
+"""The worker that has no fallback."""
+
+ALONE: Final = "alone"
+"""In a question: one step is for the worker without a fallback."""
+
+MOST_STEPS: Final = 5
+SHAPES: Final = ("chain", "join", "all", "some")
+
+SHARE_ALONE: Final = 0.1
+SHARE_CAPPED: Final = 0.1
+SHARE_NESTED: Final = 0.2
+SHARE_PLANNED_BY_CALL: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One run to ask for. Where it `has_fallback` and no cap, it is to be answered."""
+
+    question: str
+    streams: bool
+    rounds: int
+    budget: Budget
+
+    @property
+    def must_be_answered(self) -> bool:
+        """Whether nothing but faults stands between this run and its answer."""
+        return ALONE not in self.question.split() and self.budget.calls is None
+
+
+def wanted_run(index: int, seed: int) -> Wanted:
+    """The run with that number; every second one streams."""
+    chance = _chance(seed, index)
+    words = [f"chaos-{index:06d}", "what", "holds", "when", "things", "break?"]
+    if chance.random() < SHARE_ALONE:
+        words.append(ALONE)
+    cap = chance.randint(1, 12) if chance.random() < SHARE_CAPPED else None
+    return Wanted(
+        question=" ".join(words),
+        streams=index % 2 == 1,
+        rounds=chance.choice((1, 1, 1, 2, 3)),
+        budget=Budget(calls=cap, depth=1),
+    )
+
+
+class Improviser:
+    """Plans something else for every question, and now and then asks a worker first."""
+
+    name = "improviser"
+
+    def __init__(self, worker: Worker, seed: int) -> None:
+        self.worker = worker
+        self._seed = seed
+
+    async def plan(self, situation: PlanningContext, call: Caller) -> Plan:
+        """A workflow; after the first round, perhaps acceptance."""
+        chance = _chance(self._seed, situation.question, len(situation.rounds))
+        if situation.answer is not None and chance.random() < 0.5:
+            return Plan(None)
+        if chance.random() < SHARE_PLANNED_BY_CALL:
+            with suppress(WorkerError):  # then it improvises without having asked
+                await call(self.worker, Request((user(f"Plan for: {situation.question}"),)))
+        return Plan(_workflow(situation, chance))
+
+
+def _workflow(situation: PlanningContext, chance: random.Random) -> Workflow:
+    conductors = [x.name for x in situation.pool if x.provider == CONDUCTOR_PROVIDER]
+    usual = [x for x in situation.pool.names if x not in (LONE, *conductors)]
+    count = chance.randint(1, min(MOST_STEPS, situation.max_steps))
+    shape = chance.choice(SHAPES)
+    workers = [chance.choice(usual) for _ in range(count)]
+    if conductors and count > 1 and chance.random() < SHARE_NESTED:
+        workers[chance.randrange(count - 1)] = chance.choice(conductors)
+    if ALONE in situation.question.split():
+        workers[chance.randrange(count)] = LONE
+    return Workflow(
+        tuple(
+            Step(
+                worker,
+                f"{situation.question} part {index}",
+                _access(index, index == count - 1, shape, chance),
+            )
+            for index, worker in enumerate(workers)
+        )
+    )
+
+
+def _access(index: int, is_last: bool, shape: str, chance: random.Random) -> Access:
+    before = tuple(range(index))
+    match shape:
+        case "chain":
+            return before[-1:]
+        case "join":
+            return before if is_last else ()
+        case "all":
+            return "all"
+        case _:
+            return tuple(step for step in before if chance.random() < 0.5)
+
+
+def _chance(*of: object) -> random.Random:
+    return random.Random(":".join(map(str, of)))  # noqa: S311 -- repeatable, not unguessable
+
 
 SHARE: Final = 0.2
 IN_FLIGHT: Final = 64

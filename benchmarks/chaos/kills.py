@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.asking import Asked, asked_of, chaos_upstream
-from benchmarks.chaos.checks import EXACT_USD, Journal, has_ended, overruns
+from benchmarks.chaos.checks import EXACT_USD, Journal, every_run, has_ended, overruns
 from benchmarks.chaos.driver import READY
-from benchmarks.chaos.row import ChaosRow
+from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.scene import (
     PRICE,
     STEPS,
@@ -31,9 +30,8 @@ from benchmarks.chaos.scene import (
     steps_done,
     write_scene,
 )
-from benchmarks.chaos.turns import every_run
-from benchmarks.chaos.upstream import Conduct, tokens_of
-from benchmarks.server_processes import inherited
+from benchmarks.chaos.upstream import Asked, Conduct, asked_of, chaos_upstream, tokens_of
+from benchmarks.processes import inherited
 from podium.core.errors import ConfigError
 from podium.core.run import Run
 from podium.store import open_store

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -18,20 +20,166 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.asking import Asked, asked_of, chaos_upstream
-from benchmarks.chaos.checks import EXACT_USD, Journal, Spending, has_ended
-from benchmarks.chaos.load import Ended, Load, Purse
-from benchmarks.chaos.replica import Replica
-from benchmarks.chaos.row import ChaosRow
+from benchmarks.chaos.checks import (
+    EXACT_USD,
+    Journal,
+    Spending,
+    every_run,
+    has_ended,
+    middle_and_tail,
+)
+from benchmarks.chaos.client import Response, post
+from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.scene import INNER, PRICE, mark_of, steps_done, write_scene
-from benchmarks.chaos.turns import every_run, middle_and_tail
-from benchmarks.chaos.upstream import Conduct, tokens_of
+from benchmarks.chaos.upstream import Asked, Conduct, asked_of, chaos_upstream, tokens_of
 from benchmarks.postgres import running_postgres
+from benchmarks.processes import Started, free_port, server_process
+from podium._util.process import NAMED_BY
 from podium.core.errors import NotFound
 from podium.core.run import Run
 from podium.server.access.tokens import make_key
 from podium.store import RunFilter, RunStore, keys_in, open_store
 from podium.store.keys import Allowance, Rules
+
+
+class Replica:
+    """A server that is started again whenever it was killed."""
+
+    def __init__(self, name: str, configuration: Path, directory: Path) -> None:
+        self.port = free_port()
+        self._name = name
+        self._configuration = configuration
+        self._directory = directory
+        self._stack = AsyncExitStack()
+        self._started: Started | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process at work, if there is one."""
+        return None if self._started is None else self._started.process.pid
+
+    async def start(self) -> None:
+        """Start it, and wait until it says that it is ready."""
+        self._directory.mkdir(exist_ok=True)
+        options = ("--config", str(self._configuration), "--host", "127.0.0.1")
+        self._started = await self._stack.enter_async_context(
+            server_process(
+                self._name,
+                (sys.executable, "-P", "-m", "podium", "serve", *options, "--port", str(self.port)),
+                port=self.port,
+                ready="/readyz",
+                directory=self._directory,
+                environment={"PODIUM_HOME": str(self._directory), NAMED_BY: self._name},
+            )
+        )
+
+    def freeze(self) -> None:
+        """Let it do nothing more, so that what it has done can be looked at before it is killed."""
+        assert self._started is not None, "only what was started is frozen"
+        self._started.process.send_signal(signal.SIGSTOP)
+
+    async def kill(self) -> None:
+        """End it as no process can prevent, and wait until it is gone."""
+        assert self._started is not None, "only what was started is killed"
+        self._started.process.kill()
+        self._started = None
+        await self._stack.aclose()
+
+    async def stop(self) -> None:
+        """End it gently, if it runs."""
+        self._started = None
+        await self._stack.aclose()
+
+
+LONGEST_ANSWER_SECONDS: Final = 60.0
+"""A question that has no answer by then is stuck."""
+
+BETWEEN_TRIES_SECONDS: Final = 0.1
+THINKING_SECONDS: Final = 0.05
+POOR_SECONDS: Final = 0.5
+"""Between two questions of a client, and where its key has no money left."""
+
+OUT_OF_BUDGET: Final = 402
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """A key to the servers: its id, its token, and the cap on what may be spent with it."""
+
+    name: str
+    key_id: str
+    token: str
+    cap_usd: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A question that was answered, refused for want of money (`answer` is None), or neither."""
+
+    mark: str
+    purse: Purse
+    answer: str | None
+    is_refused: bool
+    seconds: float
+    tries: int
+    error: str = ""
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it has not come to an end."""
+        return self.answer is None and not self.is_refused
+
+
+@dataclass(slots=True)
+class Load:
+    """Questions of some clients, asked one after another by each."""
+
+    replicas: Sequence[Replica]
+    seed: int
+    ended: list[Ended] = field(default_factory=list)
+    is_over: bool = False
+
+    async def keep_asking(self, client: int, purse: Purse) -> None:
+        """Ask with that key until it is over."""
+        chance = random.Random(f"{self.seed}:{client}")  # noqa: S311 -- repeatable
+        number = 0
+        while not self.is_over:
+            ended = await self._ask(f"chaos-{purse.name}-{client:02d}-{number:05d}", purse, chance)
+            self.ended.append(ended)
+            number += 1
+            await asyncio.sleep(POOR_SECONDS if ended.is_refused else THINKING_SECONDS)
+
+    async def _ask(self, mark: str, purse: Purse, chance: random.Random) -> Ended:
+        """Ask until there is an end, at another server whenever there is no answer from one."""
+        document = {
+            "model": "podium-ultra",
+            "messages": [{"role": "user", "content": f"{mark}: what holds?"}],
+            "stream": chance.random() < 0.5,
+        }
+        headers = {"authorization": f"Bearer {purse.token}", "idempotency-key": mark}
+        began = time.monotonic()
+        tries, error = 0, ""
+        while (left := began + LONGEST_ANSWER_SECONDS - time.monotonic()) > 0:
+            tries += 1
+            try:
+                port = chance.choice(self.replicas).port
+                response = await post(port, document, headers, left)
+            except (OSError, EOFError, TimeoutError) as broken:
+                error = f"{type(broken).__name__}: {broken}"
+            else:
+                error = response.error
+                seconds = time.monotonic() - began
+                if response.is_answer:
+                    return Ended(mark, purse, response.text, False, seconds, tries)
+                if _is_poor(response):
+                    return Ended(mark, purse, None, True, seconds, tries, error)
+            await asyncio.sleep(BETWEEN_TRIES_SECONDS)
+        return Ended(mark, purse, None, False, time.monotonic() - began, tries, error)
+
+
+def _is_poor(response: Response) -> bool:
+    return response.status == OUT_OF_BUDGET or "budget" in response.error
+
 
 REPLICAS: Final = 3
 LATENCY_SECONDS: Final = 0.1

@@ -20,13 +20,15 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
 import httptools
 
-from benchmarks.server_loop import run_on_fast_loop
+from benchmarks.chaos.checks import StepName
+from benchmarks.processes import run_on_fast_loop, upstream_process
 
 MARK: Final = re.compile(r"chaos-[a-z0-9-]+")
 PIECES: Final = ("Certainly", ": what", " holds", " is", " what", " was", " tried", ".")
@@ -259,3 +261,52 @@ def _conduct() -> Conduct:
 
 if __name__ == "__main__":
     run_on_fast_loop(serve(_conduct()))
+
+
+LONGEST_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How often each step was asked for, how often nobody was left to hear the answer, and how
+    often each fault was met."""
+
+    steps: Mapping[StepName, int]
+    cut_off: Mapping[StepName, int]
+    faults: Mapping[str, int]
+
+    def calls(self, mark: str) -> int:
+        """The calls for one question."""
+        return sum(count for step, count in self.steps.items() if step.mark == mark)
+
+
+def chaos_upstream(conduct: Conduct) -> AbstractAsyncContextManager[int]:
+    """Start an upstream that behaves like that; its port."""
+    return upstream_process(
+        "benchmarks.chaos.upstream",
+        *("--latency-seconds", str(conduct.latency_seconds)),
+        *("--fault-share", str(conduct.fault_share)),
+        *("--seed", str(conduct.seed)),
+    )
+
+
+async def asked_of(port: int) -> Asked:
+    """What the upstream on that port was asked so far."""
+    async with asyncio.timeout(LONGEST_SECONDS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(b"GET /counts HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().rpartition(b"content-length:")[2].split()[0])
+            document = json.loads(await reader.readexactly(length))
+        finally:
+            writer.close()
+    return Asked(
+        steps=_by_step(document["asked"]),
+        cut_off=_by_step(document["cut_off"]),
+        faults=document["faults"],
+    )
+
+
+def _by_step(counts: Mapping[str, int]) -> dict[StepName, int]:
+    return {StepName(*name.split(" ", 1)): count for name, count in counts.items()}

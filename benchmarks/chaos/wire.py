@@ -17,20 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.chaos.asking import Asked, asked_of, chaos_upstream
+from benchmarks.chaos.checks import in_turns, middle_and_tail
 from benchmarks.chaos.client import Response, post
-from benchmarks.chaos.row import ChaosRow
-from benchmarks.chaos.turns import in_turns, middle_and_tail
-from benchmarks.chaos.upstream import ANSWER, Conduct, tokens_of
+from benchmarks.chaos.report import ChaosRow
+from benchmarks.chaos.upstream import ANSWER, Asked, Conduct, asked_of, chaos_upstream, tokens_of
 from benchmarks.environment import InstallCommands, Say, install_commands
-from benchmarks.server_contestants import (
+from benchmarks.processes import Started
+from benchmarks.server import (
     litellm_model,
     litellm_process,
     litellm_python,
     litellm_version,
     podium_process,
 )
-from benchmarks.server_processes import Started
 
 SHARE: Final = 0.2
 IN_FLIGHT: Final = 64

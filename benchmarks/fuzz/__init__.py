@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-from benchmarks.fuzz.row import Finding, FuzzRow, gathered
-from benchmarks.server_loop import run_on_fast_loop
+from benchmarks.fuzz.report import Finding, FuzzRow, gathered
+from benchmarks.processes import run_on_fast_loop
 
 __all__ = ["Crew", "Finding", "FuzzRow", "crew_of", "fuzz_bodies", "fuzz_plans"]
 

@@ -16,19 +16,214 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import podium.conductors.plan
-from benchmarks.fuzz.coverage import Coverage
-from benchmarks.fuzz.mutation import mutated
-from benchmarks.fuzz.row import MOST_FINDINGS, Finding, FuzzRow
-from benchmarks.fuzz.seeds import POOL, SEEDS, UNITS
-from podium.conductors.plan import parse, write
+from benchmarks.fuzz.report import MOST_FINDINGS, Coverage, Finding, FuzzRow
+from podium.conductors.plan import parse, write, write_acceptance
 from podium.core.errors import MalformedPlan
-from podium.core.workflow import DEFAULT_MAX_STEPS, Workflow
+from podium.core.pool import Pool, WorkerProfile
+from podium.core.workflow import DEFAULT_MAX_STEPS, Step, Workflow
+
+POOL: Final = Pool(
+    tuple(
+        WorkerProfile(name=name)
+        for name in ("gemini-2.5-pro", "claude-sonnet-4", "gpt-5", "qwen3-32b")
+    )
+)
+
+_WORKFLOWS: Final = (
+    Workflow((Step("gpt-5", "Answer."),)),
+    Workflow((Step("gpt-5", "Plan the algorithm"), Step("gemini-2.5-pro", "Write it", "all"))),
+    Workflow(
+        (
+            Step("gpt-5", 'Say "yes" or \\ no'),
+            Step("qwen3-32b", "Two\nlines, [brackets] and model_id = [1]"),
+            Step("claude-sonnet-4", "Don’t guess", (0,)),
+            Step("gpt-5", "Join.", (0, 1, 2)),
+        )
+    ),
+)
+
+_QUIRKS: Final = (
+    '<think>A draft: model_id = [1] subtasks = ["x"] access_list = [[]]</think>\n'
+    'model_id = [2, 0]\nsubtasks = ["a", "b"]\naccess_list = [[], ["all"]]',
+    '```python\nmodel_id = [2]\nsubtasks = ["""a"""]\naccess_list = [[]]\n```\n',
+    "**model_id**: [2, 0]\n**subtasks:** [“a”, ‘b’]\n**access_list = [[], [“all”]]**",
+    "Model IDs: ['2', `0`]\nSub-Task: ['a', 'b',]\nACCESS-LIST：[None, [ALL]]",
+    'model_id = [\n 2, # the planner\n 0,\n]\nsubtasks = ["a",\n"b"]\naccess = [[], "all"]\nDone.',
+    r"model\_ids = [2]" + "\n" + r'subtasks = ["\u00e9\ud83d\ude00\x41\q"]' + "\naccess=[null]",
+    '{"model_id": [2], "subtasks": ["a"], "access_list": [[]]}',
+    "{'steps': [{'worker': 'gpt-5', 'subtask': 'a', 'access': None}, "
+    "{'access': ['all', 0], 'worker': '0', 'subtask': 'b', 'id': {'x': [1]}}]}",
+    '{"reasoning": "\\"steps\\": [two]", "plan": {"steps": '
+    '[{"worker": 2, "subtask": "a", "access": []}]}}',
+    'subtasks = ["a"]\nmodel_id = [0]\nsubtasks = ["b]\naccess_list = [[]]',
+    "I would ask the second model.",
+    "",
+)
+
+SEEDS: Final = (
+    *(write(workflow, POOL) for workflow in _WORKFLOWS),
+    *(write(workflow, POOL, order="step-by-step") for workflow in _WORKFLOWS),
+    write_acceptance(),
+    write_acceptance("step-by-step"),
+    *_QUIRKS,
+)
+
+UNITS: Final = (
+    *("[", "{", '"', "`", "\\", " ", "<think>", "access list ", "access" + " " * 50, "}\n"),
+    *("model_id = [", "model_id = [[[[[[[", 'subtasks = ["', "subtasks = ['\"", "subtasks = [“"),
+    *("subtasks = ['''\"\"\"", "model_id=[\"a\", \"model_id=['b', '", '"model_id=[" # "\n,'),
+    *('"steps": [{"steps": [{', '"steps":[{"a":1,', 'subtasks = ["\\'),
+    *('subtasks = ["x"]\nmodel_id = [0]\n', 'model_id=[0] subtasks=["x"] access=[[]]\n'),
+)
+"""What is repeated without end to see how time grows, beside whatever the fuzzer comes upon."""
+
+
+LONGEST: Final = 3000
+"""Longer texts teach nothing new and take their time; how time grows is asked apart."""
+
+TOKENS: Final = (
+    *("model_id = [", "subtasks = [", "access_list = [", "model_id", "subtasks", "access_list"),
+    *("Model IDs: ", "access: ", "sub-task: [", "model\\_id=[", '"steps": [', "{'steps': ["),
+    *('"worker": ', '"subtask": ', '"access": ', '{"', '"}', "[]", "[[]]", "[0]", '["all"]', "all"),
+    *("<think>", "</think>", "<thinking>", "</thinking>", "```json\n", "```", "~~~", "**", "`"),
+    *('"', "'", '"""', "'''", "“", "”", "‘", "’", "„", "\\", "\\u", "\\ud83d", "\\U0011ffff"),
+    *("\\x", "\\x41", "\\\n", "\n", "\r\n", "\t", ",", ":", "=", "：", "[", "]", "{", "}", "# "),
+    *("None", "null", "true", "nan", "none", "ALL", "-1", "0", "1", "2", "3", "4", "5", "0x1"),
+)
+ODD_CHARACTERS: Final = (
+    *("\x00", "\x1b", "\x7f", "\x85", "\xa0", "\xad", "\u0130", "\u0131", "\u017f", "\u212a"),
+    *("\u0660", "\u06f3", "\u0967", "\uff10", "\uff3b", "\uff02", "\u2028", "\u2029", "\u202e"),
+    *("\u200b", "\u200d", "\ufeff", "\ufffd", "\ufffe", "\ud800", "\udfff", "\U0001f600", "é"),
+    *("e\u0301", "ß", "ﬀ", "\U000e0041", "\U0010ffff", "\u3000", "\x1c", "\x0c"),
+)
+NUMBERS: Final = (
+    *("-1", "00", "999999999", "1000000000", "9" * 30, "9" * 5000, "-" + "9" * 400, "1e9", "1.0"),
+    *("+1", "0b1", "1_0", "²", "٣", "９", "inf", "-0", "2147483648", "18446744073709551616"),
+)
+OPENERS: Final = ("[", "{", '["', '{"a":', "[[", "<think>", "(", "```", "“")
+CLOSERS: Final = ("]", "}", '"]', "}", "]]", "</think>", ")", "```", "”")
+
+_NUMBER: Final = re.compile(r"[0-9]+")
+_WORD: Final = re.compile(r"\w+|[^\w\s]")
+
+Mutator = Callable[[str, Random], str]
+
+
+def _between(text: str, chance: Random) -> tuple[int, int]:
+    """A piece of the text, most often a short one."""
+    start = int(chance.random() * (len(text) + 1))
+    length = int(chance.random() ** 3 * 80)
+    return start, min(len(text), start + length)
+
+
+def changed(text: str, chance: Random) -> str:
+    """Another character somewhere, from anywhere in the text or from anywhere at all."""
+    start, _ = _between(text, chance)
+    letter = text[start - 1 : start] if chance.random() < 0.5 else chr(chance.randrange(0x250))
+    return text[:start] + letter + text[start + int(chance.random() * 2) :]
+
+
+def cut(text: str, chance: Random) -> str:
+    """Less a piece."""
+    start, end = _between(text, chance)
+    return text[:start] + text[end:]
+
+
+def truncated(text: str, chance: Random) -> str:
+    """Only the beginning, or only the end."""
+    middle = int(chance.random() * (len(text) + 1))
+    return text[:middle] if chance.random() < 0.8 else text[middle:]
+
+
+def with_token(text: str, chance: Random) -> str:
+    """A token of plans, put in or in the place of something."""
+    start, end = _between(text, chance)
+    kept = start if chance.random() < 0.6 else end
+    return text[:start] + chance.choice(TOKENS) + text[kept:]
+
+
+def with_odd_character(text: str, chance: Random) -> str:
+    """A character that readers are known to disagree on."""
+    start, _ = _between(text, chance)
+    return text[:start] + chance.choice(ODD_CHARACTERS) + text[start:]
+
+
+def with_number(text: str, chance: Random) -> str:
+    """Another number, in the place of one that is there."""
+    found = list(_NUMBER.finditer(text))
+    if not found:
+        return text + chance.choice(NUMBERS)
+    here = chance.choice(found)
+    return text[: here.start()] + chance.choice(NUMBERS) + text[here.end() :]
+
+
+def repeated(text: str, chance: Random) -> str:
+    """A piece of it again and again."""
+    start, end = _between(text, chance)
+    times = chance.choice((2, 3, 8, 40))
+    return text[:start] + text[start:end] * times + text[end:]
+
+
+def nested(text: str, chance: Random) -> str:
+    """A piece of it inside of brackets, which may close or not."""
+    start, end = _between(text, chance)
+    which, depth = chance.randrange(len(OPENERS)), chance.choice((1, 1, 2, 5, 7, 30))
+    closing = CLOSERS[which] * depth if chance.random() < 0.7 else ""
+    return f"{text[:start]}{OPENERS[which] * depth}{text[start:end]}{closing}{text[end:]}"
+
+
+def words_exchanged(text: str, chance: Random) -> str:
+    """Two of its words, each in the other's place."""
+    words = list(_WORD.finditer(text))
+    if len(words) < 2:
+        return text
+    first, second = sorted(chance.sample(words, 2), key=lambda word: word.start())
+    return (
+        f"{text[: first.start()]}{second.group()}{text[first.end() : second.start()]}"
+        f"{first.group()}{text[second.end() :]}"
+    )
+
+
+def quoted_otherwise(text: str, chance: Random) -> str:
+    """One kind of its quotes replaced by another."""
+    quotes = ('"', "'", "“", "”", "‘", '"""', "`", '\\"')
+    old, new = chance.choice(quotes), chance.choice(quotes)
+    return text.replace(old, new, chance.choice((1, 2, -1)))
+
+
+MUTATORS: Final[Sequence[Mutator]] = (
+    changed,
+    changed,
+    cut,
+    truncated,
+    with_token,
+    with_token,
+    with_odd_character,
+    with_number,
+    repeated,
+    nested,
+    words_exchanged,
+    quoted_otherwise,
+)
+
+
+def mutated(text: str, other: str, chance: Random) -> str:
+    """The text with one to four damages, now and then joined with a piece of another."""
+    if chance.random() < 0.15:
+        start, end = _between(other, chance)
+        middle = int(chance.random() * (len(text) + 1))
+        text = text[:middle] + (other[start:] if chance.random() < 0.5 else other[start:end])
+    for _ in range(1 + int(chance.random() ** 2 * 4)):
+        text = MUTATORS[int(chance.random() * len(MUTATORS))](text, chance)
+    return text[:LONGEST]
+
 
 TRACED_SHARE: Final = 1 / 50
 WHERES: Final = frozenset({"model_id", "subtasks", "access_list", "steps", "plan"})

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks import chain
-from benchmarks.contest import Chains
+from benchmarks import engine as chain
+from benchmarks.timing import Chains
 from podium.core.request import Reply, Request
 from podium.core.workflow import Shape
 

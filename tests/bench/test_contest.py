@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.contest import Chains, Timing, take_turns
+from benchmarks.timing import Chains, Timing, take_turns
 
 
 class Sprinter:

@@ -6,8 +6,8 @@ import platform
 
 from rich.console import Console
 
-from benchmarks.contest import Timing
-from benchmarks.figures import EngineFigures
+from benchmarks.engine import EngineFigures
+from benchmarks.timing import Timing
 
 OURS = {
     "taskgroup": Timing(20.0, 30.0),

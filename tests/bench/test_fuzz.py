@@ -13,14 +13,10 @@ from typing import Any
 import pytest
 
 from benchmarks.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans, plans
-from benchmarks.fuzz.corpus import BODIES
-from benchmarks.fuzz.coverage import Coverage
-from benchmarks.fuzz.damage import MOST_BYTES, Sent, damaged, sent
-from benchmarks.fuzz.judge import CHAT, MESSAGES, Said, Unfit, judge
-from benchmarks.fuzz.mutation import LONGEST, mutated
-from benchmarks.fuzz.row import Finding, gathered
-from benchmarks.fuzz.seeds import SEEDS
-from benchmarks.fuzz.server import campaign
+from benchmarks.fuzz.plans import LONGEST, SEEDS, mutated
+from benchmarks.fuzz.report import Coverage, Finding, gathered
+from benchmarks.fuzz.requests import BODIES, MOST_BYTES, Sent, damaged, sent
+from benchmarks.fuzz.server import CHAT, MESSAGES, Said, Unfit, campaign, judge
 from podium.conductors.plan import ParsedPlan, parse
 from podium.core.errors import MalformedPlan
 from podium.core.workflow import Step, Workflow

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.heap import settled_heap
+from benchmarks.timing import settled_heap
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from benchmarks.cli import app
 from benchmarks.environment import LITELLM, Command, python_in
-from benchmarks.server_contestants import litellm_python, litellm_version
+from benchmarks.server import litellm_python, litellm_version
 from podium.core.errors import ConfigError
 
 FAKE_LITELLM = """

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from benchmarks.server_client import Call, first_tokens, flood
-from benchmarks.server_upstream import PAUSE_SECONDS, PIECES, STREAMED, WHOLE, Upstream
+from benchmarks.load_client import Call, first_tokens, flood
+from benchmarks.upstream import PAUSE_SECONDS, PIECES, STREAMED, WHOLE, Upstream
 from podium.core.errors import ConfigError
 
 REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 9\r\n\r\nslow down"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.server_processes import cpu_seconds, free_port, server_process
+from benchmarks.processes import cpu_seconds, free_port, server_process
 from podium.core.errors import ConfigError
 
 SERVER = """

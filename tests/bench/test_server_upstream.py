@@ -4,7 +4,7 @@ import json
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from benchmarks.server_upstream import PIECES, STREAMED, WHOLE
+from benchmarks.upstream import PIECES, STREAMED, WHOLE
 
 ANSWER = "".join(PIECES)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.server_processes import free_port
+from benchmarks.processes import free_port
 from cli.support import REPOSITORY, Podium
 from podium.train.checkpoints import last_checkpoint
 from podium.train.recipe import Recipe, read_recipe

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import server
-from benchmarks.capacity import holding
+from benchmarks.capacity import measure as holding
 from benchmarks.capacity import measure as module
-from benchmarks.capacity.measure import Extent, measure_capacity, stations
-from benchmarks.capacity.processes import family, family_cpu_seconds, family_memory_bytes
-from benchmarks.capacity.stations import LOADS, Station
+from benchmarks.capacity.database import family, family_cpu_seconds, family_memory_bytes
+from benchmarks.capacity.measure import LOADS, Extent, Station, measure_capacity, stations
 from benchmarks.postgres import programs
 from podium.core.errors import ConfigError
 from support.postgres import MISSING

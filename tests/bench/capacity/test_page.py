@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.capacity.page import NONE_YET, updated
+from benchmarks.capacity.report import NONE_YET, updated
 from podium.store.database import CONNECTIONS
 
 ROOT = Path(__file__).parents[3]

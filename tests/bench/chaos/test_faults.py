@@ -7,9 +7,7 @@ import pytest
 
 from benchmarks.chaos import faults
 from benchmarks.chaos.checks import Billed
-from benchmarks.chaos.faults import measure_faults
-from benchmarks.chaos.improvising import wanted_run
-from benchmarks.chaos.witness import CALLS, Witness
+from benchmarks.chaos.faults import CALLS, Witness, measure_faults, wanted_run
 from podium.core.errors import BadReply, RateLimited, WorkerError
 from podium.core.request import Delta, Reply, Request, user
 from podium.core.run import Run

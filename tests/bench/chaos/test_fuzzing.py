@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.chaos import fuzzing
-from benchmarks.chaos.fuzzing import measure_fuzz
+from benchmarks.chaos import run as fuzzing
+from benchmarks.chaos.run import measure_fuzz
 from benchmarks.fuzz import Finding, FuzzRow
 
 

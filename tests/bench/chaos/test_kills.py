@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import kills
-from benchmarks.chaos.asking import Asked, asked_of, chaos_upstream
 from benchmarks.chaos.checks import StepName
 from benchmarks.chaos.client import post
 from benchmarks.chaos.kills import Deaths, judged, measure_kills, misbilled, overspent
@@ -22,7 +21,7 @@ from benchmarks.chaos.scene import (
     workflow_of,
     write_scene,
 )
-from benchmarks.chaos.upstream import ANSWER, Conduct, tokens_of
+from benchmarks.chaos.upstream import ANSWER, Asked, Conduct, asked_of, chaos_upstream, tokens_of
 from podium.config import current_settings
 from podium.core.errors import ConfigError
 from podium.core.run import Run

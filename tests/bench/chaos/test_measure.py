@@ -8,10 +8,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.chaos import measure
-from benchmarks.chaos import part as module
-from benchmarks.chaos.measure import QUICK, USUAL, measure_chaos, parts_named
-from benchmarks.chaos.part import Extent, Order, Part, missing_for
+from benchmarks.chaos import run as measure
+from benchmarks.chaos import run as module
+from benchmarks.chaos.run import (
+    QUICK,
+    USUAL,
+    Extent,
+    Order,
+    Part,
+    measure_chaos,
+    missing_for,
+    parts_named,
+)
 from benchmarks.cli import app
 from podium.core.errors import ConfigError
 

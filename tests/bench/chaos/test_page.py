@@ -3,8 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.chaos.page import NONE_YET, figures_of, updated
-from benchmarks.chaos.row import ChaosFigures, ChaosRow
+from benchmarks.chaos.report import NONE_YET, ChaosFigures, ChaosRow, figures_of, updated
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "chaos.md"
@@ -13,7 +12,7 @@ PAGE = ROOT / "docs" / "chaos.md"
 def test_the_page_has_the_figures_of_the_committed_results() -> None:
     page = PAGE.read_text("utf-8")
     assert updated(page, ROOT / "results" / "chaos.json") == page, (
-        "python -m benchmarks.chaos.page results/chaos.json docs/chaos.md"
+        "python -m benchmarks.chaos.report results/chaos.json docs/chaos.md"
     )
 
 

@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.chaos import replicas
-from benchmarks.chaos.asking import Asked
 from benchmarks.chaos.checks import StepName
 from benchmarks.chaos.client import Response
-from benchmarks.chaos.load import Ended, Load, Purse
-from benchmarks.chaos.replicas import Deaths, Judge, cost_of, measure_replicas
-from benchmarks.chaos.row import ChaosRow
+from benchmarks.chaos.replicas import Deaths, Ended, Judge, Load, Purse, cost_of, measure_replicas
+from benchmarks.chaos.report import ChaosRow
 from benchmarks.chaos.scene import INNER
+from benchmarks.chaos.upstream import Asked
 from benchmarks.postgres import programs
 from podium.core.run import Run, RunStatus
 from podium.core.run_records import Attempt
@@ -160,8 +159,8 @@ async def test_a_client_asks_on_with_the_same_key_of_the_request_until_there_is_
     class Somewhere:
         port = 1
 
-    monkeypatch.setattr("benchmarks.chaos.load.post", post)
-    monkeypatch.setattr("benchmarks.chaos.load.BETWEEN_TRIES_SECONDS", 0.0)
+    monkeypatch.setattr("benchmarks.chaos.replicas.post", post)
+    monkeypatch.setattr("benchmarks.chaos.replicas.BETWEEN_TRIES_SECONDS", 0.0)
     load = Load([Somewhere()], seed=1)  # type: ignore[list-item]
     await load.keep_asking(0, PURSE)
     assert keys == [MARK] * 4
@@ -179,8 +178,8 @@ async def test_a_client_whose_key_has_no_money_left_is_refused_and_not_stuck(
     class Somewhere:
         port = 1
 
-    monkeypatch.setattr("benchmarks.chaos.load.post", post)
-    monkeypatch.setattr("benchmarks.chaos.load.POOR_SECONDS", 0.0)
+    monkeypatch.setattr("benchmarks.chaos.replicas.post", post)
+    monkeypatch.setattr("benchmarks.chaos.replicas.POOR_SECONDS", 0.0)
     load = Load([Somewhere()], seed=1)  # type: ignore[list-item]
     await load.keep_asking(0, PURSE)
     assert load.ended[0].is_refused

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.chaos.row import ChaosFigures, ChaosRow, row_of
+from benchmarks.chaos.report import ChaosFigures, ChaosRow, row_of
 
 ROW = ChaosRow(name="faults", runs=100, answered_share=0.995, seconds=1.5, note="all well")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import soak
-from benchmarks.chaos.gauges import (
+from benchmarks.chaos.soak import (
     LEAST_GROWTH_BYTES,
     LEAST_GROWTH_OBJECTS,
     MIB,
@@ -16,10 +16,10 @@ from benchmarks.chaos.gauges import (
     SLOPE_RUNS,
     Gauge,
     growing,
+    measure_soak,
     read_gauge,
     slope,
 )
-from benchmarks.chaos.soak import measure_soak
 
 STILL = Gauge(
     runs=0,

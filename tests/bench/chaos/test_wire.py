@@ -6,10 +6,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos import wire
-from benchmarks.chaos.asking import asked_of, chaos_upstream
 from benchmarks.chaos.client import Response, post
-from benchmarks.chaos.row import ChaosFigures, ChaosRow
-from benchmarks.chaos.upstream import ANSWER, WIRE_FAULTS, Conduct, tokens_of
+from benchmarks.chaos.report import ChaosFigures, ChaosRow
+from benchmarks.chaos.upstream import (
+    ANSWER,
+    WIRE_FAULTS,
+    Conduct,
+    asked_of,
+    chaos_upstream,
+    tokens_of,
+)
 from benchmarks.chaos.wire import Tally, judge, litellm_document, measure_wire
 from podium.core.errors import ConfigError
 

@@ -11,7 +11,7 @@ from operator import ge, le, lt
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.figures import Bar
+from benchmarks.engine import Bar
 
 if TYPE_CHECKING:
     from rich.table import Table

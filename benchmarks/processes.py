@@ -12,14 +12,27 @@ import os
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from podium.core.errors import ConfigError
+
+Result = TypeVar("Result")
+
+
+def run_on_fast_loop(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run it to its end. Windows has only the standard loop."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return asyncio.run(work)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
+
 
 LONGEST_START_SECONDS: Final = 180.0
 """A peer may have to compile all that it imports when it is started for the first time."""
@@ -27,7 +40,7 @@ LONGEST_START_SECONDS: Final = 180.0
 LONGEST_STOP_SECONDS: Final = 10.0
 BETWEEN_TRIES_SECONDS: Final = 0.005
 LOG: Final = "log"
-UPSTREAM: Final = "benchmarks.server_upstream"
+UPSTREAM: Final = "benchmarks.upstream"
 
 LEFT_OUT: Final = "PYTHONDONTWRITEBYTECODE"
 """With it, every start would compile everything anew, which no installation does."""

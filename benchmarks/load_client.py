@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
-from benchmarks.server_upstream import PIECES
+from benchmarks.upstream import PIECES
 from podium.core.errors import ConfigError
 
 LONGEST_ANSWER_SECONDS: Final = 30.0

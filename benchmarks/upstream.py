@@ -1,6 +1,6 @@
 """The upstream of `benchmarks server`: a model that answers at once, always with the same words.
 
-It runs in a process of its own (`python -m benchmarks.server_upstream`) and speaks as much of
+It runs in a process of its own (`python -m benchmarks.upstream`) and speaks as much of
 Chat Completions as the contestants need, on the bare protocol, so that it is never what holds
 them up. A line of JSON says on which port it listens; it ends when its standard input does.
 """
@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import httptools
 
-from benchmarks.server_loop import run_on_fast_loop
+from benchmarks.processes import run_on_fast_loop
 
 MODEL: Final = "fixed"
 PIECES: Final = ("Certainly", ": the", " answer", " is", " forty", "-two", ".")

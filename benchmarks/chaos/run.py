@@ -1,6 +1,6 @@
 """One part in a process of its own, so that what it leaves behind is nothing to the next.
 
-    python -m benchmarks.chaos.part '{"part": "faults", "seed": 1, "quick": false, "extent": {…}}'
+    python -m benchmarks.chaos.run '{"part": "faults", "seed": 1, "quick": false, "extent": {…}}'
 
 Its rows are a line of JSON on standard output; what it has to say meanwhile goes to standard error.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,12 +17,46 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from benchmarks.chaos.row import ChaosRow, row_of
+from benchmarks.chaos.report import ChaosFigures, ChaosRow, row_of
 from benchmarks.environment import Say
+from benchmarks.fuzz import FuzzRow, crew_of, fuzz_bodies, fuzz_plans
 from benchmarks.postgres import programs
-from benchmarks.server_loop import run_on_fast_loop
-from benchmarks.server_processes import inherited
-from podium.core.errors import PodiumError, installing
+from benchmarks.processes import inherited, run_on_fast_loop
+from podium.core.errors import ConfigError, PodiumError, installing
+
+LONGEST_SECONDS: Final = 3600.0
+LONGEST_SHOWN: Final = 300
+
+
+def measure_fuzz(plans: int, bodies: int, seed: int, processes: int = 1) -> ChaosRow:
+    """Read so many plans, and send so many bodies of each dialect, in so many processes."""
+    with crew_of(processes) as crew:
+        read = fuzz_plans(plans, LONGEST_SECONDS, seed, crew)
+        sent = fuzz_bodies(bodies, seed, crew)
+    broken = [str(finding)[:LONGEST_SHOWN] for row in (read, sent) for finding in row.findings]
+    if read.inputs < plans:
+        broken.append(f"only {read.inputs:,} of {plans:,} plans were read in {read.seconds:.0f} s")
+    return ChaosRow(
+        name="fuzz",
+        runs=0,
+        seconds=read.seconds + sent.seconds,
+        note=f"{read.inputs:,} of {plans:,} plans, {sent.inputs:,} bodies",
+        broken=tuple(broken),
+        figures={**_figures("plans", read), **_figures("bodies", sent)},
+    )
+
+
+def _figures(name: str, row: FuzzRow) -> dict[str, int | float | str | None]:
+    growth = row.slowest_growth
+    return {
+        name: row.inputs,
+        f"{name}_per_second": round(row.per_second, 1),
+        f"{name}_findings": len(row.findings),
+        f"{name}_corpus": row.corpus,
+        f"{name}_covered": row.covered,
+        f"{name}_slowest_growth": None if growth is None else round(growth, 2),
+    }
+
 
 Part = Literal["faults", "kills", "replicas", "soak", "fuzz", "peer"]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
@@ -86,8 +121,6 @@ async def _soak(order: Order, say: Say) -> Rows:
 
 
 async def _fuzz(order: Order, say: Say) -> Rows:
-    from benchmarks.chaos.fuzzing import measure_fuzz
-
     extent = order.extent
     counts = (extent.plans, extent.bodies, order.seed, extent.processes)
     return Rows((await asyncio.to_thread(measure_fuzz, *counts),))
@@ -132,7 +165,7 @@ async def in_process(part: Part, order: Order) -> Rows:
         return Rows((ChaosRow(name=part, runs=0, not_tried=missing),))
     wanted = {"part": part, **asdict(order), "litellm": order.litellm and str(order.litellm)}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "benchmarks.chaos.part", json.dumps(wanted)),
+        *(sys.executable, "-P", "-m", "benchmarks.chaos.run", json.dumps(wanted)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         env=inherited(),
@@ -176,3 +209,64 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     sys.stdout.write(json.dumps(run_on_fast_loop(_perform(json.loads(sys.argv[1])))) + "\n")
+
+
+USUAL: Final = Extent(
+    faults=5_000,
+    kills=200,
+    replica_seconds=120.0,
+    soak=200_000,
+    plans=2_000_000,
+    bodies=100_000,
+    requests=5_000,
+    processes=os.cpu_count() or 1,
+)
+QUICK: Final = Extent(
+    faults=500,
+    kills=20,
+    replica_seconds=12.0,
+    soak=20_000,
+    plans=200_000,
+    bodies=10_000,
+    requests=500,
+    processes=USUAL.processes,
+)
+
+
+LONGEST_FIRST: Final[tuple[Part, ...]] = ("fuzz", "soak", "replicas", "peer", "kills", "faults")
+
+
+def parts_named(names: str) -> tuple[Part, ...]:
+    """The parts in a list such as `faults,kills`, in their usual order."""
+    wanted = {name.strip() for name in names.split(",") if name.strip()}
+    unknown = sorted(wanted - set(PARTS))
+    if unknown or not wanted:
+        raise ConfigError(
+            f"expected parts of the chaos bench, one or several of {','.join(PARTS)}; "
+            f"got {', '.join(unknown) or 'none'}"
+        )
+    return tuple(part for part in PARTS if part in wanted)
+
+
+async def measure_chaos(
+    parts: Sequence[Part], order: Order, say: Say, *, at_once: int = 1
+) -> ChaosFigures:
+    """Do those parts, so many of them at once: one, where their times are to be quoted. The rows
+    come in the order of the parts; what takes longest begins first."""
+    places = asyncio.Semaphore(at_once)
+
+    async def perform(part: Part) -> Rows:
+        async with places:
+            say(f"{part} …")
+            return await in_process(part, order)
+
+    async with asyncio.TaskGroup() as group:
+        wanted = [part for part in LONGEST_FIRST if part in parts]
+        begun = {part: group.create_task(perform(part)) for part in wanted}
+    found = [begun[part].result() for part in parts]
+    return ChaosFigures(
+        parts=tuple(row for rows in found for row in rows.own),
+        peers=tuple(row for rows in found for row in rows.peers),
+        seed=order.seed,
+        quick=order.quick,
+    )
