@@ -22,7 +22,6 @@ from podium._version import __version__
 from podium.cli import options
 from podium.cli.fetching import can_be_had, weights_of
 from podium.cli.output import Exit, as_called, complain, say, say_json
-from podium.cli.session import is_embedded
 from podium.cli.settings import Choice, settings_for
 from podium.cli.wording import counted, megabytes, money, one_line, price
 from podium.client.assembly import assemble, lacking_router, mini_of
@@ -265,7 +264,7 @@ def _say_settings(settings: Settings, missing: Mapping[str, str]) -> None:
         example = profile.price.cost(EXAMPLE) if profile.price else None
         cost = f"{price(profile.price)}; 1,000 in and 1,000 out: {money(example)}"
         say(f"  {one_line(profile.name)}: {state}; {cost}")
-    if is_embedded(settings):
+    if settings.is_embedded:
         say("  this pool is very small and often wrong; any key below gives a strong one")
     planner, coordinator = settings.conductor.worker, settings.conductor.coordinator
     asked = planner.profile.name if planner else str(coordinator or "")

@@ -136,13 +136,6 @@ CAP_OPTIONS: Final = {
     "seconds": "--budget-seconds S",
 }
 
-_SPENT: Final = re.compile(r"budget is spent: (\w+) is capped at")
-
-_REFUSED: Final = re.compile(
-    r"so check its key|answered HTTP (?:3\d\d|4(?!08|09|25|29)\d\d)|is excluded from this run"
-)
-"""How errors read of which the same request can only make another."""
-
 
 class Exit(IntEnum):
     """What the shell gets to know."""
@@ -161,7 +154,7 @@ def conclude(run: Run, resume: str | None) -> Exit:
     `resume` is the command that goes on with it, where it was stored; one that a guardrail blocked
     cannot go on.
     """
-    go_on = _way_on(run.error or "", resume) if resume and not run.blocked_by else ""
+    go_on = _resume_hint(run, resume) if resume and not run.blocked_by else ""
     match run.status:
         case "answered" if run.error is None:
             return Exit.ANSWERED
@@ -188,9 +181,9 @@ def conclude(run: Run, resume: str | None) -> Exit:
             return Exit.INTERRUPTED
 
 
-def _way_on(error: str, resume: str) -> str:
-    """The hint at what goes on with a run; nothing where that would only end the same way."""
-    if spent := _SPENT.search(error):
-        cap = CAP_OPTIONS.get(spent[1])  # none raises the depth of a run that has begun
+def _resume_hint(run: Run, resume: str) -> str:
+    """The command that resumes the run; empty where it would only end the same way."""
+    if run.spent_cap:
+        cap = CAP_OPTIONS.get(run.spent_cap)  # no option raises the depth of a run that has begun
         return f"; raise that cap to go on: {resume} {cap}" if cap else ""
-    return "" if _REFUSED.search(error) else f"; go on with: {resume}"
+    return "" if run.refused else f"; go on with: {resume}"

@@ -12,7 +12,7 @@ from podium.cli import options
 from podium.cli.fetching import fetch_weights
 from podium.cli.key_text import state_of
 from podium.cli.output import Exit, complain
-from podium.cli.session import NO_KEY, is_embedded
+from podium.cli.session import NO_KEY
 from podium.cli.settings import configuration_file
 from podium.config import Settings
 from podium.core.errors import UsageError
@@ -100,7 +100,7 @@ async def _checked(chosen: Chosen) -> Settings:
 
 async def _prepare(settings: Settings) -> None:
     """Have what serving needs: the weights, and somebody who may ask."""
-    if is_embedded(settings):
+    if settings.is_embedded:
         complain(NO_KEY)
     await fetch_weights(settings, offline=False)
     if not settings.server.keys:

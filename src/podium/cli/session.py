@@ -150,7 +150,7 @@ class Session:
         for warning in self.settings.warnings:
             complain(warning)
         offline = self._choice.offline
-        is_small = is_embedded(self.settings) and not self._quiet
+        is_small = self.settings.is_embedded and not self._quiet
         if is_small and not offline:  # before the download, which a key would save
             complain(NO_KEY)
         await fetch_weights(self.settings, offline=offline)
@@ -213,8 +213,3 @@ class _Stage:
             self._fault = error
             if self._task is not None and self.run is None:
                 self._task.cancel()
-
-
-def is_embedded(settings: Settings) -> bool:
-    """Whether nobody named a worker, so that the pool is the embedded one."""
-    return settings.source.endswith("the embedded pool")

@@ -43,6 +43,7 @@ async def current_settings(
     router_named = tables.mini.router is not None and pool != EMBEDDED_POOL
     sources = [str(path) for path in files]
     warnings: tuple[str, ...] = ()
+    is_embedded = False
     if not tables.worker:
         found = await find_workers(environment, Catalogue.load())
         if found.workers:
@@ -51,9 +52,11 @@ async def current_settings(
         else:
             tables = tables.completed(read(EMBEDDED_POOL))
             sources.append("the embedded pool")
+            is_embedded = True
         warnings = found.warnings
     settings = resolve(tables, " with ".join(sources), planner=planner, today=today)
     mini = settings.mini
     if mini is not None and not router_named:
         mini = replace(mini, optional=True)
-    return replace(settings, mini=mini, warnings=(*settings.warnings, *warnings))
+    warnings = (*settings.warnings, *warnings)
+    return replace(settings, mini=mini, is_embedded=is_embedded, warnings=warnings)

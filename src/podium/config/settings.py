@@ -112,7 +112,8 @@ class ServerSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All of it. `source` says where it came from, `warnings` what a person should know; `mini` is
-    None where no learned router serves the mini tier."""
+    None where no learned router serves the mini tier. `is_embedded` is True where no worker was
+    configured, so that the pool is the embedded one."""
 
     source: str
     workers: tuple[WorkerSettings, ...]
@@ -127,6 +128,7 @@ class Settings:
     server: ServerSettings = ServerSettings()
     mcp: tuple[McpSettings, ...] = ()
     guardrails: tuple[GuardrailSettings, ...] = ()
+    is_embedded: bool = False
     warnings: tuple[str, ...] = ()
 
     @property

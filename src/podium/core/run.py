@@ -182,7 +182,9 @@ class Run:
 
     `terms` are what the client demands of the answer, `images` came with the question, and
     `owner` is whose run it is, where that matters. `too_long` says of a run that failed that what
-    was asked did not fit into a worker's window. `guardrails` are the names of those that were in
+    was asked did not fit into a worker's window; `refused` that a provider did not accept the API
+    key or the request, so that resuming fails again. `spent_cap` names the budget cap that stopped
+    it. `guardrails` are the names of those that were in
     force, `checks` what they did to the question, or to an answer that no final step gave, and
     `blocked_by` the one that ended the run, where one did; a question that was blocked is not kept.
     `dial` is how much quality counts over cost for a router, where that was asked for.
@@ -211,6 +213,8 @@ class Run:
     images: tuple[Image, ...] = ()
     owner: str = ""
     too_long: bool = False
+    refused: bool = False
+    spent_cap: str = ""
     guardrails: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     blocked_by: str = ""

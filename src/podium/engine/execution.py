@@ -42,6 +42,8 @@ class Execution:
         """What a guardrail did not let through. Steps that have not begun by then do not."""
         self.too_long = False
         """Whether a step failed because its prompt did not fit into its worker's window."""
+        self.refused = False
+        """True if a step failed because a provider refused its API key or its request."""
         self.waits = False
         """Whether a step waits for results of the client's tools."""
         self.assignment = assignment

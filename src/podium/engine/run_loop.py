@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from podium.core.budget import Budget, Ledger
 from podium.core.conductor import Conductor, Plan, PlanningContext
 from podium.core.errors import (
+    AuthenticationFailed,
     BudgetExhausted,
     GuardrailBlocked,
     PlanError,
     PodiumError,
     PromptTooLong,
     ReplanDemanded,
+    RequestRefused,
     UnknownWorker,
 )
 from podium.core.events import (
@@ -151,6 +153,7 @@ class RunLoop:
         if self._rounds and self._rounds[-1].workflow is None and not self._rounds[-1].accepted:
             self._planning_cut_off = self._rounds.pop().planning
         self._too_long = False
+        self._refused = False
         self.stopped_by: PodiumError | None = blocked
         self._objection: ReplanDemanded | None = None
         self._checks = list(run.checks)
@@ -243,6 +246,7 @@ class RunLoop:
         except PodiumError as error:
             self.stopped_by = error
             self._too_long = isinstance(error, PromptTooLong)
+            self._refused = isinstance(error, AuthenticationFailed | RequestRefused)
 
     def _may_plan(self) -> bool:
         return (
@@ -337,6 +341,7 @@ class RunLoop:
         elif execution.blocked is not None:
             self.stopped_by = execution.blocked
         self._too_long = execution.too_long
+        self._refused = execution.refused
         self._was_waiting = False
         self._waits = execution.waits and self.stopped_by is None
         if not execution.waits:
@@ -408,6 +413,8 @@ class RunLoop:
             answer=self._answer(best) if best is not None else None,
             error=str(blocked) if blocked is not None else wrong,
             too_long=self._too_long and status == "failed",
+            refused=self._refused,
+            spent_cap=self.stopped_by.cap if isinstance(self.stopped_by, BudgetExhausted) else "",
             blocked_by=blocked.guardrail if blocked is not None and status == "failed" else "",
             checks=checks,
             rounds=rounds,

@@ -232,6 +232,8 @@ class Runner:
             answer=None,
             error=None,
             too_long=False,
+            refused=False,
+            spent_cap="",
             budget=budget,
             terms=terms,
             conductor=self.conductor.name,

@@ -16,11 +16,13 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from podium.core.errors import (
+    AuthenticationFailed,
     BadReply,
     BudgetExhausted,
     GuardrailBlocked,
     PodiumError,
     PromptTooLong,
+    RequestRefused,
     WorkerError,
 )
 from podium.core.events import StepRetried, StepStarted
@@ -137,6 +139,8 @@ class StepRunner:
         except PodiumError as error:
             if isinstance(error, PromptTooLong):
                 execution.too_long = True
+            if isinstance(error, AuthenticationFailed | RequestRefused):
+                execution.refused = True
             execution.done(self._broken_off("failed", str(error)))
         except asyncio.CancelledError:
             execution.done(self._broken_off("cancelled", "stopped before it was done"))

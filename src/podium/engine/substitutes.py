@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from podium.core.errors import PromptTooLong, WorkerError
+from podium.core.errors import PromptTooLong, RequestRefused, WorkerError
 from podium.core.pool import CONDUCTOR_PROVIDER, WorkerProfile
 from podium.core.request import NO_TERMS, Message, Reply, assistant, user
 from podium.core.requirements import Needs, before_the_end, can, final_needs, needs_of_one
@@ -59,7 +59,8 @@ def with_run(nested: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
 def reply_of(nested: Run) -> Reply:
     """What the run came to, as the step's reply; raises `WorkerError` where it has no answer."""
     if nested.answer is None:
-        error = PromptTooLong if nested.too_long else WorkerError
+        refusal = RequestRefused if nested.refused else WorkerError
+        error = PromptTooLong if nested.too_long else refusal
         raise error(nested.error or "the nested run gave no answer")
     final = nested.rounds[-1].final
     return Reply(
